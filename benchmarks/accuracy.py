@@ -61,14 +61,14 @@ def table(n: int, dim: int, deviation: float) -> list[str]:
         single, double = (Rows.of(b, metadata=gaps) for b in (block_ND, block_ND.double()))
         print(f"{name} n={n} deviation={deviation}", file=sys.stderr, flush=True)
         try:
-            found_D, found = run(name, single, f)
+            found_D, result = run(name, single, f)
             exact_D, exact = run(name, double, f)
         except RampartError as error:
             lines.append(f"| {name} | {n} | {deviation} | {error} | | |")
             continue
         error = float((found_D.double() - exact_D).norm())
         same = all(
-            torch.equal(found.per_row[key] > 0, exact.per_row[key] > 0)
+            torch.equal(result.per_row[key] > 0, exact.per_row[key] > 0)
             for key in ("weight", "pick")
             if key in exact.per_row
         )

@@ -105,8 +105,8 @@ def plans(n: int, f: int) -> dict[str, list]:
         "centered_clipping": {"tau": 1.0},
         "monna": {"pivot": "0".zfill(len(str(n - 1)))},
     }
-    found = {name: [{"name": name, **special.get(name, {})}] for name in rules.names()}
-    found |= {
+    plans_of = {name: [{"name": name, **special.get(name, {})}] for name in rules.names()}
+    plans_of |= {
         " + ".join(stages): list(stages)
         for stages in (
             ("nnm", "trimmed_mean"),
@@ -116,8 +116,8 @@ def plans(n: int, f: int) -> dict[str, list]:
             ("bucketing", "median"),
         )
     }
-    found["bucketing + median"] = [{"name": "bucketing", "f": f // 2}, "median"]
-    return found
+    plans_of["bucketing + median"] = [{"name": "bucketing", "f": f // 2}, "median"]
+    return plans_of
 
 
 def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,7 @@ def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:
     return x_KB.to(models_KD.dtype) @ models_KD.unflatten(1, (CLASSES, -1)).mT
 
 
-def equipped(update_D: torch.Tensor) -> Context:
+def full_context(update_D: torch.Tensor) -> Context:
     """A context with all inputs that any rule may ask for."""
     draws, features = torch.Generator().manual_seed(1), len(update_D) // CLASSES
     return Context(
@@ -143,7 +143,7 @@ def equipped(update_D: torch.Tensor) -> Context:
 def aggregation(block_ND: torch.Tensor, plan: list, f: int) -> Call:
     """A call that aggregates rows, with all inputs that any stage may ask for."""
     n = len(block_ND)
-    context = equipped(block_ND[0])
+    context = full_context(block_ND[0])
     gaps = {"loss_gap": torch.linspace(0, 1, n, dtype=torch.float64)}
     return lambda: aggregate(block_ND, plan, f=f, metadata=gaps, context=context)
 
@@ -246,9 +246,9 @@ def main() -> None:
     entries = []
     for entry in own:
         row = entry.result()
-        found = [timed.result() for timed in others.get(entry.name, [])]
-        if found:
-            row["peer"] = min(found, key=lambda peer: peer.get("seconds", 1e9))
+        results = [timed.result() for timed in others.get(entry.name, [])]
+        if results:
+            row["peer"] = min(results, key=lambda peer: peer.get("seconds", 1e9))
         entries.append(row)
     libraries = {
         name: importlib.metadata.version(name)

@@ -136,16 +136,16 @@ def randomly(kills: int, longest: float, seed: int) -> Disturb:
     return disturb
 
 
-def difference(expected: dict[str, Any], found: dict[str, Any]) -> str | None:
+def difference(expected: dict[str, Any], actual: dict[str, Any]) -> str | None:
     """The first difference between two outcomes; None if they are equal."""
     for key in expected:
-        if key == "records" and len(expected[key]) == len(found[key]):
-            for one, other in zip(expected[key], found[key], strict=True):
+        if key == "records" and len(expected[key]) == len(actual[key]):
+            for one, other in zip(expected[key], actual[key], strict=True):
                 for name in one:
                     if one[name] != other[name]:
                         return f"round {one['round']}, {name}: {one[name]} != {other[name]}"
-        elif expected[key] != found[key]:
-            return f"{key}: {str(expected[key])[:500]} != {str(found[key])[:500]}"
+        elif expected[key] != actual[key]:
+            return f"{key}: {str(expected[key])[:500]} != {str(actual[key])[:500]}"
     return None
 
 
@@ -173,13 +173,13 @@ def main() -> int:
         except (RampartError, ChildFailed) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-    found = difference(calm.outcome(), shaken.outcome())
+    deviation = difference(calm.outcome(), shaken.outcome())
     summary = {
         "experiment": experiment.name,
         "rounds": len(shaken.records),
         "kills": len(shaken.kills),
-        "identical": found is None,
-        "difference": found,
+        "identical": deviation is None,
+        "difference": deviation,
         "slowest_return_s": round(max(shaken.back, default=0.0), 2),
         "mean_return_s": round(sum(shaken.back) / max(1, len(shaken.back)), 2),
         "seconds_calm": round(calm.seconds, 1),
@@ -189,7 +189,7 @@ def main() -> int:
         print(json.dumps(summary))
     else:
         print("\n".join(f"{name:18} {value}" for name, value in summary.items()))
-    return 0 if found is None else 1
+    return 0 if deviation is None else 1
 
 
 if __name__ == "__main__":

@@ -168,11 +168,11 @@ def measure(
                 load.stdin.flush()
                 marks, statuses = [], dict[str, int]()
                 for line in load.stdout:
-                    found = json.loads(line)
+                    report = json.loads(line)
                     print(line, end="", file=sys.stderr, flush=True)
                     memory = meter.memory("api")
-                    marks.append({"at": found["at"], "memory": memory, **meter.processor()})
-                    statuses = found["statuses"]
+                    marks.append({"at": report["at"], "memory": memory, **meter.processor()})
+                    statuses = report["statuses"]
             finally:
                 load.kill()
         records = operator.rounds()
@@ -211,15 +211,15 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         events = not given.no_events
-        found = measure(given.clients, given.fraction, given.rounds, Path(folder), events)
+        result = measure(given.clients, given.fraction, given.rounds, Path(folder), events)
     if given.out is not None:
         with given.out.open("a") as file:
-            file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(result) + "\n")
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(result))
         return
     print("| figure | |\n|---|---:|")
-    for name, value in found.items():
+    for name, value in result.items():
         parts = value if isinstance(value, dict) else {"": value}
         for label, number in {f"{name} {part}".strip(): v for part, v in parts.items()}.items():
             print(f"| {label.replace('_', ' ')} | {number:,.2f} |")

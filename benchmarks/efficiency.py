@@ -45,12 +45,12 @@ def main() -> None:
     )
     print("|---|---:|---:|---:|---:|---:|")
     for method in given.methods:
-        found = simulate(Experiment.from_tables({**base, **METHODS[method]})).summary()
-        steps, sizes = found["seconds_per_round"], found["bytes_per_client"]
+        summary = simulate(Experiment.from_tables({**base, **METHODS[method]})).summary()
+        steps, sizes = summary["seconds_per_round"], summary["bytes_per_client"]
         ours = sum(seconds for step, seconds in steps.items() if step in CLIENTS)
-        reached = found["rounds_to_accuracy"][str(given.target)]
+        reached = summary["rounds_to_accuracy"][str(given.target)]
         print(
-            f"| {method} | {reached or 'not reached'} | {found['accuracy']:.1%} | {ours:.2f} "
+            f"| {method} | {reached or 'not reached'} | {summary['accuracy']:.1%} | {ours:.2f} "
             f"| {sum(steps.values()) - ours:.3f} "
             f"| {base['data']['clients'] * (sizes['down'] + sizes['up']) / 1e6:.1f} |",
             flush=True,

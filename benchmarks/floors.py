@@ -59,14 +59,14 @@ def sockets_server(clients: int, dim: int, rounds: int, port: int, out: Path) ->
 
 
 def sockets_client(dim: int, rounds: int, port: int) -> None:
-    mine, got = np.ones(dim, np.float32), np.empty(dim, np.float32)
+    mine, theirs = np.ones(dim, np.float32), np.empty(dim, np.float32)
     while True:
         try:
             connection = socket.create_connection(("127.0.0.1", port))
             break
         except OSError:
             time.sleep(0.05)  # The server does not listen yet.
-    view = got.data.cast("B")
+    view = theirs.data.cast("B")
     for _ in range(rounds):
         connection.sendall(mine.data.cast("B"))
         received = 0

@@ -75,13 +75,11 @@ def cell(device: str, rounds: int, samples: int | None, limit: float) -> str:
         _wait(device)
         seconds, done = time.perf_counter() - began, len(simulation.records)
     figures = simulation.result().figures
-    told = (
-        f"{figures['accuracy']:.1%}, {len(figures['evicted'])} evicted" if real else "random data"
-    )
+    row = f"{figures['accuracy']:.1%}, {len(figures['evicted'])} evicted" if real else "random data"
     return (
         "| rounds | seconds | first round | seconds for 100 rounds | result |\n"
         "|---:|---:|---:|---:|---|\n"
-        f"| {done} | {seconds:.1f} | {first:.2f} | {100 * seconds / done:.1f} | {told} |\n"
+        f"| {done} | {seconds:.1f} | {first:.2f} | {100 * seconds / done:.1f} | {row} |\n"
     )
 
 
@@ -95,9 +93,9 @@ def rules(device: str, sizes: list[str], out: Path, limit: float) -> str:
         ended = ""
     except subprocess.TimeoutExpired:
         ended = f"\nEnded after {limit:.0f} seconds.\n"
-    found = path.read_text() if path.exists() else ""
+    text = path.read_text() if path.exists() else ""
     path.unlink(missing_ok=True)
-    return found.partition("\n\n")[2] + ended
+    return text.partition("\n\n")[2] + ended
 
 
 def _random_images(folder: Path, count: int) -> None:

@@ -26,7 +26,7 @@ from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
 from rampart_fl.services.console.studies.reproduction.files import HOURS, load, names
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data.client_data import divided
+from rampart_fl.shared.learning.data.client_data import partition_data
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation
 
@@ -56,7 +56,7 @@ def shortened(experiment: Experiment) -> Experiment:
 def steps(experiment: Experiment) -> int:
     """Number of local steps of all clients together in a round in which all clients take part."""
     data, training = experiment.data, experiment.training
-    _, parts = divided(data, experiment.seed)
+    _, parts = partition_data(data, experiment.seed)
     sizes = [max(len(part) * (1 - data.test_fraction), 1) for part in parts]
     return sum(training.epochs * ceil(size / training.batch_size) for size in sizes)
 
@@ -88,8 +88,8 @@ def seconds(experiment: Experiment, scale: str) -> float | None:
 
 def _iterations(experiment: Experiment) -> float:
     """Iterations of FedREDefense's search; `SEARCH` without FedREDefense, for a ratio of 1."""
-    found = [d for d in experiment.server.detectors if d["name"] == "fedredefense"]
-    return float(found[0].get("iterations", 500)) if found else SEARCH
+    detectors = [d for d in experiment.server.detectors if d["name"] == "fedredefense"]
+    return float(detectors[0].get("iterations", 500)) if detectors else SEARCH
 
 
 def _briefly(experiment: Experiment) -> Experiment:
@@ -130,7 +130,7 @@ def main() -> None:
                 scale: hours(cells(table, scale, 1, picked), given.cells, scale)
                 for scale in given.scales
             }
-            estimates = {scale: float(f"{found:.2g}") for scale, found in each.items() if found}
+            estimates = {scale: float(f"{hours:.2g}") for scale, hours in each.items() if hours}
             print(name, estimates, flush=True)
             if not picked:
                 known_hours.setdefault(name, {}).update(estimates)

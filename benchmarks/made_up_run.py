@@ -99,7 +99,7 @@ class MadeUpRun(LocalServers):
         )
         self.run = info.run
         run = stores.of_run(info.run)
-        await run.state.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
+        await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
         await run.members.seat(fence, {}, 0)
         valid = [client for client in self.clients if re.match(CLIENT_ID, client)]
         joins = {f"join-{client}": {"expires_at": time.time() + 60} for client in valid}
@@ -201,8 +201,8 @@ class MadeUpRun(LocalServers):
         """A client's metrics if a model predicts this share of its test samples correctly."""
         right = self.draws.binomial(50, [share, min(1.0, share + 0.05), min(1.0, share + 0.07)])
         kinds = ("customized", "local", "personalized")
-        found = {f"correct_{kind}": float(n) for kind, n in zip(kinds, right, strict=True)}
-        return {"test_samples": 50.0, **found}
+        counts = {f"correct_{kind}": float(n) for kind, n in zip(kinds, right, strict=True)}
+        return {"test_samples": 50.0, **counts}
 
     def mixing(self, clients: Sequence[str]) -> dict[str, dict[str, float]]:
         """Weights with four clusters."""

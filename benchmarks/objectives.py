@@ -79,14 +79,14 @@ def main() -> None:
     print("| network | parameters | objective | ms a step | times plain |\n|---|--:|---|--:|--:|")
     for network in given.networks:
         learners = {way: learner(network, way) for way in WAYS}
-        shape, found = NETWORKS[network][2], {way: list[float]() for way in WAYS}
+        shape, times_by_way = NETWORKS[network][2], {way: list[float]() for way in WAYS}
         for one in learners.values():
             seconds(one, shape, 1)
         for _ in range(given.turns):
             for way, one in learners.items():
-                found[way].append(seconds(one, shape, given.steps))
-        plain = statistics.median(found["plain"])
-        for way, times in found.items():
+                times_by_way[way].append(seconds(one, shape, given.steps))
+        plain = statistics.median(times_by_way["plain"])
+        for way, times in times_by_way.items():
             middle = statistics.median(times)
             dim = learners[way].spec.dim
             print(f"| {network} | {dim:,} | {way} | {middle * 1e3:.1f} | {middle / plain:.1f} |")

@@ -53,12 +53,12 @@ def first_content(page: Page, url: str) -> float:
     page.goto(url)
     page.get_by_label("Operator token").wait_for()
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-    while not (found := float(page.evaluate(paint))):
+    while not (milliseconds := float(page.evaluate(paint))):
         page.wait_for_timeout(10)
-    return found
+    return milliseconds
 
 
-def opened(page: Page, run: MadeUpRun) -> tuple[float, float]:
+def time_to_open(page: Page, run: MadeUpRun) -> tuple[float, float]:
     """Milliseconds from the sign-in to the run's state, and to its newest verdicts."""
     page.goto(f"{run.url}/#/runs/{run.run}")
     page.get_by_label("Operator token").fill(run.token)
@@ -72,7 +72,7 @@ def opened(page: Page, run: MadeUpRun) -> tuple[float, float]:
     return 1000 * state, 1000 * (time.perf_counter() - started)
 
 
-def watched(page: Page, browser: Browser, trace: Path, act: Callable[[], None]) -> list[float]:
+def tasks_after(page: Page, browser: Browser, trace: Path, act: Callable[[], None]) -> list[float]:
     """The tasks of the page's main thread in the `SETTLED` seconds after a call of `act`."""
     browser.start_tracing(page=page, path=trace, categories=CATEGORIES)
     act()
@@ -93,15 +93,15 @@ def measure(clients: int, rounds: int, count: int) -> dict[str, str]:
         chromium = playwright.chromium.launch(executable_path=browser, args=list(FLAGS))
         page = chromium.new_page(viewport={"width": 1360, "height": 900})
         contents = [first_content(page, run.url) for _ in range(REPEATS)]
-        state, verdicts = opened(page, run)
+        state, verdicts = time_to_open(page, run)
         until_loaded(page, run)
         trace = Path(folder) / "trace.json"
-        idle = [sum(watched(page, chromium, trace, lambda: None)) for _ in range(REPEATS)]
-        rounds_ = [watched(page, chromium, trace, run.publish) for _ in range(count)]
+        idle = [sum(tasks_after(page, chromium, trace, lambda: None)) for _ in range(REPEATS)]
+        rounds_ = [tasks_after(page, chromium, trace, run.publish) for _ in range(count)]
         chromium.close()
-    longest = sorted(found[0] for found in rounds_)
+    longest = sorted(times[0] for times in rounds_)
     middle = statistics.median(longest)
-    whole = statistics.median(sum(found) for found in rounds_) - statistics.median(idle)
+    whole = statistics.median(sum(times) for times in rounds_) - statistics.median(idle)
     return {
         "first content (median of 5)": f"{statistics.median(contents):.0f} ms",
         "from sign-in to the run's state": f"{state:.0f} ms",

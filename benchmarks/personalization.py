@@ -50,16 +50,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/personalization.md")
     parser.add_argument("--docs", type=Path, help="page in which the table is also replaced")
     options = parser.parse_args()
-    found = remembered(options.cache)
+    results = cached_runs(options.cache)
     for seed in range(1, options.seeds + 1):
         for name in options.only:
-            if (name, seed) not in found:
-                found[name, seed] = run(name, seed)
-                print(name, seed, found[name, seed], file=sys.stderr, flush=True)
+            if (name, seed) not in results:
+                results[name, seed] = run(name, seed)
+                print(name, seed, results[name, seed], file=sys.stderr, flush=True)
                 if options.cache is not None:
                     with options.cache.open("a") as file:
-                        file.write(json.dumps([[name, seed], found[name, seed]]) + "\n")
-    text = "\n".join(report(found))
+                        file.write(json.dumps([[name, seed], results[name, seed]]) + "\n")
+    text = "\n".join(report(results))
     options.out.write_text(f"# {TITLE}\n\n{text}\n")
     if options.docs is not None:
         before, _, rest = options.docs.read_text().partition(MARKS[0])
@@ -69,7 +69,7 @@ def main() -> None:
     print(text)
 
 
-def remembered(cache: Path | None) -> Found:
+def cached_runs(cache: Path | None) -> Found:
     """Finished runs in the cache file, which an earlier call with the same code has written."""
     if cache is None or not cache.exists():
         return {}
@@ -100,11 +100,11 @@ def run(name: str, seed: int) -> dict[str, float]:
     }
 
 
-def report(found: Found) -> Iterator[str]:
+def report(results: Found) -> Iterator[str]:
     """The table as Markdown."""
     import torch
 
-    seeds = sorted({seed for _, seed in found})
+    seeds = sorted({seed for _, seed in results})
     yield f"`python benchmarks/personalization.py --seeds {len(seeds)}`; {platform.machine()},"
     yield f"torch {torch.__version__}; experiment {BASE}, seed {', '.join(map(str, seeds))}."
     yield "After the last round, every client tests its own model and the model that it received."
@@ -116,27 +116,31 @@ def report(found: Found) -> Iterator[str]:
     yield "| personalizer | own model | worst client | model received | gain | lowest |"
     yield "|---|---:|---:|---:|---:|---:|"
     for name in METHODS:
-        cells = {seed: found[name, seed] for seed in seeds if (name, seed) in found}
+        cells = {seed: results[name, seed] for seed in seeds if (name, seed) in results}
         if not cells:
             continue
-        rivals = [(one, found["none", seed]) for seed, one in cells.items()]
+        rivals = [(one, results["none", seed]) for seed, one in cells.items()]
         gains = [one["own"] - single["own"] for one, single in rivals]
         shown = "- | -" if name == "none" else f"{100 * mean(gains):+.1f} | {100 * min(gains):+.1f}"
         yield (
-            f"| {name} | {spread(one['own'] for one in cells.values())} "
+            f"| {name} | {mean_and_deviation(one['own'] for one in cells.values())} "
             f"| {min(one['worst'] for one in cells.values()):.1%} "
-            f"| {spread(one['received'] for one in cells.values())} "
+            f"| {mean_and_deviation(one['received'] for one in cells.values())} "
             f"| {shown}{' MISSED' if name != 'none' and min(gains) <= 0 else ''} |"
         )
-    own = {name: mean(found[name, s]["own"] for s in seeds) for name, _ in found}
+    own = {name: mean(results[name, s]["own"] for s in seeds) for name, _ in results}
     yield ""
     yield from verdict(own)
 
 
-def spread(accuracies: Iterable[float]) -> str:
+def mean_and_deviation(accuracies: Iterable[float]) -> str:
     """The mean in percent and, for more than one value, the standard deviation."""
-    found = [100 * one for one in accuracies]
-    return f"{mean(found):.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "") + "%"
+    percentages = [100 * one for one in accuracies]
+    return (
+        f"{mean(percentages):.1f}"
+        + (f" ± {stdev(percentages):.1f}" if len(percentages) > 1 else "")
+        + "%"
+    )
 
 
 def verdict(own: Mapping[str, float]) -> Iterator[str]:

@@ -169,17 +169,17 @@ def main() -> None:
         return
     rows = []
     for dim in (int(size) for size in given.sizes):
-        found: dict[str, float] = {}
+        medians: dict[str, float] = {}
         for kind in given.kinds:
             gaps, memory, steps = KINDS[kind](given.clients, dim, given.rounds)
-            found[kind] = statistics.median(gaps)
+            medians[kind] = statistics.median(gaps)
             pool = 4 * given.clients * dim
-            ratio = found[kind] / found["durable"] if "durable" in found else None
+            ratio = medians[kind] / medians["durable"] if "durable" in medians else None
             rows.append(
                 {
                     "parameters": dim,
                     "kind": kind,
-                    "seconds": found[kind],
+                    "seconds": medians[kind],
                     "best": min(gaps),
                     "of_durable": ratio,
                     "memory_mib": memory / 2**20,
@@ -189,7 +189,7 @@ def main() -> None:
                 }
             )
             print(
-                f"{dim:9d} {kind:8s} {found[kind]:8.4f} s/round (best {min(gaps):.4f}) "
+                f"{dim:9d} {kind:8s} {medians[kind]:8.4f} s/round (best {min(gaps):.4f}) "
                 f"{'' if ratio is None else f'{ratio:5.2f} x durable '} "
                 f"server +{memory / 2**20:.0f} MiB ({memory / pool:.2f} x pool) "
                 + " ".join(f"{k} {v:.3f}" for k, v in steps.items()),

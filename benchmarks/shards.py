@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from benchmarks.stream import RULES, Round, mathematics, spec_of, stored, table
+from benchmarks.stream import RULES, Round, mathematics, spec_of, store_vector, table
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -39,7 +39,7 @@ RUN = "run"
 
 def cell(given: argparse.Namespace) -> None:
     """Computes one round on this rank; rank 0 prints the measurements."""
-    ranks, folder = Ranks.started(), Path(given.folder)
+    ranks, folder = Ranks.connect(), Path(given.folder)
     settings = Settings(
         role="worker",
         operator_token="not-used-by-this-run",
@@ -56,16 +56,16 @@ def cell(given: argparse.Namespace) -> None:
     round_.load()
     steps = round_.decide()
     assert round_.engine.snapshot is not None
-    found = {
+    result = {
         "model": round_.engine.snapshot.global_model,
         "mathematics": mathematics(steps),
         "store": steps["store"],
     }
     round_.drop_models()
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
-def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
+def measure(given: argparse.Namespace, rule: str, size: int) -> dict[str, float | str]:
     """The measurements of a round with this rule on `size` processes."""
     command = [sys.executable, "-m"]
     if size > 1:
@@ -77,22 +77,22 @@ def measured(given: argparse.Namespace, rule: str, size: int) -> dict[str, float
     if given.memory is not None:
         command += ["--memory", str(given.memory)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def row(given: argparse.Namespace, rule: str) -> list[str]:
     """The medians of one rule, and their ratios to those of the first number of processes."""
-    found = {size: list[dict[str, float | str]]() for size in given.processes}
+    results = {size: list[dict[str, float | str]]() for size in given.processes}
     for _ in range(given.repeats):
-        for size, of_size in found.items():
-            of_size.append(measured(given, rule, size))
-    models = {one["model"] for of_size in found.values() for one in of_size}
+        for size, of_size in results.items():
+            of_size.append(measure(given, rule, size))
+    models = {one["model"] for of_size in results.values() for one in of_size}
     if len(models) > 1:
         sys.exit(f"{rule}: the global model depends on the number of processes")
     seconds = [
         [median(float(one[name]) for one in of_size) for name in ("mathematics", "store")]
-        for of_size in found.values()
+        for of_size in results.values()
     ]
     columns = [f"{whole:.2f} ({storing:.2f})" for whole, storing in seconds]
     ratios = [f"{whole / seconds[0][0]:.2f}" for whole, _ in seconds[1:]]
@@ -122,7 +122,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         given.folder = folder
         blobs, spec = Blobs(Path(folder) / RUN), spec_of(given.parameters)
-        uploads = [stored(blobs, spec, seed) for seed in range(given.clients)]
+        uploads = [store_vector(blobs, spec, seed) for seed in range(given.clients)]
         (Path(folder) / "uploads.json").write_text(json.dumps(uploads))
         first, *others = given.processes
         titles = ["rule", *(f"P = {size}, s (storing)" for size in given.processes)]

@@ -30,7 +30,7 @@ STEPS = 60
 """Number of timed steps of the plain loop, after ten warm-up steps."""
 
 
-def simulated(experiment: Experiment, rounds: int, device: str) -> dict[str, float]:
+def measure_rounds(experiment: Experiment, rounds: int, device: str) -> dict[str, float]:
     """Median seconds of a round: wall-clock time, CPU time, and wall-clock time of each step."""
     simulation = Simulation.of(experiment, device)
     simulation.step()
@@ -85,7 +85,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     experiment = Experiment.load(given.experiment)
     before = plain(experiment, given.device)
-    found = simulated(experiment, given.rounds, given.device)
+    seconds = measure_rounds(experiment, given.rounds, given.device)
     after = plain(experiment, given.device)
     sizes = [
         len(client_data(experiment.data, slot, experiment.seed).y_train)
@@ -102,12 +102,12 @@ def main() -> None:
         "load": os.getloadavg()[0],
         "rounds measured": given.rounds,
         "samples per round": round(passes),
-        "minutes per cell": minutes * found["round"],
+        "minutes per cell": minutes * seconds["round"],
         "minutes per cell, plain loop that only trains": minutes * wall,
-        "CPU minutes per cell": minutes * found["cpu"],
+        "CPU minutes per cell": minutes * seconds["cpu"],
         "CPU minutes per cell, plain loop that only trains": minutes * cpu,
-        "faster than the plain loop, by CPU": cpu / found["cpu"],
-        "seconds per round": found,
+        "faster than the plain loop, by CPU": cpu / seconds["cpu"],
+        "seconds per round": seconds,
     }
     if given.json:
         print(json.dumps(result))

@@ -140,12 +140,12 @@ def slope(rounds_T: NDArray[Any], values_T: NDArray[Any]) -> tuple[float, float,
     expected_T = design @ fit
     residuals_T, count = values_T - expected_T, len(values_T)
     length = max(2, round(count**0.5))
-    draws, found = np.random.default_rng(0), []
+    draws, slopes = np.random.default_rng(0), []
     for _ in range(2000):
         starts = draws.integers(0, count - length + 1, size=-(-count // length))
         at = (starts[:, None] + np.arange(length)).ravel()[:count]
-        found.append(np.linalg.lstsq(design, expected_T + residuals_T[at], rcond=None)[0][0])
-    low, high = np.percentile(found, [2.5, 97.5])
+        slopes.append(np.linalg.lstsq(design, expected_T + residuals_T[at], rcond=None)[0][0])
+    low, high = np.percentile(slopes, [2.5, 97.5])
     return float(fit[0]), float(low), float(high)
 
 
@@ -170,9 +170,9 @@ def table(
         if len(warm) < 10:
             cells = ["-", "-"]
         else:
-            found = slope(numbers_T, np.array([one[name] for one in warm]))
+            growth = slope(numbers_T, np.array([one[name] for one in warm]))
             word = "" if name in COUNTS else " B"
-            cells = [f"{found[0]:,.1f}{word}", f"{found[1]:,.1f} to {found[2]:,.1f}{word}"]
+            cells = [f"{growth[0]:,.1f}{word}", f"{growth[1]:,.1f} to {growth[2]:,.1f}{word}"]
         lines.append(f"| {label} | {ends[0]} | {ends[1]} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 

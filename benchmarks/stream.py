@@ -82,7 +82,7 @@ def experiment(server: dict[str, Any], clients: int) -> Experiment:
     )
 
 
-def stored(blobs: Blobs, spec: ModelSpec, seed: int) -> str:
+def store_vector(blobs: Blobs, spec: ModelSpec, seed: int) -> str:
     """The digest of a new random vector."""
     draws = np.random.default_rng(seed)
     with blobs.writer() as writer:
@@ -119,7 +119,7 @@ def _size(span: str) -> int:
     return int(end, 16) - int(begin, 16)
 
 
-def timed(work: Callable[[], object]) -> float:
+def duration(work: Callable[[], object]) -> float:
     """The duration of a call in seconds."""
     began = time.perf_counter()
     work()
@@ -141,9 +141,9 @@ class Round:
         self.clients = [f"client-{i:02d}" for i in range(len(uploads))]
         self.blobs, self.spec = Blobs(folder), spec_of(dim)
         given, device = experiment(server, len(uploads)), torch.device("cpu")
-        with (ranks or Ranks()).calling("begin", folder.name, given, self.spec):
+        with (ranks or Ranks()).on_all_ranks("begin", folder.name, given, self.spec):
             self.engine = RoundEngine(given, self.spec, self.blobs, device, memory, ranks)
-        first = stored(self.blobs, self.spec, 99)
+        first = store_vector(self.blobs, self.spec, 99)
         self.engine.restore(Snapshot(global_model=first, reference=first))
         self.receipts = {
             client: Receipt(
@@ -179,7 +179,7 @@ def mathematics(steps: dict[str, float]) -> float:
 def arithmetic_floor(server: dict[str, Any], folder: Path, dim: int, clients: int) -> float:
     """The seconds of a round on a pool in memory, without the time of storing its models."""
     blobs, spec = Blobs(folder), spec_of(dim)
-    uploads = [stored(blobs, spec, seed) for seed in range(clients)]
+    uploads = [store_vector(blobs, spec, seed) for seed in range(clients)]
     resident = Round(server, folder, dim, uploads, None)
     resident.load()
     steps = resident.decide()
@@ -205,7 +205,7 @@ def reading_floor(descriptor: int, passes: int, models: int, dim: int, folder: P
             file.flush()
             os.fsync(file.fileno())
 
-    return timed(read_all) + timed(write_models)
+    return duration(read_all) + duration(write_models)
 
 
 def cell(given: argparse.Namespace) -> dict[str, float]:
@@ -226,7 +226,7 @@ def cell(given: argparse.Namespace) -> dict[str, float]:
             most = max(most, status("VmRSS"))
 
     threading.Thread(target=watch, daemon=True).start()
-    loading = timed(streamed.load)
+    loading = duration(streamed.load)
     descriptor = pool_file()
     forget(descriptor)
     steps = streamed.decide()
@@ -274,7 +274,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         blobs, spec = Blobs(Path(folder)), spec_of(given.dim)
-        uploads = [stored(blobs, spec, seed) for seed in range(given.clients)]
+        uploads = [store_vector(blobs, spec, seed) for seed in range(given.clients)]
         listed = Path(folder) / "uploads.json"
         listed.write_text(json.dumps(uploads))
         print(table(COLUMNS))
@@ -285,15 +285,15 @@ def main() -> None:
             done = subprocess.run(
                 [*command, "--folder", folder], stdout=subprocess.PIPE, text=True, check=True
             )
-            found = json.loads(done.stdout)
-            floor = max(found["reading"], found["arithmetic"])
+            result = json.loads(done.stdout)
+            floor = max(result["reading"], result["arithmetic"])
             seconds = ("loading", "mathematics", "store", "reading", "arithmetic")
             columns = [
                 rule,
-                str(found["models"]),
-                *(f"{found[name]:.1f}" for name in seconds),
-                f"{found['mathematics'] / floor:.2f}",
-                f"{found['memory'] / 2**30:.2f}",
+                str(result["models"]),
+                *(f"{result[name]:.1f}" for name in seconds),
+                f"{result['mathematics'] / floor:.2f}",
+                f"{result['memory'] / 2**30:.2f}",
             ]
             print("| " + " | ".join(columns) + " |", flush=True)
 

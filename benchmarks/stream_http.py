@@ -111,12 +111,12 @@ async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> No
         ticket = await next_run(connection, accept, identity.client_id or "")
         return connection, ticket.run
 
-    found = await asyncio.gather(*map(joined, range(len(tokens)), tokens))
+    members = await asyncio.gather(*map(joined, range(len(tokens)), tokens))
     print("joined", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     spec = perceptron(hidden)
-    async with heard([connection for connection, _ in found]):
-        for number, (connection, run) in enumerate(found):
+    async with heard([connection for connection, _ in members]):
+        for number, (connection, run) in enumerate(members):
             received = await connection.ticket_and_model(None, "", run=run)
             assert received is not None
             ticket, model = received
@@ -131,7 +131,7 @@ async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> No
             await connection.upload(run, ticket.round, "update", upload)
             del upload
     print("posted", flush=True)
-    for connection, _ in found:
+    for connection, _ in members:
         await connection.close()
 
 
@@ -215,19 +215,19 @@ def cell(given: argparse.Namespace, rule: str) -> dict[str, Any]:
     """The round of a rule over HTTP, and its floors."""
     server, passes = RULES[rule]
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        found = round_over_http(given, rule, Path(folder))
+        result = round_over_http(given, rule, Path(folder))
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         small = given.dim // given.scale
         seconds = arithmetic_floor(server, Path(folder), small, given.clients)
-        found["arithmetic"] = given.scale * seconds
+        result["arithmetic"] = given.scale * seconds
     with tempfile.TemporaryFile(dir=given.folder) as pool:
         piece = np.random.default_rng(0).bytes(PIECE)
         for _ in range(given.clients * given.dim * 4 // PIECE):
             pool.write(piece)
         pool.flush()
         place = Path(given.folder or tempfile.gettempdir())
-        found["reading"] = reading_floor(pool.fileno(), passes, found["models"], given.dim, place)
-    return found
+        result["reading"] = reading_floor(pool.fileno(), passes, result["models"], given.dim, place)
+    return result
 
 
 def main() -> None:
@@ -241,15 +241,15 @@ def main() -> None:
         return
     print(table(COLUMNS))
     for rule in given.rules:
-        found = cell(given, rule)
-        floor = max(found["reading"], found["arithmetic"])
+        result = cell(given, rule)
+        floor = max(result["reading"], result["arithmetic"])
         names = ("posting", "mathematics", "store", "reading", "arithmetic")
         columns = [
             rule,
-            str(found["models"]),
-            *(f"{found[name]:.1f}" for name in names),
-            f"{found['mathematics'] / floor:.2f}",
-            *(f"{found['memory'][part]:.2f}" for part in (*PARTS, "together")),
+            str(result["models"]),
+            *(f"{result[name]:.1f}" for name in names),
+            f"{result['mathematics'] / floor:.2f}",
+            *(f"{result['memory'][part]:.2f}" for part in (*PARTS, "together")),
         ]
         print("| " + " | ".join(columns) + " |", flush=True)
 

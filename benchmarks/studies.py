@@ -126,8 +126,8 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
     }
     print(f"measuring {way} ...", file=sys.stderr, flush=True)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def section(name: str, rounds: int, turns: list[dict[str, dict[str, Any]]]) -> str:

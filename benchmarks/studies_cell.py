@@ -201,16 +201,16 @@ def flower(study: Study) -> tuple[Rounds, nn.Module]:
         evaluated = 0.0
 
         def aggregate_train(self, *args: Any) -> Any:
-            found = super().aggregate_train(*args)
+            result = super().aggregate_train(*args)
             self.trained = tree_seconds()
-            return found
+            return result
 
         def aggregate_evaluate(self, *args: Any) -> Any:
-            found = super().aggregate_evaluate(*args)
+            result = super().aggregate_evaluate(*args)
             now = tree_seconds()
             self.evaluated += now - self.trained
             rounds.append((now, self.evaluated))
-            return found
+            return result
 
     client_app, server_app = ClientApp(), ServerApp()
 
@@ -286,11 +286,11 @@ def main() -> None:
     torch.set_num_threads(1)
     study = Study(folder)
     rounds, module = WAYS[way](study)
-    measured = len(rounds) - warm
+    count = len(rounds) - warm
     (whole, apart), (last, last_apart) = rounds[warm - 1], rounds[-1]
-    evaluate = (last_apart - apart) / measured
+    evaluate = (last_apart - apart) / count
     figures = {
-        "train": (last - whole) / measured - evaluate,
+        "train": (last - whole) / count - evaluate,
         "evaluate": evaluate,
         "accuracy": study.accuracy(copy.deepcopy(module).eval()),
         "version": " ".join(f"{name} {version(name)}" for name in VERSIONS.get(way, ("torch",))),

@@ -122,7 +122,7 @@ class Work:
         trained = train(self.learner, self.cohort, self.batches, self.received_KD, {}, measure)
         return self.received_KD + trained.update_KD
 
-    def measured(self) -> Tensor:
+    def train_and_evaluate(self) -> Tensor:
         """Trains all clients at once, and evaluates the models before and after."""
         return self.rampart(measure=True)
 
@@ -136,10 +136,10 @@ class Work:
         ).update_KD
 
 
-def drawn(clients: int, samples: int, spread: float) -> list[int]:
+def draw_sizes(clients: int, samples: int, spread: float) -> list[int]:
     """Numbers of samples with this mean, unordered; the largest is `spread` times the smallest.
 
-    >>> sorted(drawn(clients=3, samples=37, spread=100))
+    >>> sorted(draw_sizes(clients=3, samples=37, spread=100))
     [1, 10, 100]
     """
     shares = [spread ** (k / max(1, clients - 1)) for k in range(clients)]
@@ -158,18 +158,18 @@ def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[S
     ways: dict[str, tuple[Callable[[], Tensor], int]] = {
         "plain": (work.plain, 1),
         "rampart": (work.rampart, 1),
-        "measured": (work.measured, 1),
+        "measured": (work.train_and_evaluate, 1),
         "fedcap": (work.fedcap, 2),
     }
     for run, _ in ways.values():
         run()
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for _ in range(turns):
         for way, (run, passes) in ways.items():
             wall, processor = time.perf_counter(), time.process_time()
             run()
             count = sum(sizes) * passes
-            found[way].append(
+            times[way].append(
                 (
                     count / (time.perf_counter() - wall),
                     count / (time.process_time() - processor),
@@ -179,7 +179,7 @@ def measure(name: str, threads: int, sizes: Sequence[int], turns: int) -> list[S
         Speed(
             name, threads, way, *(statistics.median(column) for column in zip(*runs, strict=True))
         )
-        for way, runs in found.items()
+        for way, runs in times.items()
     ]
 
 
@@ -216,7 +216,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    sizes, speeds = drawn(given.clients, given.samples, given.spread), list[Speed]()
+    sizes, speeds = draw_sizes(given.clients, given.samples, given.spread), list[Speed]()
     for name in given.networks:
         for threads in sorted(set(given.threads)):
             speeds += measure(name, threads, sizes, given.turns)

@@ -1,4 +1,7 @@
-"""Code that all services share: mathematics, learning, attacks, protocol, experiment files."""
+"""Code that all services share: mathematics, learning, attacks, protocol, experiment files.
+
+The processes that use this code belong in `services`, which no module of this package imports.
+"""
 
 import os
 

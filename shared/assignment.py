@@ -52,7 +52,7 @@ def names_for(
     return (group_of(client, groups),) if groups else ()
 
 
-def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
+def ticket_models(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
     """The digests of the models in a client's ticket, keyed by the role of each model.
 
     While the federation runs, `model` is the model that the client trains from, and `peer_00` and
@@ -66,7 +66,7 @@ def handed(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dic
             `groups`, `voters` and `challenged`.
         final: whether the federation has ended.
 
-    >>> handed("a", {"global_model": "0", "customized": {"a": "1", "b": "2"},
+    >>> ticket_models("a", {"global_model": "0", "customized": {"a": "1", "b": "2"},
     ...              "assignment": {"a": ["a", "b"]}})
     {'model': '1', 'peer_00': '2'}
     """

@@ -31,10 +31,10 @@ class RampartError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # By default, unpickling passes the message to the constructor, but some constructors take
         # other arguments. Such an error in a worker process would break the process pool.
-        return _restored, (type(self), self.args, self.__dict__)
+        return _restore, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[RampartError], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
+def _restore(kind: type[RampartError], args: tuple[Any, ...], fields: dict[str, Any]) -> Exception:
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error

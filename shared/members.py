@@ -72,7 +72,7 @@ def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
     from rampart_fl.shared.learning.training.personalizers import personalizers
     from rampart_fl.shared.learning.training.schedules import schedules
 
-    with plugins.known(experiment.packages):
+    with plugins.record_lookups(experiment.packages):
         dataset = datasets.parse(experiment.data.dataset)
         personalizer = personalizers.parse(experiment.personalizer)
         partitions.parse(experiment.data.partition)
@@ -88,7 +88,7 @@ def build_plan(experiment: Experiment) -> "Plan":
     from rampart_fl.shared.robust.engine import Plan, ServerStep
 
     server = experiment.server
-    with plugins.known(experiment.packages):
+    with plugins.record_lookups(experiment.packages):
         return Plan.of(
             server.rule,
             server.detectors,

@@ -60,12 +60,12 @@ def _lack(members: Members, need: "Need") -> list[str]:
 
 def _misfit(members: Members, table: str) -> list[str]:
     """Why the samples of a table of `server` do not fit the clients' model; empty if they fit."""
-    from rampart_fl.shared.learning.data.server_data import fitting
+    from rampart_fl.shared.learning.data.server_data import require_fit
 
     held = getattr(members.experiment.server, table)
     labels = table in ("root", "test") or "labels" in members.plan.needs()
     data = members.experiment.data
-    return [] if held is None else _refusal(fitting, held.dataset, held.size, data, labels)
+    return [] if held is None else _refusal(require_fit, held.dataset, held.size, data, labels)
 
 
 def _unfit_start(members: Members) -> list[str]:
@@ -291,7 +291,7 @@ def validate(experiment: Experiment) -> Experiment:
     >>> validate(Experiment.load("digits-benign")).packages
     {}
     """
-    with plugins.known(experiment.packages) as packages:
+    with plugins.record_lookups(experiment.packages) as packages:
         members = build(experiment)
         for constraint in CONSTRAINTS:
             constraint.check(members)

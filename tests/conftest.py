@@ -40,10 +40,10 @@ def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Looks for doctests only in files that have some: tests have hardly any, and are many."""
-    found = yield
+    result = yield
     if file_path.suffix == ".py" and b">>> " not in file_path.read_bytes():
-        return [one for one in found if type(one) is pytest.Module]
-    return found
+        return [one for one in result if type(one) is pytest.Module]
+    return result
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

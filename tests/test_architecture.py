@@ -13,7 +13,7 @@ from tools.imports import (
     cycles,
     imports,
     imports_of_ours,
-    reached,
+    loaded_modules,
     service,
     within,
 )
@@ -173,12 +173,12 @@ def test_a_library_stays_in_its_rooms(libraries: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("room", ["api", "state", "metrics", "settings", "server"])
 def test_the_api_role_reaches_no_torch(room: str) -> None:
     for module in (m for m in IN_ROOMS if within(m, (f"{AGGREGATOR}.{room}",))):
-        heavy = {name: by for name, by in reached(module).items() if within(name, HEAVY)}
+        heavy = {name: by for name, by in loaded_modules(module).items() if within(name, HEAVY)}
         assert not heavy, module
 
 
 def test_the_walk_finds_what_it_looks_for() -> None:
-    assert "torch" in reached("rampart_fl.services.aggregator.worker.worker")
+    assert "torch" in loaded_modules("rampart_fl.services.aggregator.worker.worker")
     assert len(MODULES) > 100
 
 

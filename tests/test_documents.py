@@ -34,8 +34,8 @@ RUN = {"up", "simulate", "certify"}
 @pytest.fixture(params=PAGES, ids=lambda path: path.stem)
 def page(request: pytest.FixtureRequest) -> Path:
     """Every page."""
-    found: Path = request.param
-    return found
+    path: Path = request.param
+    return path
 
 
 def test_links_lead_to_files_and_headings(page: Path) -> None:
@@ -48,8 +48,8 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_commands_take_what_they_are_given(page: Path) -> None:
-    found = re.findall(r"(?:^|`)rampart ([a-z-]+)([^`#\n]*)", page.read_text(), re.M)
-    for name, rest in found:
+    matches = re.findall(r"(?:^|`)rampart ([a-z-]+)([^`#\n]*)", page.read_text(), re.M)
+    for name, rest in matches:
         command = COMMANDS[name]
         for word in rest.split():
             command = getattr(command, "commands", {}).get(word, command)
@@ -108,19 +108,19 @@ def test_the_readme_s_experiment_can_be_run() -> None:
 def test_the_experiment_to_try_a_client_against_has_its_model() -> None:
     text = (ROOT / "docs/your-own-client.md").read_text()
     (table,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    found = validate(Experiment.parse(table))
-    assert f"--slots 0-{found.data.clients - 1} " in text
-    assert f"tokens --count {found.data.clients} " in text
+    experiment = validate(Experiment.parse(table))
+    assert f"--slots 0-{experiment.data.clients - 1} " in text
+    assert f"tokens --count {experiment.data.clients} " in text
     (written_for,) = re.findall(r"model of its\s+federation is `(.*?)`", text)
-    assert found.model == tomllib.loads(f"model = {written_for}")["model"]
+    assert experiment.model == tomllib.loads(f"model = {written_for}")["model"]
 
 
 def test_the_readme_s_rule_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = re.findall(
+    matches = re.findall(
         r"```python\n(\"\"\"shared/robust/rules/.*?)```", PAGES[0].read_text(), re.DOTALL
     )
     monkeypatch.setattr(rules, "_members", dict(rules._members))
-    exec(found[0], {"__name__": "midrange"})
+    exec(matches[0], {"__name__": "midrange"})
     member = rules.get("midrange")
     assert member.paper and member.breakdown and member.complexity, "the contracts ask for them"
     updates_ND = torch.tensor([[0.0, 3.0], [4.0, 5.0], [1.0, 4.0]])

@@ -66,8 +66,8 @@ def declared(lock: Path) -> list[Requirement]:
 @pytest.fixture(params=LOCKS, ids=lambda path: path.stem)
 def lock(request: pytest.FixtureRequest) -> Path:
     """Every lock."""
-    found: Path = request.param
-    return found
+    path: Path = request.param
+    return path
 
 
 def pins(lock: Path, environment: dict[str, str]) -> dict[str, str]:

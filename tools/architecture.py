@@ -58,22 +58,22 @@ def dependencies() -> Graph:
 
     A module directly in a service counts as part of each subpackage that imports it.
     """
-    found: Graph = {name: set() for name in map(package, MODULES) if name is not None}
+    graph: Graph = {name: set() for name in map(package, MODULES) if name is not None}
     for module in MODULES:
         start = package(module)
         if start is not None:
-            found[start] |= _imported(module) - {start}
-    return found
+            graph[start] |= _imported(module) - {start}
+    return graph
 
 
 def _imported(module: str) -> set[str]:
-    found = set[str]()
+    packages = set[str]()
     for name in imports_of_ours(module):
         if (module, name) in UPWARD:
             continue
         target = package(name)
-        found |= {target} if target is not None else _imported(name)
-    return found
+        packages |= {target} if target is not None else _imported(name)
+    return packages
 
 
 def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -83,18 +83,19 @@ def layers(graph: Mapping[str, set[str]]) -> list[list[str]]:
     [['a'], ['b', 'd'], ['c']]
     """
     assert not cycles(graph), f"packages import each other: {cycles(graph)}"
-    left, found = dict(graph), list[list[str]]()
+    left, result = dict(graph), list[list[str]]()
     while left:
         lowest = sorted(name for name in left if not graph[name] & left.keys())
-        found.insert(0, lowest)
+        result.insert(0, lowest)
         left = {name: imported for name, imported in left.items() if name not in lowest}
-    return found
+    return result
 
 
-def reduced(graph: Mapping[str, set[str]]) -> Graph:
+def transitive_reduction(graph: Mapping[str, set[str]]) -> Graph:
     """The transitive reduction: the graph without arrows that other arrows imply.
 
-    >>> reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    >>> graph = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    >>> transitive_reduction(graph) == {"a": {"b"}, "b": {"c"}, "c": set()}
     True
     """
     indirect = {
@@ -113,7 +114,7 @@ def picture() -> str:
     for group in groups:
         nodes = [f"{_key(name)}[{_label(name)}]" for name in order if _group(name) == group]
         lines += [f"  subgraph {_key(group)}[{group}]", *(f"    {node}" for node in nodes), "  end"]
-    arrows = reduced(graph)
+    arrows = transitive_reduction(graph)
     lines += [f"  {_key(name)} --> {_key(to)}" for name in order for to in sorted(arrows[name])]
     upward = sorted({(package(start), package(to)) for start, to in UPWARD})
     lines += [f"  {_key(str(start))} -.-> {_key(str(to))}" for start, to in upward]
@@ -156,8 +157,8 @@ def description(name: str) -> str:
     paragraphs = text.split("\n\n")
     if path.name != "__init__.py":
         paragraphs = paragraphs[:1]
-    told = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
-    return " ".join(" ".join(told).split())
+    prose = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
+    return " ".join(" ".join(prose).split())
 
 
 def render(page: str) -> str:

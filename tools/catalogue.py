@@ -139,8 +139,8 @@ def _bounds() -> Iterator[str]:
     for before in ([], ["nnm"]):
         for rule in BOUNDED:
             stages = [*before, rule]
-            found = [proven(Pipeline.of(stages, f=f), n, f) for n, f in SETTINGS]
-            yield _row(", ".join(f"`{stage}`" for stage in stages), found)
+            bounds = [proven(Pipeline.of(stages, f=f), n, f) for n, f in SETTINGS]
+            yield _row(", ".join(f"`{stage}`" for stage in stages), bounds)
 
 
 def _row(name: str, bounds: list[Any]) -> str:

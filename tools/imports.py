@@ -75,9 +75,9 @@ def service(module: str) -> str:
     return ".".join(module.split(".")[:3])
 
 
-def reached(module: str) -> dict[str, str]:
+def loaded_modules(module: str) -> dict[str, str]:
     """The modules that importing a module loads, each with the module that imports it."""
-    found, waiting = {module: ""}, [module]
+    importers, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()
         if current not in MODULES:
@@ -85,10 +85,10 @@ def reached(module: str) -> dict[str, str]:
         parts = current.split(".")
         parents = [".".join(parts[:depth]) for depth in range(1, len(parts))]
         for imported in [*parents, *(name for name, top in imports(current) if top)]:
-            if imported not in found:
-                found[imported] = current
+            if imported not in importers:
+                importers[imported] = current
                 waiting.append(imported)
-    return found
+    return importers
 
 
 def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
@@ -97,12 +97,12 @@ def reach(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
     >>> sorted(reach({"a": ["b"], "b": ["c"], "c": ["b"]}, "b"))
     ['b', 'c']
     """
-    found, waiting = set[str](), [start]
+    reachable, waiting = set[str](), [start]
     while waiting:
-        new = set(graph[waiting.pop()]) - found
-        found |= new
+        new = set(graph[waiting.pop()]) - reachable
+        reachable |= new
         waiting += new
-    return found
+    return reachable
 
 
 def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
@@ -111,10 +111,10 @@ def cycles(graph: Mapping[str, Collection[str]]) -> list[frozenset[str]]:
     >>> cycles({"a": ["b"], "b": ["c"], "c": ["b"]}) == [frozenset("bc")]
     True
     """
-    found = {start: reach(graph, start) for start in graph}
+    reachable = {start: reach(graph, start) for start in graph}
     sets = {
-        frozenset(node for node in found[start] if start in found[node])
+        frozenset(node for node in reachable[start] if start in reachable[node])
         for start in graph
-        if start in found[start]
+        if start in reachable[start]
     }
     return sorted(sets, key=sorted)

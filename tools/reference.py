@@ -130,7 +130,7 @@ MEANINGS = {
 
 def render() -> str:
     """The reference as Markdown."""
-    parts = [OPENING, *("\n".join(_section(*found)) + "\n" for found in tables())]
+    parts = [OPENING, *("\n".join(_section(*table)) + "\n" for table in tables())]
     return "\n".join([*parts, "\n".join(_members()) + "\n", "\n".join(_sweeps()) + "\n"])
 
 
@@ -263,7 +263,7 @@ def _arguments(annotation: Any) -> tuple[Any, ...]:
 @cache
 def _docstrings(model: type[Table]) -> dict[str, str]:
     """The docstrings of the fields of a class and of its base classes, keyed by field."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for cls in reversed(model.__mro__[: model.__mro__.index(Table)]):
         (node,) = ast.parse(inspect.getsource(cls)).body
         assert isinstance(node, ast.ClassDef)
@@ -271,8 +271,8 @@ def _docstrings(model: type[Table]) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
                 value = getattr(text.value, "value", None)
                 if isinstance(value, str) and isinstance(field.target, ast.Name):
-                    found[field.target.id] = inspect.cleandoc(value)
-    return found
+                    texts[field.target.id] = inspect.cleandoc(value)
+    return texts
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
 from rampart_fl.services.console.studies.reproduction.files import hours, load, names
-from rampart_fl.services.console.studies.reproduction.runs import planned
+from rampart_fl.services.console.studies.reproduction.runs import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 PATH = ROOT / "docs" / "papers" / "runs.md"
@@ -62,7 +62,7 @@ def page() -> str:
 
 def _row(name: str, table: list[Cell], kept: set[str]) -> str:
     """A table's row: which of its cells are finished, and what is missing."""
-    files = [[run.file for run in planned([cell])] for cell in table]
+    files = [[run.file for run in plan([cell])] for cell in table]
     seeds = [sum(file in kept for file in of) for of in files]
     wanted = {file for of in files for file in of[:SEEDS]}
     missing = wanted - kept

@@ -62,19 +62,19 @@ def shoot(url: str, token: str, run: str) -> None:
             page.locator(".grid-canvas").wait_for()
             page.wait_for_timeout(2000)
             if name in {"run", "dark"}:
-                evicted(page)
+                open_eviction(page)
             page.screenshot(path=IMAGES / f"page-{name}.png")
             page.close()
         chromium.close()
 
 
-def evicted(page: Any) -> None:
+def open_eviction(page: Any) -> None:
     """Opens the details of the eviction in the first row."""
     page.locator(".grid-canvas").focus()
     page.keyboard.press("Home")
-    said = page.locator(".verdicts .readout")
+    readout = page.locator(".verdicts .readout")
     for _ in range(ROUNDS):
-        if ": evicted" in said.inner_text():
+        if ": evicted" in readout.inner_text():
             break
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")

@@ -89,17 +89,17 @@ def main() -> None:
     if given.plan:
         return
     runs = runs[: given.limit]
-    found = finish(runs, kept, given.jobs)
-    text = "\n".join(section.write(options, found))
-    if len(found) < len(runs):
-        text += f"\n\n**{len(runs) - len(found)} runs failed.**"
+    results = finish(runs, kept, given.jobs)
+    text = "\n".join(section.write(options, results))
+    if len(results) < len(runs):
+        text += f"\n\n**{len(runs) - len(results)} runs failed.**"
     renew(given.out, given.section, text, [*SECTIONS, "level"])
     print(text)
 
 
 def describe(runs: list[Run], kept: Cache) -> None:
     """Prints the number of planned runs, and how long the missing runs take on one core."""
-    left = [run for run in runs if run.key not in kept.found]
+    left = [run for run in runs if run.key not in kept.entries]
     longest = max((run.seconds for run in left), default=0.0)
     print(
         f"{len(runs)} runs, {len(left)} to do: about {span(sum(run.seconds for run in left))} "

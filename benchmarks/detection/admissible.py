@@ -36,10 +36,10 @@ def refusal(one: Combination) -> str | None:
 def _sizes(one: Combination) -> list[int]:
     """Number of samples of every client, in ascending order; also checks that the model builds."""
     from rampart_fl.shared.experiment import Experiment
-    from rampart_fl.shared.learning.data.client_data import divided
+    from rampart_fl.shared.learning.data.client_data import partition_data
     from rampart_fl.shared.learning.network.vector import initial_model
 
     experiment = Experiment.from_tables(one.tables())
     initial_model(experiment)
-    _, parts = divided(experiment.data, one.seed)
+    _, parts = partition_data(experiment.data, one.seed)
     return sorted(len(part) for part in parts)

@@ -75,13 +75,13 @@ def _strata(judged: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
     everything = [one for _, one in judged]
     if not everything:
         return
-    yield ["**all**", *report.wronged(everything), *report.silenced(everything)]
+    yield ["**all**", *report.honest_evictions(everything), *report.excluded_rounds(everything)]
     for factor, levels in FACTORS.items():
         for level in levels:
             of_level = [one for run, one in judged if run.label[factor] == level]
             if of_level:
                 name = f"{factor.replace('_', ' ')}: {level}"
-                yield [name, *report.wronged(of_level), *report.silenced(of_level)]
+                yield [name, *report.honest_evictions(of_level), *report.excluded_rounds(of_level)]
 
 
 def _paired(judged: Sequence[Figures]) -> Iterator[str]:

@@ -41,11 +41,11 @@ def plan(options: Options) -> list[Run]:
     return runs
 
 
-def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     """The section's part of the report."""
     yield "## Claimed sample counts"
     yield ""
-    yield from report.provenance(options.command, [one for _, one in found])
+    yield from report.provenance(options.command, [one for _, one in results])
     yield (
         f"Digits, 14 honest clients and 6 attackers that claim another sample count; cap {CAP:,}."
         " Median eviction: over attackers, the round, and how many rounds it had taken part in."
@@ -53,7 +53,7 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     by_cell = {
         (attack, claim): {
             run.label["seed"]: one
-            for run, one in found
+            for run, one in results
             if (run.label["attack"], run.label["claim"]) == (attack, claim)
         }
         for attack in ATTACKS

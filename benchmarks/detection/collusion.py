@@ -67,11 +67,11 @@ def plan(options: Options) -> list[Run]:
     ]
 
 
-def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     """The section's part of the report."""
     yield "## Colluders below half"
     yield ""
-    yield from report.provenance(options.command, [one for _, one in found])
+    yield from report.provenance(options.command, [one for _, one in results])
     shown = ", ".join(f"{colluders(n)} of {n}" for n in CLIENTS)
     yield (
         f"Seed {options.seed}; {shown} clients collude, all clients in every round, {ROUNDS}"
@@ -79,10 +79,15 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
     )
     rows = []
     for form in FORMS:
-        cell = [one for run, one in found if run.label["form"] == form]
+        cell = [one for run, one in results if run.label["form"] == form]
         if cell:
             fnr = report.percent(report.mean_of(cell, "fnr"))
-            columns = [*report.wronged(cell), fnr, *report.silenced(cell), *report.accuracies(cell)]
+            columns = [
+                *report.honest_evictions(cell),
+                fnr,
+                *report.excluded_rounds(cell),
+                *report.accuracies(cell),
+            ]
             rows.append([form, *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     yield from report.table(("form", *report.WRONGED, "FNR", *report.SILENCED, *names), rows)

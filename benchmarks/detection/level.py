@@ -71,7 +71,7 @@ def _bets(detector: SequentialDetector) -> tuple[Bet, ...]:
 def false_evictions(seed: int, placed: Bets, runs: int = RUNS) -> dict[float, int]:
     """Number of federations in which any honest client is ever barred, keyed by level."""
     draws = np.random.default_rng(seed)
-    found = dict.fromkeys(LEVELS, 0)
+    counts = dict.fromkeys(LEVELS, 0)
     limits = {
         level: np.array(
             [exp(limit(level, 0, CLIENTS))] * CLIENTS + [exp(limit(level, CLIENTS, LATER))] * LATER
@@ -90,8 +90,8 @@ def false_evictions(seed: int, placed: Bets, runs: int = RUNS) -> dict[float, in
                 value_RN = wealth_RNB.mean(axis=-1) + 1 / (number + 1)
                 highest_RN[:, part] = np.maximum(highest_RN[:, part], value_RN)
         for level in LEVELS:
-            found[level] += int((highest_RN > limits[level]).any(axis=1).sum())
-    return found
+            counts[level] += int((highest_RN > limits[level]).any(axis=1).sum())
+    return counts
 
 
 def write(options: Options) -> Iterator[str]:
@@ -109,12 +109,12 @@ def write(options: Options) -> Iterator[str]:
     yield from report.table(
         ("detector", "level", "federations with a false eviction", "share", "95% interval"),
         [
-            [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _told(interval(n, runs))]
+            [f"`{name}`", f"{level:g}", str(n), f"{n / runs:.3%}", _sentence(interval(n, runs))]
             for name, placed in bets().items()
             for level, n in false_evictions(options.seed, placed, runs).items()
         ],
     )
 
 
-def _told(bounds: tuple[float, float]) -> str:
+def _sentence(bounds: tuple[float, float]) -> str:
     return f"{bounds[0]:.3%} to {bounds[1]:.3%}"

@@ -77,11 +77,11 @@ def plan(options: Options) -> list[Run]:
     return runs
 
 
-def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     """The section's part of the report."""
     yield "## Loud attacks"
     yield ""
-    yield from report.provenance(options.command, [one for _, one in found])
+    yield from report.provenance(options.command, [one for _, one in results])
     yield (
         f"Seed {options.seed}; {HOSTILE:.0%} of the clients attack, with the attack's default"
         f" knowledge; {ROUNDS} rounds, or fewer once all attackers are evicted, but 30 at least."
@@ -92,7 +92,7 @@ def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[st
         " Dirichlet 0.1, where attacks within the spread of honest updates have no target."
     )
     for fraction in FACTORS["fraction"]:
-        at = [(run, one) for run, one in found if run.label["fraction"] == fraction]
+        at = [(run, one) for run, one in results if run.label["fraction"] == fraction]
         if at:
             yield ""
             yield f"### Fraction {fraction:g}"
@@ -136,7 +136,7 @@ def row(cell: Sequence[Figures]) -> list[str]:
         f"{low:.0%} to {high:.0%}",
         *(eviction(cell, key) for key in ("round", "own")),
         f"{sum(one['honest_evicted'] > 0 for one in cell)}",
-        *report.silenced(cell),
+        *report.excluded_rounds(cell),
         *report.accuracies(cell),
     ]
 
@@ -151,7 +151,7 @@ def eviction(cell: Sequence[Figures], key: str) -> str:
     first = 1 if key == "round" else 0
     rounds: list[float] = []
     for one in cell:
-        found = {e["client"]: e[key] + first for e in one["evictions"] if e["hostile"]}
-        rounds += [*found.values(), *[inf] * (one["hostile"] - len(found))]
+        eviction_rounds = {e["client"]: e[key] + first for e in one["evictions"] if e["hostile"]}
+        rounds += [*eviction_rounds.values(), *[inf] * (one["hostile"] - len(eviction_rounds))]
     middle = median(rounds)
     return "never" if middle == inf else f"{middle:g}"

@@ -35,22 +35,22 @@ def plan(options: Options) -> list[Run]:
     return runs
 
 
-def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     """The section's part of the report."""
     yield "## Loud attacks over HTTP"
     yield ""
-    yield from report.provenance(options.command, [one for _, one in found])
+    yield from report.provenance(options.command, [one for _, one in results])
     yield (
         f"Real Redis, aggregator, agents and attackers on one machine; digits, {CLIENTS} clients"
         f" with two classes each, {ROUNDS} rounds of FedCAP; every line is followed by the same"
         " experiment in simulation. Core-hours are those of the simulations."
     )
     rows = []
-    for run, one in found:
+    for run, one in results:
         label = run.label
         name = f"{label['attack']}, fraction {label['fraction']:g}, seed {label['seed']}"
         columns = [report.percent(one["fnr"], 0), eviction([one], "round"), one["honest_evicted"]]
-        shares = [*report.silenced([one])[:2], *report.accuracies([one])]
+        shares = [*report.excluded_rounds([one])[:2], *report.accuracies([one])]
         rows.append([f"{name}, {label['over']}", *columns, *shares, f"{one['wall_s']:.0f}"])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("attack", "FNR", "median eviction", "honest evicted", *report.SILENCED[:2], *names)

@@ -34,5 +34,5 @@ def member(text: str) -> dict[str, Any]:
     >>> member("norm_bound"), member('{"name": "norm_bound", "threshold": 10}')
     ({'name': 'norm_bound'}, {'name': 'norm_bound', 'threshold': 10})
     """
-    found: dict[str, Any] = json.loads(text) if text.startswith("{") else {"name": text}
-    return found
+    table: dict[str, Any] = json.loads(text) if text.startswith("{") else {"name": text}
+    return table

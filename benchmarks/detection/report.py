@@ -41,47 +41,47 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 WRONGED = ("runs", "with an honest client evicted", "95% bound", "honest clients evicted")
-"""Titles of the columns that `wronged` returns."""
+"""Titles of the columns that `honest_evictions` returns."""
 
 
-def wronged(found: Sequence[Figures]) -> list[str]:
+def honest_evictions(results: Sequence[Figures]) -> list[str]:
     """How many runs evicted honest clients, and how many honest clients were evicted."""
-    events = sum(one["honest_evicted"] > 0 for one in found)
-    clients = sum(one["honest"] for one in found)
-    evicted = sum(one["honest_evicted"] for one in found)
+    events = sum(one["honest_evicted"] > 0 for one in results)
+    clients = sum(one["honest"] for one in results)
+    evicted = sum(one["honest_evicted"] for one in results)
     return [
-        str(len(found)),
+        str(len(results)),
         str(events),
-        percent(upper(events, len(found))),
+        percent(upper(events, len(results))),
         f"{evicted}/{clients}",
     ]
 
 
 SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
-"""Titles of the columns that `silenced` returns."""
+"""Titles of the columns that `excluded_rounds` returns."""
 
 
-def silenced(found: Sequence[Figures]) -> list[str]:
+def excluded_rounds(results: Sequence[Figures]) -> list[str]:
     """The share of rounds that excluded honest clients' updates: for all clients, and the worst."""
-    total = sum(one["client_rounds"] for one in found)
-    worst = [one["worst_silenced"] for one in found]
-    share = sum(one["silenced"] for one in found) / total if total else None
+    total = sum(one["client_rounds"] for one in results)
+    worst = [one["worst_silenced"] for one in results]
+    share = sum(one["silenced"] for one in results) / total if total else None
     return [percent(share, 2), percent(max(worst)), str(sum(one > WORST for one in worst))]
 
 
-def accuracies(found: Sequence[Figures]) -> list[str]:
+def accuracies(results: Sequence[Figures]) -> list[str]:
     """Mean accuracies, in the order of `ACCURACIES`."""
-    return [percent(mean_of(found, name)) for name in ACCURACIES]
+    return [percent(mean_of(results, name)) for name in ACCURACIES]
 
 
-def mean_of(found: Sequence[Figures], name: str) -> float | None:
+def mean_of(results: Sequence[Figures], name: str) -> float | None:
     """The mean of a figure over the runs that have it."""
-    values = [one[name] for one in found if one[name] is not None]
+    values = [one[name] for one in results if one[name] is not None]
     return fmean(values) if values else None
 
 
-def provenance(command: str, found: Sequence[Figures]) -> Iterator[str]:
+def provenance(command: str, results: Sequence[Figures]) -> Iterator[str]:
     """The command, the number of runs, the time of these runs on one core, and the commits."""
-    commits = ", ".join(sorted({one["commit"] for one in found})) or "none"
-    hours = sum(one["core_s"] for one in found) / 3600
-    yield f"`{command}`; {len(found)} runs in {hours:.2f} core-hours, commit {commits}."
+    commits = ", ".join(sorted({one["commit"] for one in results})) or "none"
+    hours = sum(one["core_s"] for one in results) / 3600
+    yield f"`{command}`; {len(results)} runs in {hours:.2f} core-hours, commit {commits}."

@@ -76,7 +76,7 @@ class Cache:
     """A file of finished runs with one JSON object per line."""
 
     path: Path
-    found: dict[str, Figures] = field(default_factory=dict)
+    entries: dict[str, Figures] = field(default_factory=dict)
 
     @staticmethod
     def of(path: Path) -> "Cache":
@@ -85,7 +85,7 @@ class Cache:
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         for line in lines:
             entry = json.loads(line)
-            cache_.found[entry["key"]] = entry
+            cache_.entries[entry["key"]] = entry
         if path.exists() and path.read_bytes()[-1:] not in (b"", b"\n"):
             path.write_text("".join(f"{line}\n" for line in lines))
         return cache_
@@ -93,7 +93,7 @@ class Cache:
     def add(self, run: Run, figures: Figures) -> None:
         """Adds a run to the cache and to its file."""
         entry = {"key": run.key, "commit": commit(), "label": dict(run.label), **figures}
-        self.found[run.key] = entry
+        self.entries[run.key] = entry
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -104,7 +104,7 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
     from rampart_fl.services.console.studies.batch import each
     from rampart_fl.services.console.studies.pools import pool
 
-    waiting = [run for run in runs if run.key not in kept.found]
+    waiting = [run for run in runs if run.key not in kept.entries]
     left, began = sum(run.seconds for run in waiting), time.monotonic()
     spent = 0.0
     networked = any(run.network for run in waiting)
@@ -118,7 +118,7 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
         name = ", ".join(map(str, run.label.values()))
         line = f"{number}/{len(waiting)}, {span(remaining)} left: {name}: {summary}"
         print(line, file=sys.stderr, flush=True)
-    return [(run, kept.found[run.key]) for run in runs if run.key in kept.found]
+    return [(run, kept.entries[run.key]) for run in runs if run.key in kept.entries]
 
 
 def execute(run: Run) -> Figures:
@@ -129,25 +129,25 @@ def execute(run: Run) -> Figures:
     began, busy = time.monotonic(), time.process_time()
     try:
         experiment = Experiment.from_tables(run.tables)
-        result = networked(experiment) if run.network else simulated(run, experiment)
+        result = run_services(experiment) if run.network else run_simulation(run, experiment)
     except RampartError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     times = {"wall_s": time.monotonic() - began, "core_s": time.process_time() - busy}
     return {**result, **{name: round(value, 2) for name, value in times.items()}}
 
 
-def simulated(run: Run, experiment: Any) -> Figures:
+def run_simulation(run: Run, experiment: Any) -> Figures:
     """Simulates a run in this process on one thread."""
     from benchmarks.detection.figures import ACCURACIES
 
-    found = simulate(run, experiment)
+    figures = simulate(run, experiment)
     if run.paired:
         # If detectors exclude no update and change no model, the run without detectors is the same.
-        touched = found["silenced"] or found["honest_evicted"] or found["challenged"]
+        touched = figures["silenced"] or figures["honest_evicted"] or figures["challenged"]
         bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
-        other = simulate(run, type(experiment).from_tables(bare)) if touched else found
-        found["without"] = {name: other[name] for name in ACCURACIES}
-    return found
+        other = simulate(run, type(experiment).from_tables(bare)) if touched else figures
+        figures["without"] = {name: other[name] for name in ACCURACIES}
+    return figures
 
 
 def simulate(run: Run, experiment: Any) -> Figures:
@@ -189,7 +189,7 @@ def _claim(simulation: Any, hostile: set[str], samples: int) -> None:
     simulation.clients.train = lying
 
 
-def networked(experiment: Any) -> Figures:
+def run_services(experiment: Any) -> Figures:
     """Executes a run with real processes on this machine, as `rampart up` does."""
     from benchmarks.detection.figures import figures
     from rampart_fl.services.console.launcher.up import up
@@ -254,6 +254,6 @@ def _is_text(statement: ast.stmt) -> bool:
 @cache
 def commit() -> str:
     """The git commit, with a plus sign if any file of `JUDGES` has uncommitted changes."""
-    found = check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
+    digest = check_output(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, text=True).strip()
     changed = check_output(["git", "status", "--porcelain", *JUDGES], cwd=ROOT, text=True).strip()
-    return f"{found}+" if changed else found
+    return f"{digest}+" if changed else digest

@@ -64,18 +64,18 @@ def draw(
     """
     draws, sample = random.Random(seed), Sample()
     while len(sample.combinations) < count:
-        found, reason = _admissible(draws, sample, refusal, levels)
-        if found is None:
+        combination, reason = _admissible(draws, sample, refusal, levels)
+        if combination is None:
             raise ValueError(f"{TRIES} draws in a row were refused; the last one: {reason}")
-        sample.combinations.append(found)
+        sample.combinations.append(combination)
     sample.free = len(sample.combinations)
     for factor, level in _short(sample, levels, often):
         only = {**levels, factor: (level,)}
-        found, reason = _admissible(draws, sample, refusal, only)
-        if found is None:
+        combination, reason = _admissible(draws, sample, refusal, only)
+        if combination is None:
             sample.missing[factor, level] = reason
         else:
-            sample.combinations.append(found)
+            sample.combinations.append(combination)
     return sample
 
 

@@ -115,22 +115,22 @@ def plan(options: Options) -> list[Run]:
     ]
 
 
-def write(options: Options, found: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
+def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
     """The section's part of the report."""
     yield "## Where `robust_distance` failed"
     yield ""
-    yield from report.provenance(options.command, [one for _, one in found])
+    yield from report.provenance(options.command, [one for _, one in results])
     yield (
         f"Seeds from {options.seed} on; digits, 20 clients with two classes each, 40 rounds of"
         " FedCAP where nothing else is said. FNR and evicted honest clients by run."
     )
     rows = []
     for scenario in SCENARIOS:
-        cell = [one for run, one in found if run.label["scenario"] == scenario.name]
+        cell = [one for run, one in results if run.label["scenario"] == scenario.name]
         if cell:
             missed = ", ".join("-" if one["fnr"] is None else f"{one['fnr']:.2g}" for one in cell)
             wronged = ", ".join(str(one["honest_evicted"]) for one in cell)
-            columns = [wronged, missed, *report.silenced(cell), *report.accuracies(cell)]
+            columns = [wronged, missed, *report.excluded_rounds(cell), *report.accuracies(cell)]
             rows.append([scenario.name, scenario.before, str(len(cell)), *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
     header = ("scenario", "`robust_distance`", "runs", "honest evicted", "FNR")

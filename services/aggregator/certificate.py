@@ -19,21 +19,21 @@ async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     loaded = _state(certificate, key)
     while True:
         await asyncio.sleep(EVERY)
-        found = _state(certificate, key)
-        if found in (loaded, None):
+        current = _state(certificate, key)
+        if current in (loaded, None):
             continue
         try:
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
             log.warning("the changed certificate cannot be used: %s", error)
         else:
-            loaded = found
+            loaded = current
             log.info("the certificate was reloaded")
 
 
 def _state(*paths: Path) -> tuple[tuple[int, int], ...] | None:
     """Each file's modification time and inode, to detect changes; None if a file is missing."""
     try:
-        return tuple((found.st_mtime_ns, found.st_ino) for found in map(Path.stat, paths))
+        return tuple((status.st_mtime_ns, status.st_ino) for status in map(Path.stat, paths))
     except OSError:
         return None

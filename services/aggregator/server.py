@@ -86,7 +86,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         from rampart_fl.services.aggregator.worker.worker import Worker
         from rampart_fl.shared.experiment import Experiment
 
-        ranks = Ranks.started()
+        ranks = Ranks.connect()
         if ranks.rank:
             follow(settings, runtime.blobs, ranks)
             await runtime.close()
@@ -114,7 +114,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         ssl_keyfile=settings.tls_key,
         # HTTP connections may use half of the process's file descriptors. The other half is for
         # connections to Redis, and for blobs that are read or written.
-        http=Connection.bounded(settings.body_idle, open_files() // 2),
+        http=Connection.with_limits(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",
         backlog=4096,

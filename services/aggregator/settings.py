@@ -151,7 +151,7 @@ class Settings(ServiceSettings):
             "RAMPART_BLOBS": "://" in self.blobs,
             "RAMPART_REDIS_URL": redis.scheme != "unix" and redis.hostname not in LOOPBACK,
         }
-        if wrong := [name for name, found in production.items() if found]:
+        if wrong := [name for name, present in production.items() if present]:
             raise ValueError(
                 "RAMPART_TEST_TAP shows every client's update, so it is for tests on one machine. "
                 f"These settings do not suit a test on one machine: {', '.join(wrong)}"

@@ -39,7 +39,7 @@ class AttackerSettings(AgentSettings):
 
     @model_validator(mode="after")
     def _a_position_for_each_client(self) -> Self:
-        positions, clients = self.held, len(self.hosted)
+        positions, clients = self.own_positions, len(self.hosted)
         if len(positions) != clients:
             raise ValueError(f"{len(positions)} positions for {clients} slots")
         if max(positions) >= self.members:
@@ -49,10 +49,10 @@ class AttackerSettings(AgentSettings):
         return self
 
     @property
-    def held(self) -> list[int]:
+    def own_positions(self) -> list[int]:
         """The positions of this process's clients among all attackers.
 
-        >>> AttackerSettings(slots="3,7 12", ordinal=1, members=3).held
+        >>> AttackerSettings(slots="3,7 12", ordinal=1, members=3).own_positions
         [2]
         """
         if self.positions is not None:
@@ -111,7 +111,7 @@ async def attack(settings: AttackerSettings) -> None:
             data_attack=data_attack,
             cohort=meeting,
             members=settings.members,
-            position=settings.held[context.position],
+            position=settings.own_positions[context.position],
             returns=len(lives[context.position]) <= len(further),
             experiment=context.experiment,
             client=context.client,

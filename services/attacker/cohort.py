@@ -156,8 +156,8 @@ class Cohort:
         return meeting.shared.keys() | meeting.absent | self._gone[run]
 
     def _complete(self, run: str, meeting: Meeting) -> bool:
-        heard = meeting.shared.keys() | meeting.absent | self._gone[run]
-        return len(heard) >= self._members
+        reported = meeting.shared.keys() | meeting.absent | self._gone[run]
+        return len(reported) >= self._members
 
 
 class Tap:

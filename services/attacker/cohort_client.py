@@ -75,14 +75,14 @@ class CohortClient:
         """
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
-        found: dict[str, NDArray[np.float32]] = {}
+        exchanged: dict[str, NDArray[np.float32]] = {}
         # If the cohort restarts between the two requests, it loses the update. So repeat both
         # requests.
-        while self._member not in found:
+        while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")
-            found = load(answer.content)
-        return {member: _halves(found[member]) for member in sorted(found)}
+            exchanged = load(answer.content)
+        return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
         """The response of the aggregator's test tap for a round."""
@@ -100,7 +100,7 @@ class CohortClient:
             json.loads(head["__metadata__"]["server"]),
         )
 
-    async def absent(self, round_: int) -> None:
+    async def report_absence(self, round_: int) -> None:
         """Informs the cohort that this member was not selected for a round."""
         await self._send("PUT", f"{self._run}/rounds/{round_}/absent/{self._member}")
 

@@ -122,28 +122,28 @@ class HostileClient(LearningClient):
             jacobian=jacobian(self.learner, self.data),
         )
         if attack.asks_for == "full":
-            known = await self._everything(known, ticket, wait)
+            known = await self._full_knowledge(known, ticket, wait)
         return known.limited_to(attack.asks_for)
 
-    async def _everything(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
+    async def _full_knowledge(self, known: Knowledge, ticket: Ticket, wait: bool) -> Knowledge:
         assert self.cohort is not None
-        found = await self.cohort.honest(ticket.round, ticket.kind, wait)
-        reference_D = torch.from_numpy(found.reference_D)
-        tables = {**self.experiment.tables(), "server": found.server}
+        honest = await self.cohort.honest(ticket.round, ticket.kind, wait)
+        reference_D = torch.from_numpy(honest.reference_D)
+        tables = {**self.experiment.tables(), "server": honest.server}
         plan, own_D = await self.compute(self._imitate, tables, reference_D, ticket.round)
         known = replace(
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
-        if not found.updates:
+        if not honest.updates:
             # No honest client got a ticket of this kind, for example if only attackers are probed.
             return known
         assert known.colluders_MD is not None
         return replace(
             known,
-            participants=len(found.updates) + len(known.colluders_MD),
+            participants=len(honest.updates) + len(known.colluders_MD),
             attackers=len(known.colluders_MD),
-            honest_BD=_rows(found.updates.values()),
-            honest_sent_BD=_rows(found.started.values()),
+            honest_BD=_rows(honest.updates.values()),
+            honest_sent_BD=_rows(honest.started.values()),
         )
 
     def _imitate(
@@ -166,7 +166,7 @@ class HostileClient(LearningClient):
             return
         if ticket.kind == "wait":
             if not self._may_come(ticket.round):
-                await self.cohort.absent(ticket.round)
+                await self.cohort.report_absence(ticket.round)
             return
         if not (ticket.kind == "evicted" and self.returns):
             await self.cohort.leave()

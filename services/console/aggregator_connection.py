@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from rampart_fl.shared.agent.http_client import bearer, trusted
+from rampart_fl.shared.agent.http_client import bearer, tls_context
 from rampart_fl.shared.agent.retries import RETRIED, Again, repeat_blocking
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 
@@ -34,7 +34,9 @@ class AggregatorConnection:
         self.url = url
         self._patience = patience
         try:
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=30, verify=trusted(ca))
+            self._http = httpx.Client(
+                base_url=url, headers=headers, timeout=30, verify=tls_context(ca)
+            )
         except httpx.InvalidURL as error:
             raise ConfigurationError(f"aggregator {url!r}: {error}") from error
 

@@ -18,13 +18,13 @@ class FederationConnection(AggregatorConnection):
 
     def clients(self) -> list[ClientInfo]:
         """All clients of the federation, sorted by id."""
-        found = list[ClientInfo]()
+        infos = list[ClientInfo]()
         while True:
-            which = {"limit": PAGE, **({"after": found[-1].client_id} if found else {})}
+            which = {"limit": PAGE, **({"after": infos[-1].client_id} if infos else {})}
             page = self._ask(list[ClientInfo], "GET", "/v1/clients", params=which)
-            found += page
+            infos += page
             if len(page) < PAGE:
-                return found
+                return infos
 
     def client(self, client: str) -> ClientInfo:
         """One client of the federation."""

@@ -92,7 +92,7 @@ class FinishedRun:
         Raises:
             ConfigurationError: a file is not the model that the last record names.
         """
-        found = {}
+        paths = {}
         for name, digest in self.model_digests.items():
             exported = self.folder / "models" / f"{quote(name, safe='')}.safetensors"
             blobs = self.folder.glob(f"blobs/**/{digest[:2]}/{digest}")
@@ -100,8 +100,8 @@ class FinishedRun:
             if path is not None:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
                     raise ConfigurationError(f"{path} is damaged: its digest does not match")
-                found[name] = path
-        return found
+                paths[name] = path
+        return paths
 
     @property
     def evicted(self) -> list[str]:

@@ -74,7 +74,7 @@ class LiveTable:
             return
         for record in records[self._told :]:
             cells = self.cells(record)
-            left = self._pace.left(record.round + 1, status.rounds)
+            left = self._pace.time_left(record.round + 1, status.rounds)
             parts = [f"{name} {cell}" for name, cell in cells.items() if cell != "-"]
             sys.stderr.write("  ".join([*parts, left]).rstrip() + "\n")
         self._told = len(records)
@@ -89,17 +89,17 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for asked in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
+        for request in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
             named = [
-                v.client for v in record.verdicts if v.decision == "accepted" and v.asked == asked
+                v.client for v in record.verdicts if v.decision == "accepted" and v.asked == request
             ]
-            notes += [f"would be {asked}: {', '.join(named)}"] if named else []
+            notes += [f"would be {request}: {', '.join(named)}"] if named else []
         notes += [f"failed: {record.reason}"] if record.status == "failed" else []
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
         if wrong:  # An estimation task measures errors instead of accuracies.
-            found = {kind: wrong[f"error_{kind}"] for kind in KINDS}
-            scores = {k: "-" if error is None else f"{error:.4g}" for k, error in found.items()}
+            by_kind = {kind: wrong[f"error_{kind}"] for kind in KINDS}
+            scores = {k: "-" if error is None else f"{error:.4g}" for k, error in by_kind.items()}
         return {
             "round": str(record.round),
             "clients": str(len(record.participants)),
@@ -125,6 +125,6 @@ class LiveTable:
             f"{len(status.received)} of {len(status.selected)} updates  "
             f"{status.online} of {status.clients} clients online  "
             f"{len(status.evicted)} evicted  {len(status.quarantined)} quarantined  "
-            f"{status.status}  {self._pace.left(done, status.rounds)}"
+            f"{status.status}  {self._pace.time_left(done, status.rounds)}"
         )
         return Group(table, ProgressBar(total=status.rounds, completed=done), line)

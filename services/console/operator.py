@@ -58,11 +58,11 @@ class Operator(FederationConnection):
             OperatorRefused: the federation has no runs.
         """
         if self._run is None:
-            found = self.runs()
-            if not found:
+            infos = self.runs()
+            if not infos:
                 raise OperatorRefused("the federation has no runs; submit one with `rampart run`")
-            live = [info for info in found if info.state in LIVE]
-            self._run = (live or found)[-1].run
+            live = [info for info in infos if info.state in LIVE]
+            self._run = (live or infos)[-1].run
         return self._run
 
     @run.setter
@@ -80,16 +80,16 @@ class Operator(FederationConnection):
             before: id of a run; only runs that were submitted before it are listed.
             last: how many of the newest runs to list; None lists all.
         """
-        found = list[RunInfo]()
-        while last is None or len(found) < last:
-            wanted = PAGE if last is None else min(PAGE, last - len(found))
+        infos = list[RunInfo]()
+        while last is None or len(infos) < last:
+            wanted = PAGE if last is None else min(PAGE, last - len(infos))
             which = {"limit": wanted, **({} if before is None else {"before": before})}
             page = self._ask(list[RunInfo], "GET", "/v1/runs", params=which)
-            found = page + found
+            infos = page + infos
             if len(page) < wanted:
                 break
             before = page[0].run
-        return found
+        return infos
 
     def info(self, run: str | None = None) -> RunInfo:
         """One run: its state, its round, and what it waits for."""
@@ -132,14 +132,14 @@ class Operator(FederationConnection):
         Raises:
             Unavailable: the run is still queued after this time.
         """
-        give_up, told = time.monotonic() + patience, ""
+        give_up, cause = time.monotonic() + patience, ""
         while True:
             info = self.info()
             if info.state != "queued":
                 return info
-            if tell is not None and info.waits_for != told:
+            if tell is not None and info.waits_for != cause:
                 tell(info)
-                told = info.waits_for
+                cause = info.waits_for
             if time.monotonic() > give_up:
                 raise Unavailable(f"run {info.run} waits for {info.waits_for}")
             time.sleep(POLL)
@@ -181,15 +181,15 @@ class Operator(FederationConnection):
             mixing: whether to include the weights that mixed each round's models.
         """
         which = {"since": since, "limit": limit}
-        found = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)
-        return [self._whole(record, mixing) for record in found]
+        records = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)
+        return [self._whole(record, mixing) for record in records]
 
-    def _whole(self, stored: StoredRound, mixing: bool) -> RoundRecord:
+    def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
         """A stored record; if `mixing` is true, it includes the weights that mixed the models."""
-        facts = dict(stored)
+        facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:
-            answer = self.request("GET", self._of_run(f"rounds/{stored.round}/weights"))
+            answer = self.request("GET", self._of_run(f"rounds/{record.round}/weights"))
             facts["mixing"] = decode_mixing(answer.content)
         return RoundRecord(**facts)
 

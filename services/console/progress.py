@@ -26,7 +26,7 @@ class Pace:
         self._bar = Bar(disable=True, get_time=clock, speed_estimate_period=PERIOD)
         self._task = self._bar.add_task("")
 
-    def left(self, done: float, total: float) -> str:
+    def time_left(self, done: float, total: float) -> str:
         """The estimated time left after `done` of `total` steps; "" while there is no estimate."""
         self._bar.update(self._task, completed=done, total=total)
         seconds = self._bar.tasks[self._task].time_remaining or 0.0
@@ -97,7 +97,7 @@ class Progress:
         """
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)
-        left = "" if total is None else self._pace.left(done, total)
+        left = "" if total is None else self._pace.time_left(done, total)
         if self._silent or self._clock() - self._told < self._every:
             return
         self._told = self._clock()

@@ -234,7 +234,7 @@ def run_on(
     """
     identities = servers.folder / CLIENTS
     with (
-        LocalRun(servers, validate(loaded(experiment)), folder, identities) as local,
+        LocalRun(servers, validate(load_experiment(experiment)), folder, identities) as local,
         RunningFederation(local, identities) as running,
     ):
         yield running
@@ -259,7 +259,7 @@ def run(
         folder: folder for state and logs.
         settings: settings of the aggregator, such as `offline_after="5"` for RAMPART_OFFLINE_AFTER.
     """
-    given, own = validate(loaded(experiment)), variables(settings)
+    given, own = validate(load_experiment(experiment)), variables(settings)
     with (
         LocalFederation(given, folder, settings=own, processes=ForkedProcesses) as local,
         RunningFederation(local, local.folder / CLIENTS) as running,
@@ -267,7 +267,7 @@ def run(
         yield running
 
 
-def loaded(experiment: Experiment | str | Path) -> Experiment:
+def load_experiment(experiment: Experiment | str | Path) -> Experiment:
     """Loads an experiment by its path or name; returns an `Experiment` unchanged."""
     return experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
 

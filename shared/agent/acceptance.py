@@ -61,12 +61,12 @@ class Policy(Table):
         if path is None:
             return cls()
         try:
-            return cls._checked(path)
+            return cls._parse(path)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
     @classmethod
-    def _checked(cls, path: Path) -> Self:
+    def _parse(cls, path: Path) -> Self:
         try:
             with path.open("rb") as file:
                 content = file.read(LONGEST + 1)
@@ -82,8 +82,8 @@ class Policy(Table):
             raise ConfigurationError(f"not TOML: {error}") from None
         if policy.data is None:
             return policy
-        found = {dataset: cls._own_file(path, dataset, own) for dataset, own in policy.data.items()}
-        return policy.model_copy(update={"data": found})
+        data = {dataset: cls._own_file(path, dataset, own) for dataset, own in policy.data.items()}
+        return policy.model_copy(update={"data": data})
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
@@ -124,14 +124,14 @@ def decide(policy: Policy, experiment: Experiment) -> Answer:
     >>> decide(Policy(most_epochs=2, models=["mlp"]), digits).reason
     "model 'cnn': this client trains only mlp; training.epochs is 5: this client trains at most 2"
     """
-    reasons = "; ".join(_refused(policy, experiment))
+    reasons = "; ".join(_violations(policy, experiment))
     if reasons:
         return Answer(False, reasons[:LONGEST_REASON])
     own = (policy.data or {}).get(experiment.data.dataset["name"], SLOT)
     return Answer(True, data_file=None if own == SLOT else Path(own))
 
 
-def _refused(policy: Policy, experiment: Experiment) -> Iterator[str]:
+def _violations(policy: Policy, experiment: Experiment) -> Iterator[str]:
     """Yields a reason for each setting of the experiment that the policy rules out."""
     training = experiment.training
     dataset, model = experiment.data.dataset.get("name"), experiment.network.get("name")

@@ -43,20 +43,20 @@ class ActivityLog:
         self._most_bytes = most_bytes
         self._clock = clock
 
-    def decided(self, run: str, answer: Answer) -> None:
+    def record_decision(self, run: str, answer: Answer) -> None:
         """Records the answer to the offer of a run."""
         own = {} if answer.data_file is None else {"data": str(answer.data_file)}
         reason = {"reason": answer.reason} if answer.reason else {}
         self._write("accepted" if answer.accept else "declined", run, None, **own, **reason)
 
-    def trained(
+    def record_training(
         self, run: str, round_: int, epochs: int, samples: int, epsilon: float | None = None
     ) -> None:
         """Records that the client has trained; `epsilon` is the privacy budget spent so far."""
         spent = {} if epsilon is None else {"epsilon": epsilon}
         self._write("trained", run, round_, epochs=epochs, samples=samples, **spent)
 
-    def sending(self, run: str, round_: int, kind: str, data: bytes) -> None:
+    def record_upload(self, run: str, round_: int, kind: str, data: bytes) -> None:
         """Records an upload before it is sent: its kind, length and SHA-256."""
         digest = hashlib.sha256(data).hexdigest()
         self._write("sending", run, round_, kind=kind, bytes=len(data), digest=digest)

@@ -13,7 +13,7 @@ import httpx
 import zstandard
 from pydantic import BaseModel, RootModel, ValidationError
 
-from rampart_fl.shared.agent.http_client import SOFTWARE, HttpClient, bearer, trusted
+from rampart_fl.shared.agent.http_client import SOFTWARE, HttpClient, bearer, tls_context
 from rampart_fl.shared.agent.retries import RETRIED, Again, repeat
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.messages import Joined, Receipt, Ticket
@@ -73,7 +73,7 @@ class AggregatorClient:
                 base_url=self.url,
                 headers={"User-Agent": SOFTWARE},
                 timeout=TIMEOUT,
-                verify=trusted(self.verify),
+                verify=tls_context(self.verify),
                 limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
             )
         except httpx.InvalidURL as error:
@@ -174,8 +174,8 @@ class AggregatorClient:
         self, known: str | None, wait: int = POLL, run: str | None = None
     ) -> Ticket | None:
         """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
-        found = await self.ticket_and_model(known, "", wait, "application/json", run)
-        return None if found is None else found[0]
+        answer = await self.ticket_and_model(known, "", wait, "application/json", run)
+        return None if answer is None else answer[0]
 
     async def ticket_and_model(
         self,

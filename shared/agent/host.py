@@ -16,7 +16,7 @@ from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.former_state import adopt_former_state
-from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh
+from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh, lock_folder
 from rampart_fl.shared.agent.learning_client import Keeper, LearningClient, client_experiment
 from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.agent.membership import next_run, sit_out
@@ -205,7 +205,7 @@ class HostedClient:
         """
         settings = self.settings
         verify = str(settings.ca_certificate) if settings.ca_certificate else None
-        with held(folder):
+        with lock_folder(folder):
             identity = await establish(
                 settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
             )
@@ -238,7 +238,7 @@ class HostedClient:
                 self.check(experiment)
         except RampartError as error:
             answer = Answer(False, error.detail[:LONGEST_REASON])
-        activity.decided(run, answer)
+        activity.record_decision(run, answer)
         return answer.accept, answer.reason, self.settings.hosted[self.position]
 
     def _own_samples(self, answer: Answer) -> Path | None:
@@ -266,7 +266,7 @@ class HostedClient:
         experiment, sample_cap = await run_experiment(connection, first.run, own)
         answer = decide(self.policy, experiment)
         if not answer.accept:
-            activity.decided(first.run, answer)
+            activity.record_decision(first.run, answer)
             where = {"client": identity.client_id, "run": first.run}
             log.warning("sits out: %s", answer.reason, extra=where)
             return await sit_out(connection, first)
@@ -284,7 +284,7 @@ class HostedClient:
             activity,
             self._own_samples(answer),
         )
-        with plugins.known(experiment.packages):
+        with plugins.record_lookups(experiment.packages):
             participant = await self.build(context)
         last = await participate(connection, participant, context.client, first.run, activity)
         if last.kind == "done" or last.run != first.run:

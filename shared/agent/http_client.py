@@ -22,7 +22,7 @@ def _system() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def trusted(ca: str | None) -> ssl.SSLContext:
+def tls_context(ca: str | None) -> ssl.SSLContext:
     """The TLS context that trusts a CA bundle, or, without a bundle, the system's authorities.
 
     Raises:

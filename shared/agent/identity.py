@@ -49,7 +49,7 @@ class Identity(BaseModel):
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Locks a client's folder, so that two processes cannot undo each other's token renewals.
 
     The lock is released when the process exits, even if it is killed.
@@ -72,7 +72,7 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-def _kept(path: Path) -> Identity:
+def _load_or_create(path: Path) -> Identity:
     """Reads the identity in this file; if the file does not exist, creates and stores a new one."""
     if path.exists():
         return Identity(**json.loads(path.read_text()))
@@ -104,7 +104,7 @@ async def establish(
         Refused: the join token is unknown, expired or used by another client.
     """
     path = folder / "identity.json"
-    identity = _kept(path)
+    identity = _load_or_create(path)
     if identity.next_token is not None:
         return await _settle(path, identity, url, verify, patience)
     if identity.client_id is not None:
@@ -134,7 +134,9 @@ async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterato
 
 async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
     while True:
-        await asyncio.sleep(max(0.0, _kept(folder / "identity.json").renew_at - time.time()))
+        await asyncio.sleep(
+            max(0.0, _load_or_create(folder / "identity.json").renew_at - time.time())
+        )
         try:
             await renew(connection, folder)
             log.info("token renewed")
@@ -154,7 +156,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
         Refused: the current token is no longer valid.
     """
     path = folder / "identity.json"
-    identity = _kept(path)
+    identity = _load_or_create(path)
     if identity.next_token is not None:
         # The answer to an earlier renewal was lost, or writing the new token to disk failed.
         identity = await _settle(
@@ -170,7 +172,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     except Refused:
         # An earlier attempt may have replaced the token, even if the answer was lost.
         identity = await _settle(
-            path, _kept(path), connection.url, connection.verify, connection.patience
+            path, _load_or_create(path), connection.url, connection.verify, connection.patience
         )
         if identity.token != fresh:
             raise

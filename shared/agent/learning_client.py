@@ -32,7 +32,7 @@ from rampart_fl.shared.learning.training.local import LocalResult, evaluate, tra
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket
-from rampart_fl.shared.protocol.reports import reported, sendable, with_gap
+from rampart_fl.shared.protocol.reports import reportable, sendable, with_gap
 from rampart_fl.shared.protocol.traffic import claims
 from rampart_fl.shared.runtime import durable
 
@@ -156,7 +156,7 @@ class LearningClient:
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Measures the final model and the client's own model."""
         metrics: dict[str, float] = await self.compute(self._evaluate, model)
-        return reported(metrics)
+        return reportable(metrics)
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Stores a ticket's additional models until `work` or `evaluate` uses them."""
@@ -209,7 +209,7 @@ class LearningClient:
         if self._activity is not None:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
-            self._activity.trained(ticket.run, ticket.round, epochs, samples, spent)
+            self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
         # A probe only serves to find similar clients. In the personal state, it therefore changes
         # only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)

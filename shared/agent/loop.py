@@ -50,12 +50,12 @@ async def participate(
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
-    found: TicketAndModel | None = None
+    pending: TicketAndModel | None = None
     while True:
-        found = found or await connection.ticket_and_model(known, cached[0], run=run)
-        if found is None:
+        pending = pending or await connection.ticket_and_model(known, cached[0], run=run)
+        if pending is None:
             continue
-        (ticket, model), found = found, None
+        (ticket, model), pending = pending, None
         known = ticket.etag
         where = {"run": run, "round": ticket.round, "client": client}
         if ticket.run != run:
@@ -69,7 +69,7 @@ async def participate(
                 if cached[0] != digest:
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
-                found = await _answer(connection, participant, ticket, cached[1], activity)
+                pending = await _answer(connection, participant, ticket, cached[1], activity)
                 # After an upload, the server returns a `wait` ticket until a new ticket exists.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
@@ -114,7 +114,7 @@ async def _answer(
     kind = "update" if ticket.kind == "train" else "probe"
     held = ticket.models["model"]
     if activity is not None:
-        activity.sending(ticket.run, ticket.round, kind, data)
+        activity.record_upload(ticket.run, ticket.round, kind, data)
     _, following = await connection.upload_and_wait(ticket.run, ticket.round, kind, data, held)
     return following
 

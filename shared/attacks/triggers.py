@@ -75,9 +75,9 @@ class Backdoor(DataAttack):
         target class are left out, because predicting their class correctly is not a success of the
         attack.
         """
-        return self.shown(x[y != self.target])
+        return self.with_trigger(x[y != self.target])
 
-    def shown(self, x: Tensor) -> Tensor:
+    def with_trigger(self, x: Tensor) -> Tensor:
         """Copies of these images with the whole trigger, for use at test time."""
         return self._stamp(x, self.whole())
 

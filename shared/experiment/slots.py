@@ -6,7 +6,7 @@ from rampart_fl.shared.seeding import derive
 
 
 def draw_slots(
-    seed: int, clients: Iterable[str], asked: Mapping[str, int], most: int
+    seed: int, clients: Iterable[str], requests: Mapping[str, int], most: int
 ) -> dict[str, int]:
     """Gives each client its own slot, as long as there are free slots.
 
@@ -22,7 +22,7 @@ def draw_slots(
     Args:
         seed: the seed of the experiment.
         clients: ids of the clients, in any order.
-        asked: slots that clients ask for, keyed by client.
+        requests: slots that clients ask for, keyed by client.
         most: the number of slots, which is also the largest number of clients in the run.
 
     Returns:
@@ -36,7 +36,7 @@ def draw_slots(
     everyone = sorted(set(clients))
     holders: dict[int, str] = {}
     for client in everyone:
-        slot = asked.get(client, -1)
+        slot = requests.get(client, -1)
         if 0 <= slot < most:
             holders.setdefault(slot, client)
     placed = set(holders.values())

@@ -44,8 +44,8 @@ def with_start(spec: MemberSpec) -> MemberSpec:
     try:
         start = Start.model_validate(spec["start"])
     except ValidationError as error:
-        found = explain(error, Start)
-        raise ValueError(f"start{'.' if _names_key(error) else ': '}{found}") from None
+        explanation = explain(error, Start)
+        raise ValueError(f"start{'.' if _names_key(error) else ': '}{explanation}") from None
     return {**spec, "start": start.model_dump(exclude_none=True)}
 
 

@@ -71,9 +71,9 @@ class Values(Table):
             return list(self.values)
         step = self.step or (self.to - self.start) / ((self.count or 2) - 1)
         number = int((self.to - self.start) / step + 1 + 1e-9)
-        found = [round(self.start + i * step, DIGITS) for i in range(number)]
-        whole = all(value == int(value) for value in (self.start, self.to, *found))
-        return [int(value) for value in found] if whole else found
+        values = [round(self.start + i * step, DIGITS) for i in range(number)]
+        whole = all(value == int(value) for value in (self.start, self.to, *values))
+        return [int(value) for value in values] if whole else values
 
 
 @dataclass(frozen=True)
@@ -135,13 +135,13 @@ class Sweep:
             tables = tomllib.loads(path.read_text())
             if "sweep" not in tables:
                 return None
-            found = Sweep.of({**tables, **changes})
-            varied = {path for axis in found.axes for path in axis.paths}
+            sweep = Sweep.of({**tables, **changes})
+            varied = {path for axis in sweep.axes for path in axis.paths}
             if "seeds" in tables["sweep"]:
                 varied.add("seed")
             for name in varied & changes.keys():
                 raise ConfigurationError(f"the file's [sweep] sets {name}: change {name} there")
-            return found
+            return sweep
         except (tomllib.TOMLDecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
@@ -154,19 +154,19 @@ class Sweep:
         base, table = Experiment.from_tables(rest), dict(tables["sweep"])
         named = _seeds(base.seed, table.pop("runs", None), table.pop("seeds", None))
         seeds = tuple(Experiment.from_tables({**rest, "seed": seed}).seed for seed in named)
-        found = list(_leaves(table))
-        if not found:
+        leaves = list(_leaves(table))
+        if not leaves:
             raise ConfigurationError("sweep: there is no axis; name a parameter and its values")
-        if any("seed" in (path, *values.also) for path, values in found):
+        if any("seed" in (path, *values.also) for path, values in leaves):
             raise ConfigurationError("sweep: seed cannot be an axis; give seeds = [...], or runs")
-        names = Counter(_name(path) for path, _ in found)
+        names = Counter(_name(path) for path, _ in leaves)
         axes = tuple(
             Axis(
                 _name(path) if names[_name(path)] == 1 else path,
                 (path, *values.also),
                 tuple(values.all()),
             )
-            for path, values in found
+            for path, values in leaves
         )
         return Sweep(base, axes, seeds)
 
@@ -267,17 +267,17 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     means: dict[str, Any] = {}
     spread: dict[str, float] = {}
     for name in dict.fromkeys(name for run in runs for name in run):
-        found = [run[name] for run in runs if run.get(name) is not None]
-        if found and isinstance(found[0], Mapping):
+        values = [run[name] for run in runs if run.get(name) is not None]
+        if values and isinstance(values[0], Mapping):
             means[name] = {
                 part: value
-                for part, value in averaged(found).items()
+                for part, value in averaged(values).items()
                 if part not in ("runs", "spread")
             }
             continue
-        if any(isinstance(value, str) for value in found):
+        if any(isinstance(value, str) for value in values):
             continue
-        numbers = [float(len(v) if isinstance(v, list) else v) for v in found]
+        numbers = [float(len(v) if isinstance(v, list) else v) for v in values]
         means[name] = fmean(numbers) if numbers else None
         if len(numbers) > 1:
             spread[name] = stdev(numbers)

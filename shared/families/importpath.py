@@ -29,16 +29,16 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.append(here)  # after all installed code
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{what} {path!r}: no module {error.name!r} in this folder or in PYTHONPATH"
         ) from None
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ConfigurationError(f"{what} {path!r}: {module} has no {name!r}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ConfigurationError(f"{what} {path!r} is {type(found).__name__}, not callable")
-    call: Callable[..., Any] = found
+        target = getattr(target, part)
+    if not callable(target):
+        raise ConfigurationError(f"{what} {path!r} is {type(target).__name__}, not callable")
+    call: Callable[..., Any] = target
     return call

@@ -21,10 +21,10 @@ _looked_up: ContextVar[dict[str, str] | None] = ContextVar("looked_up", default=
 @cache
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group, keyed by name; several packages may use the same name."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    entries: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=group):
-        found[entry.name] = (*found.get(entry.name, ()), entry)
-    return found
+        entries[entry.name] = (*entries.get(entry.name, ()), entry)
+    return entries
 
 
 def requirement(entry: EntryPoint) -> str:
@@ -49,21 +49,21 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
         raise ConfigurationError(f"{family} {name!r} comes from {packages}: uninstall all but one")
     (entry,) = entries
     try:
-        found = entry.load()
+        member = entry.load()
     except Exception as error:  # The package's code may raise anything when it is imported.
         raise ConfigurationError(
             f"{family} {name!r} of {packages} cannot be imported from {entry.value}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, kind)):
+    if not (isinstance(member, type) and issubclass(member, kind)):
         raise ConfigurationError(
             f"{family} {name!r} of {packages}: {entry.value} is not a subclass of {kind.__name__}"
         )
-    return found
+    return member
 
 
 @contextmanager
-def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """A context for looking up an experiment's members; yields the packages they come from.
 
     Args:
@@ -77,17 +77,17 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         ConfigurationError: a member comes from a different package on this machine.
     """
     outer = _looked_up.get()
-    found: dict[str, str] = {} if outer is None else outer
-    token = _looked_up.set(found)
+    lookups: dict[str, str] = {} if outer is None else outer
+    token = _looked_up.set(lookups)
     try:
-        yield found
+        yield lookups
     except UnknownMember as error:
         package = packages.get(error.name)
         raise UnknownMember(error.family, error.name, error.known, package) from None
     finally:
         _looked_up.reset(token)
-    for name in sorted(found.keys() & packages.keys()):
-        here, there = found[name], packages[name]
+    for name in sorted(lookups.keys() & packages.keys()):
+        here, there = lookups[name], packages[name]
         if here.partition("==")[0] != there.partition("==")[0]:
             raise ConfigurationError(
                 f"the experiment takes {name!r} from {there}, but on this machine {here} "
@@ -96,7 +96,7 @@ def known(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Records, in the enclosing `known` context, the look-up of a member of another package."""
-    found = _looked_up.get()
-    if found is not None:
-        found[name] = package
+    """Records the look-up of a member of another package in the enclosing `record_lookups`."""
+    lookups = _looked_up.get()
+    if lookups is not None:
+        lookups[name] = package

@@ -158,26 +158,26 @@ def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str
 
 
 def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
-    where, said = ".".join(map(str, issue["loc"])), issue["msg"]
+    where, message = ".".join(map(str, issue["loc"])), issue["msg"]
     if issue["type"] == "extra_forbidden":
         known = [] if table is None else _keys(table, issue["loc"][:-1])
         close = get_close_matches(str(issue["loc"][-1]), known, n=1)
-        said = "no such key" + (f" (did you mean {close[0]!r}?)" if close else "")
+        message = "no such key" + (f" (did you mean {close[0]!r}?)" if close else "")
     elif issue["type"] == "value_error":
-        said = str(issue["ctx"]["error"])
-    return f"{where}: {said}" if where else said
+        message = str(issue["ctx"]["error"])
+    return f"{where}: {message}" if where else message
 
 
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
     """The keys of the table at a path, which consists of field names and list indices."""
     for part in way:
-        found = [
+        tables = [
             inner
             for key, field in table.model_fields.items()
             if part in (key, field.alias)
             for inner in _tables(field.annotation)
         ]
-        table = found[0] if found else table
+        table = tables[0] if tables else table
     return [field.alias or key for key, field in table.model_fields.items()]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import KINDS, accuracy, detection, errors, reported
+from rampart_fl.shared.figures.final import KINDS, accuracy, best_accuracy, detection, errors
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 Metrics = dict[str, dict[str, float]]
@@ -55,7 +55,7 @@ def run_figures(
         "clients": len(slots),
         "rounds": rounds,
         "failed_rounds": failed,
-        "accuracy": reported(shares)[0],
+        "accuracy": best_accuracy(shares)[0],
         **{f"accuracy_{kind}": share for kind, share in shares.items()},
         **errors(newest, honest),
         **judged,

@@ -37,8 +37,8 @@ def estimate(experiment: Experiment) -> Estimate:
     The estimate assumes uploads in float32 without compression. The estimate includes the records
     of all rounds, but no data sets.
 
-    >>> found = estimate(Experiment.load("digits-benign"))
-    >>> found.clients, found.down_bytes // 1000
+    >>> needs = estimate(Experiment.load("digits-benign"))
+    >>> needs.clients, needs.down_bytes // 1000
     (20, 153)
     """
     return of_model(experiment, spec_of(build_module(experiment)), build_plan(experiment))

@@ -196,10 +196,10 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
     return next(reached, None)
 
 
-def reported(values: Mapping[str, float | None]) -> tuple[float | None, str]:
+def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
     """Accuracy and kind of the customized or the personalized model, whichever is more accurate.
 
-    >>> reported({"customized": 0.5, "local": 1.0, "personalized": None})
+    >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
     """
     kinds = ("customized", "personalized")
@@ -240,8 +240,8 @@ def final_figures(
     honest, hostile = sides(experiment, names)
     curve = accuracies(experiment, rounds, names)
     shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
-    best, kind = reported(shares)
-    each = [reported(one)[0] for one in curve]
+    best, kind = best_accuracy(shares)
+    each = [best_accuracy(one)[0] for one in curve]
     fooled = {one: attack_success(latest(rounds), honest, one) for one in KINDS}
     return {
         **errors(latest(rounds), honest),
@@ -274,11 +274,11 @@ def decisions(
     counts: dict[str, dict[str, int]] = {}
     silenced: dict[str, float | None] = {}
     for side, clients in zip(("honest", "hostile"), sides(experiment, names), strict=True):
-        found = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
+        verdicts = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
         away = sum(client in clients for record in records for client in record.quarantined)
-        counts[side] = {**dict(sorted(found.items())), "away": away}
+        counts[side] = {**dict(sorted(verdicts.items())), "away": away}
         total = sum(counts[side].values())
-        silenced[side] = 1 - found["accepted"] / total if total else None
+        silenced[side] = 1 - verdicts["accepted"] / total if total else None
     return {"decisions": counts, "silenced": silenced}
 
 

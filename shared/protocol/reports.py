@@ -12,17 +12,17 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import LARGEST
 
 
-def reported(metrics: Mapping[str, float]) -> dict[str, float]:
+def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics that a report can contain: those that are finite and within the bounds.
 
-    >>> reported({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
+    >>> reportable({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
     {'loss_before': 2.5}
     """
     return {name: value for name, value in metrics.items() if abs(value) <= LARGEST}
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reported` metrics and the loss decrease, which is 0 if a loss cannot be reported.
+    """The `reportable` metrics and the loss decrease, which is 0 if a loss cannot be reported.
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}
@@ -30,7 +30,7 @@ def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
     {'loss_before': 2.5, 'loss_gap': 0.0}
     """
     gap = metrics["loss_before"] - metrics["loss_after"]
-    return {**reported(metrics), **(reported({"loss_gap": gap}) or {"loss_gap": 0.0})}
+    return {**reportable(metrics), **(reportable({"loss_gap": gap}) or {"loss_gap": 0.0})}
 
 
 def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray[np.float32], bool]:

@@ -115,10 +115,10 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
     return lower_TC.gather(1, winner_T1).squeeze(1) - rivals_TC.max(dim=1).values
 
 
-def certified(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
+def certified_counts(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
     """How many samples are still predicted correctly under 0, 1, ..., `most` hostile clients.
 
-    >>> certified(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
+    >>> certified_counts(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]
     """
     return [int((correct_T & (radii_T >= m)).sum()) for m in range(most + 1)]

@@ -87,13 +87,13 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
     """
     points_MF = points_MF.double()
     labels_M = _first_neighbours(points_MF)
-    while clusters is not None and (found := int(labels_M.max()) + 1) > clusters:
-        means_CF = torch.stack([points_MF[labels_M == c].mean(dim=0) for c in range(found)])
+    while clusters is not None and (count := int(labels_M.max()) + 1) > clusters:
+        means_CF = torch.stack([points_MF[labels_M == c].mean(dim=0) for c in range(count)])
         next_C = _first_neighbours(means_CF)
         if int(next_C.max()) + 1 < clusters:
             apart_CC = _apart(means_CF, means_CF).fill_diagonal_(torch.inf)
-            one, other = divmod(int(apart_CC.argmin()), found)
-            next_C = torch.arange(found)
+            one, other = divmod(int(apart_CC.argmin()), count)
+            next_C = torch.arange(count)
             next_C[max(one, other)] = min(one, other)
             next_C = torch.unique(next_C, return_inverse=True)[1]
         labels_M = next_C[labels_M]

@@ -93,7 +93,7 @@ def kappa(
 
     every = comb(n, f) <= exact
     best, worst_S, tried = -1.0, torch.arange(n - f), 0
-    for subsets_BS in _all(n, f) if every else _drawn(n, f, samples, context):
+    for subsets_BS in _all(n, f) if every else _random_subsets(n, f, samples, context):
         ratios_B = _ratios(gram_NN, noise_N, subsets_BS)
         tried += len(subsets_BS)
         at = int(ratios_B.argmax())
@@ -177,7 +177,7 @@ def _all(n: int, f: int) -> Iterator[Tensor]:
         yield torch.tensor(batch)
 
 
-def _drawn(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
+def _random_subsets(n: int, f: int, samples: int, context: Context) -> Iterator[Tensor]:
     """Random subsets of n - f rows, in batches (B, S)."""
     draws = context.generator("kappa")
     for start in range(0, samples, BATCH):

@@ -63,19 +63,19 @@ class QuasiGradientRule(Rule):
         self.require(rows, 2 * f + 1, "n >= 2f + 1")
         if self.block_size is not None and self.block_size < rows.whole_dim:
             return self._blockwise(rows, f, self.block_size), state, Report(self.name, rows.ids)
-        found = self.weigh(linalg.squared_distances(rows), f, rows.whole_dim)
+        solution = self.weigh(linalg.squared_distances(rows), f, rows.whole_dim)
         report = Report(
             self.name,
             rows.ids,
-            {"weight": found.weights_M},
-            {"iterations": found.iterations, "converged": int(found.converged)},
+            {"weight": solution.weights_M},
+            {"iterations": solution.iterations, "converged": int(solution.converged)},
         )
-        return rows.combine(found.weights_M), state, report
+        return rows.combine(solution.weights_M), state, report
 
     def _blockwise(self, rows: Rows, f: int, size: int) -> Tensor:
         out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
         for start in range(0, rows.dim, size):
             part = rows.columns(slice(start, min(start + size, rows.dim)))
-            found = self.weigh(linalg.squared_distances(part), f, part.dim)
-            out_D[start : start + size] = part.combine(found.weights_M)
+            solution = self.weigh(linalg.squared_distances(part), f, part.dim)
+            out_D[start : start + size] = part.combine(solution.weights_M)
         return out_D

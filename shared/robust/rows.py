@@ -109,15 +109,15 @@ def _block(updates: Updates) -> Tensor:
     if isinstance(updates, Tensor):
         return updates
     if isinstance(updates, np.ndarray):
-        return _copied(updates)
-    given = [vector if isinstance(vector, Tensor) else _copied(vector) for vector in updates]
+        return _copy(updates)
+    given = [vector if isinstance(vector, Tensor) else _copy(vector) for vector in updates]
     if len({vector.shape for vector in given}) != 1:
         shapes = sorted({tuple(vector.shape) for vector in given})
         raise ValueError(f"updates must be vectors of one length, got shapes {shapes}")
     return torch.stack(given)
 
 
-def _copied(values: NDArray[Any] | Sequence[float]) -> Tensor:
+def _copy(values: NDArray[Any] | Sequence[float]) -> Tensor:
     if isinstance(values, np.ndarray):
         # torch accepts neither negative strides nor a non-native byte order.
         values = values.astype(values.dtype.newbyteorder("="), order="C")

@@ -79,8 +79,8 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
     >>> largest(torch.tensor([[2.0, 0.0], [0.0, 3.0]]))[0]
     3.0
     """
-    if len(matrix_SS) > DENSE and (found := lanczos(matrix_SS)):
-        return found
+    if len(matrix_SS) > DENSE and (pair := lanczos(matrix_SS)):
+        return pair
     values_S, vectors_SS = torch.linalg.eigh(matrix_SS)
     return float(values_S[-1]), vectors_SS[:, -1]
 

@@ -18,12 +18,12 @@ def device(name: str) -> torch.device:
     device(type='cpu')
     """
     try:
-        found = torch.device(name)
-        torch.empty(0, device=found).cpu()  # Fails for a device that holds no data, such as meta.
+        result = torch.device(name)
+        torch.empty(0, device=result).cpu()  # Fails for a device that holds no data, such as meta.
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None
-    return found
+    return result
 
 
 def to_device(

@@ -71,8 +71,8 @@ def read_settings(service: str, settings: type[S]) -> S:
 
     Flags.__doc__ = settings.__doc__
     make: Any = Flags
-    found: S = make()
-    return found
+    values: S = make()
+    return values
 
 
 def explain_settings(error: ValidationError, prefix: str) -> str:
@@ -86,8 +86,8 @@ def explain_settings(error: ValidationError, prefix: str) -> str:
     for issue in error.errors():
         name, *rest = map(str, issue["loc"] or ("",))
         where = ".".join([f"{prefix}{name}".upper(), *rest])
-        said = issue["msg"].removeprefix("Value error, ")
-        problems.append(f"{where}: {said}" if name else said)
+        message = issue["msg"].removeprefix("Value error, ")
+        problems.append(f"{where}: {message}" if name else message)
     return "; ".join(problems)
 
 
@@ -110,7 +110,7 @@ def run_service(
         cause is written to standard error.
     """
     try:
-        found = read_settings(service, settings)
+        values = read_settings(service, settings)
     except ValidationError as error:
         prefix = str(settings.model_config["env_prefix"])
         sys.stderr.write(f"error: {explain_settings(error, prefix)}\n")
@@ -118,13 +118,13 @@ def run_service(
     except ConfigurationError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    telemetry.configure(service, found.log_level)
+    telemetry.configure(service, values.log_level)
     # A service has few reference cycles but many live objects.
     # Less frequent garbage collection saves a tenth of the service's time.
     gc.set_threshold(20_000, 25, 25)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work(found) if own_signals else _until_signal(work(found)))
+            runner.run(work(values) if own_signals else _until_signal(work(values)))
     except BaseExceptionGroup as group:
         for cause in group.exceptions:
             _tell(cause)

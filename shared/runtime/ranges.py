@@ -34,10 +34,10 @@ def parse_ranges(text: str) -> list[int]:
     """
     numbers: list[int] = []
     for part in text.split(","):
-        found = RANGE.fullmatch(part.strip())
-        if found is None:
+        match = RANGE.fullmatch(part.strip())
+        if match is None:
             raise ValueError(f'{text!r} is not a list of numbers and ranges such as "0-5,9"')
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ValueError(f"the range {part.strip()} runs backwards")
         numbers += range(first, last + 1)

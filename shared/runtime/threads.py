@@ -11,7 +11,7 @@ SMALL = 1 << 24
 """Product of a training step's parameters and samples below which extra threads hardly help."""
 
 
-def wanted(parameters: int, samples: int) -> int:
+def training_threads(parameters: int, samples: int) -> int:
     """Number of threads for training: one if steps are small, otherwise one per processor.
 
     The number never exceeds torch's current setting, which `OMP_NUM_THREADS` may limit.
@@ -20,7 +20,7 @@ def wanted(parameters: int, samples: int) -> int:
         parameters: number of parameters of the model.
         samples: number of samples in one step, over all clients that train at once.
 
-    >>> wanted(parameters=38_282, samples=200)
+    >>> training_threads(parameters=38_282, samples=200)
     1
     """
     if parameters * samples < SMALL:

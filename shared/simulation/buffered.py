@@ -98,8 +98,8 @@ class Buffered:
 
         stale = {name: one for name, one in self.latest.items() if name in present}
         arrivals = dict(sorted({**stale, **fresh}.items()))
-        uploads, sent_KD = _joined(arrivals)
-        down, up = self.server.traffic(_joined(fresh)[0], probed)
+        uploads, sent_KD = _merge(arrivals)
+        down, up = self.server.traffic(_merge(fresh)[0], probed)
         staleness = {name: round_ - one.round for name, one in arrivals.items()}
         seen = stale.keys() - fresh.keys()
         record = self.server.close(round_, sent_KD, uploads, ended, staleness, seen)
@@ -132,19 +132,19 @@ class Buffered:
         def begun(name: str) -> int:
             return self.work[name].round
 
-        found: dict[str, Arrival] = {}
+        arrivals: dict[str, Arrival] = {}
         for round_, group in groupby(sorted(sorted(names), key=begun), begun):
             together = list(group)
             sent_KD = torch.stack([self.work[name].start_D for name in together])
             done = self.clients.train(together, sent_KD, self.server.global_D, round_)
             for k, name in enumerate(together):
-                found[name] = Arrival(
+                arrivals[name] = Arrival(
                     round_, sent_KD[k], done.update_KD[k], done.samples[k], done.metrics[name]
                 )
-        return dict(sorted(found.items()))
+        return dict(sorted(arrivals.items()))
 
 
-def _joined(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
+def _merge(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
     """A round's uploads from these arrivals, and the models (K, D) that clients started from."""
     all_ = list(arrivals.values())
     uploads = Uploads(

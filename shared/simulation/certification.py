@@ -23,7 +23,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.learning.network.votes import ballots
 from rampart_fl.shared.members import build_plan
-from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, winners
+from rampart_fl.shared.robust.certificates import certified_counts, radii, subset_radii, winners
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation.federation import Simulation
@@ -107,7 +107,7 @@ def certify_groups(
     if not voters:
         raise ConfigurationError(f"no group of {experiment.name} ever had enough clients")
     votes_TC, y_T = _votes(simulation, voters)
-    levels = certified(winners(votes_TC) == y_T, radii(votes_TC), len(voters) // 2)
+    levels = certified_counts(winners(votes_TC) == y_T, radii(votes_TC), len(voters) // 2)
     return _certificate(experiment, "disjoint groups", len(voters), levels, 0.0, len(y_T))
 
 
@@ -163,27 +163,29 @@ def certify_subsets(
         )
     subsets = subsets_of(experiment, count, size)
     exact = len(subsets) == comb(experiment.data.clients, size)
-    found: dict[Subset, Tensor] = {}
+    models_D: dict[Subset, Tensor] = {}
     distinct = list(dict.fromkeys(subsets))
     for subset, model_D in each(partial(_model_of, experiment, device=device), distinct):
-        found[subset] = torch.tensor(model_D, device=device)
-        on_progress(len(found), len(distinct))
-    models = [found[subset] for subset in subsets]
+        models_D[subset] = torch.tensor(model_D, device=device)
+        on_progress(len(models_D), len(distinct))
+    models = [models_D[subset] for subset in subsets]
     votes_TC, y_T = _votes(Simulation.of(experiment, device), models)
     sure = 0.0 if exact else error
     radii_T = subset_radii(votes_TC, experiment.data.clients, size, sure)
     right_T = (winners(votes_TC) == y_T).cpu()
-    levels = certified(right_T, radii_T, max(0, int(radii_T.max())))
+    levels = certified_counts(right_T, radii_T, max(0, int(radii_T.max())))
     return _certificate(experiment, "random subsets", len(models), levels, sure, len(y_T))
 
 
 def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray:
     """A subset's global model, trained by one thread so that all processes get the same bits."""
     with use(1):
-        return trained(experiment, subset, device).server.global_D.cpu().numpy()
+        return simulate_clients(experiment, subset, device).server.global_D.cpu().numpy()
 
 
-def trained(experiment: Experiment, clients: Collection[str], device: str = "cpu") -> Simulation:
+def simulate_clients(
+    experiment: Experiment, clients: Collection[str], device: str = "cpu"
+) -> Simulation:
     """Runs a federation of only these clients to its last round, and returns it."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)

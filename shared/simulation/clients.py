@@ -20,7 +20,7 @@ from rampart_fl.shared.learning.network.votes import vote
 from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, evaluate_many, joined, train
+from rampart_fl.shared.learning.training.local import Trained, evaluate_many, merge, train
 from rampart_fl.shared.learning.training.personalizers import Offers
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.members import build_plan
@@ -193,7 +193,7 @@ class Clients:
             few = [names[k] for k in some]
             parts.append(self._train_alike(kind, few, sent_KD[at], round_, measure, part))
             order += some
-        return joined(parts, order)
+        return merge(parts, order)
 
     def _training(self, name: str, round_: int) -> Training:
         """A client's training settings in a round."""

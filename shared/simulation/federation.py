@@ -28,7 +28,7 @@ from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.device import device as usable
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
-from rampart_fl.shared.runtime.threads import wanted
+from rampart_fl.shared.runtime.threads import training_threads
 from rampart_fl.shared.simulation.buffered import Buffered
 from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.interpolation import ExactRound
@@ -146,7 +146,7 @@ class Simulation:
         """The number of threads that is fastest for the federation's training."""
         clients = len(self.clients.names) * self.experiment.fraction
         batch = self.experiment.training.batch_size
-        return wanted(self.clients.learner.spec.dim, round(clients * batch))
+        return training_threads(self.clients.learner.spec.dim, round(clients * batch))
 
     def step(self) -> RoundRecord:
         """Runs the next round, and returns its record."""
@@ -180,8 +180,8 @@ class Simulation:
         ended("train")
         down, up = server.traffic(uploads, probed)
         record = server.close(round_, sent_KD, uploads, ended)
-        told = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
-        return record.model_copy(update=told)
+        facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
+        return record.model_copy(update=facts)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
         """Metrics of the model that each member would train from next, keyed by client id.

@@ -116,10 +116,10 @@ class ExactRound:
         honest = self.clients.honest
         if any(state.tensors for state in states.values()):
             return {i: [i] for i in honest}
-        found: dict[bytes, list[int]] = {}
+        places: dict[bytes, list[int]] = {}
         for i in honest:
-            found.setdefault(model_ND[i].cpu().numpy().tobytes(), []).append(i)
-        return {members[0]: members for members in found.values()}
+            places.setdefault(model_ND[i].cpu().numpy().tobytes(), []).append(i)
+        return {members[0]: members for members in places.values()}
 
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
@@ -158,8 +158,8 @@ class ExactRound:
         clients, learner = self.clients, self.clients.learner
         picked, personal = cohort.pick(clients.honest), clients.personal
         own = {key: tensor[clients.honest] for key, tensor in personal.items()}
-        found = evaluate_many(learner, picked, own["model"], own)
-        kept = {key: column for key, column in found.items() if not key.endswith("customized")}
+        evaluated = evaluate_many(learner, picked, own["model"], own)
+        kept = {key: column for key, column in evaluated.items() if not key.endswith("customized")}
         columns = {key: column.tolist() for key, column in kept.items()}
         columns["lambda"] = own["lambda"].tolist()
         names = [clients.names[i] for i in clients.honest]

@@ -219,7 +219,7 @@ class Server:
                 claims,
                 self.state,
                 self.standing,
-                self._customized,
+                self._customized_models,
                 ended,
             )
         except PreconditionError as error:
@@ -252,7 +252,7 @@ class Server:
             pool.admit(name, start_K, models)
         return pool
 
-    def _customized(self) -> dict[str, Tensor]:
+    def _customized_models(self) -> dict[str, Tensor]:
         """The customized models (D,) of the previous round, by name."""
         made = self.customization.models
         return {} if made is None else dict(zip(made.names, made.block(made.names), strict=True))

@@ -49,10 +49,10 @@ def coarse_to_fine(
         refinements: the number of grids after the first.
 
     >>> import math
-    >>> found = coarse_to_fine(lambda value: -abs(math.log10(value) + 3))
-    >>> found.best
+    >>> result = coarse_to_fine(lambda value: -abs(math.log10(value) + 3))
+    >>> result.best
     0.001
-    >>> sorted(found.scores)
+    >>> sorted(result.scores)
     [1e-06, 0.0001, 0.001, 0.01, 0.1, 1.0, 100.0]
     """
     if not 0 < low < high or points < 2:
@@ -111,8 +111,8 @@ def search_weight(
 def weighted(experiment: Experiment, term: str, value: float) -> Experiment:
     """A copy of an experiment in which one term of the objective has another weight.
 
-    >>> found = weighted(Experiment.load("digits-benign"), "hmsdfl", 0.5)
-    >>> found.training.objective
+    >>> result = weighted(Experiment.load("digits-benign"), "hmsdfl", 0.5)
+    >>> result.training.objective
     [{'name': 'hmsdfl', 'lambda': 0.5}]
     """
     from rampart_fl.shared.learning.training.objectives import objectives

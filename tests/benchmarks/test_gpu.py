@@ -21,10 +21,10 @@ def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     load = Experiment.load
 
     def short(name: str) -> Experiment:
-        found = load(name)
-        training = found.training.model_copy(update={"epochs": 1})
-        data = found.data.model_copy(update={"samples": 40})
-        return found.model_copy(update={"training": training, "data": data})
+        result = load(name)
+        training = result.training.model_copy(update={"epochs": 1})
+        data = result.data.model_copy(update={"samples": 40})
+        return result.model_copy(update={"training": training, "data": data})
 
     monkeypatch.setattr(Experiment, "load", short)
 

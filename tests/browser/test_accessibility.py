@@ -30,17 +30,17 @@ def show(page: Page, run: str, place: str) -> None:
 def test_axe_finds_nothing_serious(visit: Visit, large: MadeUpRun, scheme: str) -> None:
     page = visit(large.url, "", color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
     page.evaluate(AXE.read_text())
-    found = [page.evaluate(RUN)]
+    scores = [page.evaluate(RUN)]
     page.get_by_label("Operator token").fill(large.token)
     page.get_by_role("button", name="Sign in").click()
     for place in PLACES:
         show(page, large.run, place)
-        found.append(page.evaluate(RUN))
+        scores.append(page.evaluate(RUN))
     show(page, large.run, "runs/{run}")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    found.append(page.evaluate(RUN))
-    assert not [fault for faults in found for fault in faults]
+    scores.append(page.evaluate(RUN))
+    assert not [fault for faults in scores for fault in faults]
 
 
 RUN = """async () => {

@@ -43,11 +43,11 @@ def test_a_viewer_sees_everything_and_no_button_that_acts(visit: Visit, large: M
             go(page, place, heading)
             expect(page.locator("main tbody tr").first).to_be_visible()
             for name in names:
-                found = page.get_by_role("button", name=name, exact=True)
+                result = page.get_by_role("button", name=name, exact=True)
                 if allowed:
-                    expect(found.first).to_be_visible()
+                    expect(result.first).to_be_visible()
                 else:
-                    expect(found).to_have_count(0)
+                    expect(result).to_have_count(0)
 
 
 def test_a_revoked_token_ends_the_session_with_the_reason(visit: Visit, large: MadeUpRun) -> None:

@@ -26,8 +26,8 @@ def manual(words: str) -> str:
     """The commands of docs/operations.md among which these words are."""
     text = (ROOT / "docs/operations.md").read_text()
     scripts = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (found,) = [script for script in scripts if words in script]
-    return str(found)
+    (result,) = [script for script in scripts if words in script]
+    return str(result)
 
 
 class Engine:
@@ -124,15 +124,15 @@ def engine() -> Engine:
     """The engine; without one that works, or without our images, the tests are skipped."""
     known = [[name] for name in ("docker", "podman") if shutil.which(name)]
     for command in [words] if (words := _words("ENGINE", [])) else known:
-        found = Engine(command)
+        result = Engine(command)
         if subprocess.run([*command, "info"], capture_output=True).returncode == 0:
             break
     else:
         pytest.skip("NO CONTAINER WAS TESTED: neither docker nor podman works here")
     for target in ("slim", "cpu"):
-        if not found.run("images", "--quiet", f"rampart:{VERSION}-{target}", check=False):
+        if not result.run("images", "--quiet", f"rampart:{VERSION}-{target}", check=False):
             pytest.skip(f"NO CONTAINER WAS TESTED: no image {target}; run `make images` first")
-    return found
+    return result
 
 
 @pytest.fixture(scope="session")

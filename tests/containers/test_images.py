@@ -20,11 +20,11 @@ def test_an_image_is_not_too_large(
     engine: Engine, image: Callable[[str], str], target: str
 ) -> None:
     ask = "import torch; print(torch.version.cuda)"
-    found = (
+    result = (
         "None" if target == "slim" else engine.inside(image(target), "python", "-c", ask).strip()
     )
-    if found != "None":
-        pytest.skip(f"torch's wheel in the image {target} is for CUDA {found}: set TORCH_INDEX")
+    if result != "None":
+        pytest.skip(f"torch's wheel in the image {target} is for CUDA {result}: set TORCH_INDEX")
     assert engine.inspect(image(target))["Size"] <= LARGEST[target]
 
 

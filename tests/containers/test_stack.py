@@ -51,8 +51,8 @@ def attackers() -> set[str]:
 
 def life(stack: Stack, service: str) -> tuple[str, str, int]:
     """The id of a container, when it was started, and how often the engine restarted it."""
-    found = stack.container(service)
-    return found["Id"], found["State"]["StartedAt"], found["RestartCount"]
+    result = stack.container(service)
+    return result["Id"], result["State"]["StartedAt"], result["RestartCount"]
 
 
 def console(stack: Stack, script: str) -> str:
@@ -77,14 +77,14 @@ def test_each_container_runs_its_own_service(stack: Stack, service: str) -> None
 
 @pytest.mark.parametrize("service", [*MODULES, "redis"])
 def test_each_container_may_do_little(stack: Stack, service: str) -> None:
-    found = status_of(stack, service)
+    result = status_of(stack, service)
     user = "999" if service == "redis" else "10001"
-    assert found["Uid"].split() == [user] * 4
-    assert found["Gid"].split() == [user] * 4
+    assert result["Uid"].split() == [user] * 4
+    assert result["Gid"].split() == [user] * 4
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
-        assert int(found[name], 16) == 0, name
-    assert found["NoNewPrivs"] == "1"
-    assert found["Seccomp"] == "2"
+        assert int(result[name], 16) == 0, name
+    assert result["NoNewPrivs"] == "1"
+    assert result["Seccomp"] == "2"
     mounts = (stack.process(service) / "mounts").read_text().splitlines()
     (root,) = [line.split()[3].split(",") for line in mounts if line.split()[1] == "/"]
     assert "ro" in root
@@ -174,8 +174,8 @@ def test_the_same_containers_take_part_in_the_next_run(stack: Stack) -> None:
     before = {service: life(stack, service) for service in CLIENTS}
     run = stack.console("run", EXPERIMENT, "--name", "again", "--set", "rounds=3")["run"]
     wait(lambda: stack.console("status", "--run", run)["phase"] == "done")
-    found = stack.console("clients", "--run", run)
-    members = {one["client_id"] for one in found if one["slot"] is not None}
+    result = stack.console("clients", "--run", run)
+    members = {one["client_id"] for one in result if one["slot"] is not None}
     assert members == set(validate(Experiment.load(EXPERIMENT)).client_names)
     assert {service: life(stack, service) for service in CLIENTS} == before
     assert [count for _, _, count in before.values()] == [0, 0]

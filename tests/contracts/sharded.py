@@ -46,14 +46,14 @@ def updates(kind: str) -> Tensor:
 
 def cases() -> dict[str, tuple[str, list[object]]]:
     """Every pipeline, by name: the kind of its updates, and its stages."""
-    found: dict[str, tuple[str, list[object]]] = {}
+    values: dict[str, tuple[str, list[object]]] = {}
     for kind in ("long", "short", "infinite"):
         for name in rules.names():
-            found[f"{name}, {kind}"] = (kind, [table(RULES.get(name, Case(name)))])
+            values[f"{name}, {kind}"] = (kind, [table(RULES.get(name, Case(name)))])
         for name in preaggregators.names():
             before = table(PREAGGREGATORS.get(name, Case(name)))
-            found[f"{name}, {kind}"] = (kind, [before, "geometric_median"])
-    return found
+            values[f"{name}, {kind}"] = (kind, [before, "geometric_median"])
+    return values
 
 
 def table(case: Case) -> dict[str, object]:
@@ -174,18 +174,18 @@ def main() -> None:
         "gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=120)
     )
     group = distributed.group.WORLD
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         name: result(kind, stages, rank, size, group) for name, (kind, stages) in cases().items()
     }
-    found |= passes(rank, size, group)
+    table |= passes(rank, size, group)
     for name, plan in plans().items():
         held = rounds(plan, rank, size, group)
-        found[f"rounds of {name}"] = held if isinstance(held, str) else vars(held)
+        table[f"rounds of {name}"] = held if isinstance(held, str) else vars(held)
     try:
         aggregate(updates("long"), "median", group=group)
     except RampartError as error:
-        found["whole rows on every rank"] = str(error)
-    torch.save(found, folder / f"{rank}.pt")
+        table["whole rows on every rank"] = str(error)
+    torch.save(table, folder / f"{rank}.pt")
     distributed.destroy_process_group()
 
 

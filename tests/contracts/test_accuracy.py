@@ -43,9 +43,9 @@ def run(case: Any, rows: Rows) -> tuple[Tensor, Report]:
 @pytest.mark.parametrize("deviation", [0.5, 0.01])
 def test_float32_rows_give_the_float64_result_and_selection(rule: Any, deviation: float) -> None:
     rule.skip("precision")
-    found_D, found = run(rule, models(deviation))
+    found_D, result = run(rule, models(deviation))
     exact_D, exact = run(rule, wide(deviation))
     assert float((found_D.double() - exact_D).norm() / exact_D.norm()) <= 1e-5
     for name in ("weight", "pick"):
         if name in exact.per_row:
-            assert torch.equal(found.per_row[name] > 0, exact.per_row[name] > 0)
+            assert torch.equal(result.per_row[name] > 0, exact.per_row[name] > 0)

@@ -109,5 +109,5 @@ def test_every_pre_aggregator_before_a_robust_rule(before: str, exponent: float)
 @pytest.mark.parametrize("name", sorted(UNBOUNDED))
 def test_rules_that_promise_nothing_say_so_and_keep_to_it(name: str) -> None:
     pipeline = Pipeline.of({"name": name, **NEEDS.get(name, {})}, f=F)
-    found = (moved(pipeline, seed, hostile(seed, [12, 12], False)) for seed in range(20))
-    assert any(far > 1e6 for far in found), f"{name} is bounded after all: let it say so"
+    result = (moved(pipeline, seed, hostile(seed, [12, 12], False)) for seed in range(20))
+    assert any(far > 1e6 for far in result), f"{name} is bounded after all: let it say so"

@@ -37,62 +37,62 @@ def customize(customizer: Customizer, block_ND: Tensor, ids: list[str] = IDS) ->
     return customizer.apply(rows, rows, State(), context())[0]
 
 
-def models(found: Customization) -> dict[str, Tensor]:
-    if found.models is None:
+def models(customization: Customization) -> dict[str, Tensor]:
+    if customization.models is None:
         return {}
-    return {name: found.models.model(name) for name in found.models.names}
+    return {name: customization.models.model(name) for name in customization.models.names}
 
 
-def received(found: Customization) -> dict[str, Tensor]:
+def received(customization: Customization) -> dict[str, Tensor]:
     """The models from which clients train, if these are not the global model."""
-    firsts = {client: names[0] for client in IDS if (names := found.names_for(client))}
-    made = models(found)
+    firsts = {client: names[0] for client in IDS if (names := customization.names_for(client))}
+    made = models(customization)
     return {client: made[name] for client, name in firsts.items() if name != GLOBAL}
 
 
 def test_assignments_name_models_that_exist_and_clients_that_are_there(
     customizer: Customizer,
 ) -> None:
-    found = customize(customizer, pool())
-    assert set(found.assignment) <= set(IDS)
-    named = {name for names in found.assignment.values() for name in names}
-    assert named - {GLOBAL} <= set(models(found))
-    assert {*found.groups, *found.voters} <= set(models(found))
-    assert found.models is not None or not found.assignment
+    result = customize(customizer, pool())
+    assert set(result.assignment) <= set(IDS)
+    named = {name for names in result.assignment.values() for name in names}
+    assert named - {GLOBAL} <= set(models(result))
+    assert {*result.groups, *result.voters} <= set(models(result))
+    assert result.models is not None or not result.assignment
 
 
 def test_every_mixture_is_the_reference_and_a_convex_mix_of_rows(customizer: Customizer) -> None:
     block_ND = pool()
-    found = customize(customizer, block_ND)
+    result = customize(customizer, block_ND)
     reference_D = context().reference_D
-    if isinstance(found.models, Mixture):
-        mix_LM = found.models.mix_LM
+    if isinstance(result.models, Mixture):
+        mix_LM = result.models.mix_LM
         assert (mix_LM >= 0).all()
         torch.testing.assert_close(mix_LM.sum(dim=1), torch.ones(len(mix_LM)).double())
-        for model_D, weights_M in zip(models(found).values(), mix_LM, strict=True):
+        for model_D, weights_M in zip(models(result).values(), mix_LM, strict=True):
             torch.testing.assert_close(model_D, reference_D + weights_M.float() @ block_ND)
 
 
 def test_a_block_of_models_is_its_models(customizer: Customizer) -> None:
-    found = customize(customizer, pool())
-    if found.models is None:
-        assert not found.assignment
+    result = customize(customizer, pool())
+    if result.models is None:
+        assert not result.assignment
         return
-    names = list(found.models.names)[::-2]
-    block_LD = found.models.block(names)
+    names = list(result.models.names)[::-2]
+    block_LD = result.models.block(names)
     for name, model_D in zip(names, block_LD, strict=True):
-        torch.testing.assert_close(model_D, found.models.model(name))
-    before_LD = found.models.block(names)
+        torch.testing.assert_close(model_D, result.models.model(name))
+    before_LD = result.models.block(names)
     block_LD.zero_()
-    assert torch.equal(found.models.block(names), before_LD)
+    assert torch.equal(result.models.block(names), before_LD)
 
 
 def test_inputs_are_never_written(customizer: Customizer) -> None:
     block_ND = pool()
     before_ND, shared = block_ND.clone(), context()
     rows = Rows.of(block_ND, ids=IDS)
-    found, _ = customizer.apply(rows, rows, State(), shared)
-    for model_D in models(found).values():
+    result, _ = customizer.apply(rows, rows, State(), shared)
+    for model_D in models(result).values():
         model_D.fill_(7)
     assert torch.equal(block_ND, before_ND)
     assert torch.equal(shared.reference_D, context().reference_D)
@@ -114,18 +114,18 @@ def test_identical_rows_give_that_model_to_all(customizer: Customizer) -> None:
 
 
 def test_a_client_alone_keeps_its_own_model(customizer: Customizer) -> None:
-    found = received(customize(customizer, pool()[:1], IDS[:1]))
-    if IDS[0] in found:
-        torch.testing.assert_close(found[IDS[0]], context().reference_D + pool()[0])
+    result = received(customize(customizer, pool()[:1], IDS[:1]))
+    if IDS[0] in result:
+        torch.testing.assert_close(result[IDS[0]], context().reference_D + pool()[0])
 
 
 def test_nobody_left_is_no_trouble(customizer: Customizer) -> None:
     nobody = Rows.of(torch.zeros(0, D))
-    found, state = customizer.apply(nobody, nobody, State(), context())
-    for model_D in models(found).values():
+    result, state = customizer.apply(nobody, nobody, State(), context())
+    for model_D in models(result).values():
         torch.testing.assert_close(model_D, context().reference_D)
     rows = Rows.of(pool(), ids=IDS)
-    after, _ = customizer.apply(rows, rows, state, context(found))
+    after, _ = customizer.apply(rows, rows, state, context(result))
     for name, model_D in models(customize(customizer, pool())).items():
         torch.testing.assert_close(models(after)[name], model_D)
 
@@ -147,11 +147,11 @@ def test_models_of_the_last_round_are_gone_on_from_and_kept_in_one_place(
     customizer: Customizer,
 ) -> None:
     rows, nobody = Rows.of(pool(), ids=IDS), Rows.of(torch.zeros(0, D))
-    found, state = customizer.apply(rows, rows, State(), context())
+    result, state = customizer.apply(rows, rows, State(), context())
     assert all(tensor.shape[-1:] != (D,) for tensor in state.tensors.values())
     if not customizer.continues:
         return
-    shared = context(found)
+    shared = context(result)
     again, _ = customizer.apply(nobody, nobody, state, shared)
     for name, model_D in models(again).items():
         assert torch.equal(model_D, shared.models[name])

@@ -80,7 +80,7 @@ def test_it_is_the_same_whenever_it_is_loaded(member: Dataset) -> None:
     one, again = member.load(), member.load()
     assert torch.equal(one.x, again.x)
     assert torch.equal(one.y, again.y)
-    drawn, redrawn, other = (member.drawn(seed) for seed in (1, 1, 2))
+    drawn, redrawn, other = (member.draw(seed) for seed in (1, 1, 2))
     if drawn is not None:
         assert redrawn is not None
         assert other is not None

@@ -86,11 +86,11 @@ def test_a_preaggregator_gives_the_same_rows_and_waits_a_fixed_number_of_times(
     with PretendedDevice() as device:
         rows, context = make_rows(far(block_ND)), moved(context)
         device.waits.clear()
-        found, _, _ = member.apply(rows, member.init(SMALL), context)
+        result, _, _ = member.apply(rows, member.init(SMALL), context)
         assert device.waits.total() <= WAITS.get(preaggregator.name, 2), device.waits
-        assert found.ids == expected.ids
-        for i in range(len(found)):
-            agree(found.row(i), expected.row(i))
+        assert result.ids == expected.ids
+        for i in range(len(result)):
+            agree(result.row(i), expected.row(i))
 
 
 @pytest.mark.parametrize("name", detectors.names())
@@ -122,13 +122,13 @@ def test_a_customizer_makes_the_same_models(name: str, make_rows: MakeRows) -> N
     expected, _ = member.apply(rows, rows, State(), context)
     with PretendedDevice():
         rows = make_rows(far(block_ND))
-        found, _ = member.apply(rows, rows, State(), moved(context))
-        assert found.assignment == expected.assignment
-        assert (found.models is None) == (expected.models is None)
-        if found.models is not None and expected.models is not None:
-            assert found.models.names == expected.models.names
-            for model in found.models.names:
-                agree(found.models.model(model), expected.models.model(model))
+        result, _ = member.apply(rows, rows, State(), moved(context))
+        assert result.assignment == expected.assignment
+        assert (result.models is None) == (expected.models is None)
+        if result.models is not None and expected.models is not None:
+            assert result.models.names == expected.models.names
+            for model in result.models.names:
+                agree(result.models.model(model), expected.models.model(model))
 
 
 def test_the_pretended_device_fails_and_counts_as_a_real_one() -> None:

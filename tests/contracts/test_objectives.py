@@ -49,8 +49,8 @@ ALL = [case for name in objectives.names() for case in CASES.get(name, [Case(nam
 )
 def case(request: pytest.FixtureRequest) -> Case:
     """Every member of the family."""
-    found: Case = request.param
-    return found
+    path: Case = request.param
+    return path
 
 
 def learner_of(terms: Any, personalizer: str = "none") -> Learner:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data import client_data as learning_data
-from rampart_fl.shared.learning.data.client_data import client_data, divided
+from rampart_fl.shared.learning.data.client_data import client_data, partition_data
 from rampart_fl.shared.learning.data.datasets import Samples
 from rampart_fl.shared.learning.data.partitions import partitions
 
@@ -112,10 +112,10 @@ def test_nobody_shares_a_sample(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learning_data, "_samples", lambda dataset: samples)
-        learning_data._divided.cache_clear()
+        learning_data._partition.cache_clear()
         everyone = [client_data(table, slot, seed) for slot in range(clients)]
-        _, parts = divided(table, seed)
-    learning_data._divided.cache_clear()
+        _, parts = partition_data(table, seed)
+    learning_data._partition.cache_clear()
     seen = torch.cat([torch.cat([own.x_train, own.x_test]) for own in everyone]).flatten().long()
     assert len(seen) == len(seen.unique())
     assert len(seen) <= n - reserved

@@ -70,12 +70,12 @@ def test_state_starts_as_a_copy_of_the_first_model(learner: Learner) -> None:
 def rounds(learner: Learner, personal: dict[str, Tensor], first: int, count: int) -> list[Any]:
     """Several rounds of all clients; in each round, all clients receive the same models."""
     received_KD, _ = start(learner, torch.float64)
-    cohort, found = Cohort.of(clients(), torch.float64), []
+    cohort, results = Cohort.of(clients(), torch.float64), []
     for round_ in range(first, first + count):
         batches = draw(learner, round_)
-        found.append(train(learner, cohort, batches, received_KD, personal))
-        personal = found[-1].personal
-    return found
+        results.append(train(learner, cohort, batches, received_KD, personal))
+        personal = results[-1].personal
+    return results
 
 
 def test_a_round_run_again_comes_to_the_same_bits(learner: Learner) -> None:

@@ -83,13 +83,13 @@ def test_the_bits_do_not_depend_on_the_number_of_ranks(
         assert isinstance(alone, sharded.Held), alone
         for key, value in alone.common.items():
             for one in told:
-                found = one["common"][key]
-                same = found == value if isinstance(value, str) else torch.equal(found, value)
-                assert same, (name, key, found, value)
+                result = one["common"][key]
+                same = result == value if isinstance(value, str) else torch.equal(result, value)
+                assert same, (name, key, result, value)
         for key, whole in alone.parts.items():
             held = [one["parts"][key] for one in told]
             assert torch.equal(torch.cat(held, -1), whole), (name, key)
-    told = [found.get("whole rows on every rank") for found in parts]
+    told = [result.get("whole rows on every rank") for result in parts]
     assert size == 1 or all("hold" in str(one) for one in told)
 
 

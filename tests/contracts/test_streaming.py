@@ -113,8 +113,8 @@ def test_detectors(name: str, updates_ND: Tensor, tmp_path: Path) -> None:
                 reference_D=torch.zeros(D),
                 aggregate_D=rows.combine(torch.full((N,), 1 / N)),
             )
-            found, state = member.apply(rows, state, context)
-            verdicts += found
+            result, state = member.apply(rows, state, context)
+            verdicts += result
         judged.append((verdicts, state))
     assert judged[0][0] == judged[1][0] and same(judged[0][1], judged[1][1])
 

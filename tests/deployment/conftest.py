@@ -118,12 +118,12 @@ def load() -> Callable[[str], list[Any]]:
 
 def env_lines(text: str, commented: bool = False) -> dict[str, str]:
     """NAME=value lines; with `commented`, also those after a #, which come last."""
-    found = {}
+    table = {}
     for mark in ("", "#") if commented else ("",):
         for line in re.findall(rf"^{mark}([A-Za-z_]+=.*)$", text, re.MULTILINE):
             name, _, value = line.partition("=")
-            found[name] = value
-    return found
+            table[name] = value
+    return table
 
 
 @pytest.fixture(scope="session")

@@ -83,18 +83,18 @@ def test_processes_listen_where_containers_are_reached(
     urls = {"RAMPART_AGGREGATOR", "RAMPART_COHORT", "RAMPART_REDIS_URL"}
     listens = {"redis": 6379}
     for name, service in ours(compose).items():
-        found = settings_of(
+        values = settings_of(
             service["command"],
             environment(service),
             set(service.get("secrets", [])),
         )
-        if hasattr(found, "port"):
-            listens[name] = found.port
-            assert found.host == "0.0.0.0"
+        if hasattr(values, "port"):
+            listens[name] = values.port
+            assert values.host == "0.0.0.0"
         for port in service.get("ports", []):
             address, _, target = port.rpartition(":")
             assert address.startswith("127.0.0.1:")
-            assert int(target) == found.port
+            assert int(target) == values.port
     for service in compose["services"].values():
         for name, value in environment(service).items():
             if name in urls:
@@ -127,7 +127,7 @@ def test_what_is_named_is_declared(compose: dict[str, Any], root: Path) -> None:
 
 def test_folders_that_are_written_are_mounted(compose: dict[str, Any], settings_of: Any) -> None:
     for service in ours(compose).values():
-        found = settings_of(
+        values = settings_of(
             service["command"],
             environment(service),
             set(service.get("secrets", [])),
@@ -135,19 +135,19 @@ def test_folders_that_are_written_are_mounted(compose: dict[str, Any], settings_
         mounts = [volume.split(":") for volume in service.get("volumes", [])]
         writable = [Path(m[1]) for m in mounts if m[2:] != ["ro"]]
         readable = [Path(m[1]) for m in mounts]
-        written = [getattr(found, name, None) for name in ("blobs", "state", "tokens_folder")]
+        written = [getattr(values, name, None) for name in ("blobs", "state", "tokens_folder")]
         for folder in (Path(f) for f in written if f is not None):
             assert any(folder.is_relative_to(mount) for mount in writable), folder
-        if getattr(found, "join_tokens", None) is not None:
-            assert any(found.join_tokens.is_relative_to(mount) for mount in readable)
+        if getattr(values, "join_tokens", None) is not None:
+            assert any(values.join_tokens.is_relative_to(mount) for mount in readable)
 
 
 def test_whoever_reads_data_sets_has_them_mounted(compose: dict[str, Any]) -> None:
     for name, service in ours(compose).items():
         folders = [v.split(":")[1:] for v in service.get("volumes", []) if v.startswith("data:")]
-        found = environment(service).get(DATA)
-        assert folders == ([[found, "ro"]] if found else [])
-        assert bool(found) == (name in {"worker", "agents", "attackers"})
+        result = environment(service).get(DATA)
+        assert folders == ([[result, "ro"]] if result else [])
+        assert bool(result) == (name in {"worker", "agents", "attackers"})
 
 
 def test_dependencies_are_waited_for_as_they_can_be(compose: dict[str, Any]) -> None:
@@ -190,13 +190,13 @@ def test_the_join_tokens_are_those_of_the_clients(
     for group in minted.groups:
         if group in services:
             service = services[group]
-            found = settings_of(
+            values = settings_of(
                 service["command"], environment(service), set(service.get("secrets", []))
             )
-            hosted[group] = found.hosted
-            names = [experiment.client_names[slot] for slot in found.hosted]
+            hosted[group] = values.hosted
+            names = [experiment.client_names[slot] for slot in values.hosted]
             assert shares(minted.groups)[f"{group}-0"] == names
-            assert found.join_tokens == minted.tokens_folder / f"{group}-0"
+            assert values.join_tokens == minted.tokens_folder / f"{group}-0"
             volume = [v.split(":")[0] for v in service["volumes"] if "join-tokens" in v]
             assert volume == ["join-tokens"]
     assert len(shares(minted.groups)) == len(hosted["agents"][:1] + hosted["attackers"][:1])
@@ -209,7 +209,7 @@ def test_the_join_tokens_are_those_of_the_clients(
             environment(services["attackers"]),
             set(services["attackers"]["secrets"]),
         )
-        assert lies.held == list(range(len(hostile)))
+        assert lies.own_positions == list(range(len(hostile)))
         assert lies.members == len(hostile)
         assert int(environment(services["cohort"])["RAMPART_COHORT_MEMBERS"]) == len(hostile)
         assert [group.attack for group in experiment.attackers] == [{"name": lies.attack}]

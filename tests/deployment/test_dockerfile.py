@@ -80,8 +80,8 @@ def test_kernels_are_built_where_torch_is(instructions: list[tuple[str, str]]) -
 def test_the_labels_name_the_version(instructions: list[tuple[str, str]], root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     (labels,) = [rest for name, rest in instructions if name == "LABEL"]
-    found = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
-    assert found == {
+    matches = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
+    assert matches == {
         "title": "Rampart",
         "description": project["description"].partition(" as ")[0],
         "licenses": project["license"],
@@ -146,9 +146,9 @@ def test_everything_else_is_installed_with_hashes_or_without_dependencies(
     commands = " ; ".join(rest for name, rest in instructions if name == "RUN")
     locks = set()
     for install in re.findall(r"pip install ([^;&]*[^;& ])", commands):
-        found = re.fullmatch(r"--require-hashes -r (locks/[\w-]+\.txt)", install)
-        if found:
-            locks.add(found[1])
+        match = re.fullmatch(r"--require-hashes -r (locks/[\w-]+\.txt)", install)
+        if match:
+            locks.add(match[1])
             continue
         assert re.search(r"torch==[\d.]+$|^--no-deps /wheels/\*\.whl$", install), install
     assert locks == {"locks/image.txt", "locks/image-api.txt"}

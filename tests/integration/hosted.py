@@ -192,7 +192,7 @@ class Scripted:
         """Remembers every other ticket."""
         self.idled.append(ticket)
 
-    def asked(self) -> list[tuple[int, str]]:
+    def requests(self) -> list[tuple[int, str]]:
         """(round, kind) of every ticket with work."""
         return [(ticket.round, ticket.kind) for ticket in self.tickets]
 

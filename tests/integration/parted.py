@@ -81,8 +81,8 @@ class Parted(TestClients):
 
         async def ask() -> str | None:
             async with aclosing(connect(self.redis_url, password)) as client:
-                found: str | None = await client.get(f"{{{self.namespace}}}:lease")
-            return found
+                worker: str | None = await client.get(f"{{{self.namespace}}}:lease")
+            return worker
 
         return asyncio.run(ask())
 

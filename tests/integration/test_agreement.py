@@ -107,12 +107,12 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
         for name, shares in simulated.mixing.items():
             assert record.mixing[name] == pytest.approx(shares, abs=1e-3)
     assert any(record.mixing for record in records)
-    found = final_figures(experiment, [record.metrics for record in records], status.evicted)
-    assert found["evicted"] == expected.figures["evicted"]
+    metrics = final_figures(experiment, [record.metrics for record in records], status.evicted)
+    assert metrics["evicted"] == expected.figures["evicted"]
     assert any(record.probed for record in records)
     for name, value in expected.figures.items():
         if name.startswith("accuracy"):
-            assert found[name] == pytest.approx(value, abs=0.005), name
+            assert metrics[name] == pytest.approx(value, abs=0.005), name
 
 
 def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> 
         assert decided == [(v.client, v.decision, v.detector) for v in simulated.verdicts]
         assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
         assert record.bytes_down == simulated.bytes_down
-    found = final_figures(experiment, [record.metrics for record in records], status.evicted)
+    metrics = final_figures(experiment, [record.metrics for record in records], status.evicted)
     for name, value in expected.figures.items():
         if name.startswith("accuracy"):
-            assert found[name] == pytest.approx(value, abs=0.005), name
+            assert metrics[name] == pytest.approx(value, abs=0.005), name
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def api(
     redis_url: str, tmp_path: Path, certificate: Path
 ) -> AsyncIterator[tuple[str, Operator, Stores]]:
-    """The URL of an api process over a founded federation, its operator, and the state."""
+    """The URL of an api process over a running federation, its operator, and the state."""
     namespace, port, token = f"api-{secrets.token_hex(4)}", free_port(), mint()
     stores = Stores.connect(redis_url, None, namespace)
     model = Blobs(tmp_path / "blobs" / namespace / RUN).put(
@@ -78,7 +78,7 @@ async def api(
     snapshot = Snapshot(global_model=model, reference=model)
     await stores.runs.submit(experiment, "a", Attribution("owner", "a test", 0.0))
     run = stores.of_run(RUN)
-    assert await run.state.found(fence, experiment, SPEC, snapshot, 0.0) == "founded"
+    assert await run.state.start(fence, experiment, SPEC, snapshot, 0.0) == "founded"
     await run.members.answer("ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 1)
     await run.members.seat(fence, {"ada": 0}, 1)
     await stores.runs.set_ready(fence)

@@ -109,5 +109,5 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
 
 async def pulls(run: RunStores) -> dict[str, str]:
     """The clients that asked for a ticket and have none yet."""
-    found: dict[str, str] = await run.state.redis.client.hgetall(run.keys.pulls)
-    return found
+    values: dict[str, str] = await run.state.redis.client.hgetall(run.keys.pulls)
+    return values

@@ -70,7 +70,7 @@ class Aggregator:
             if name not in self.work:
                 draws = generator(EXPERIMENT.seed, "arrival", name, number)
                 span = torch.empty(1, dtype=torch.float64).exponential_(generator=draws).item()
-                self.work[name] = number, self.now + span, snapshot.handed(name)["model"]
+                self.work[name] = number, self.now + span, snapshot.ticket_models(name)["model"]
         soonest = sorted(self.work, key=lambda name: self.work[name][1])[:3]
         return {name: self.upload(name) for name in soonest}
 
@@ -126,5 +126,5 @@ def test_the_simulator_comes_to_what_the_aggregator_comes_to(tmp_path: Path) -> 
     ours_D = running.model(running.worker.snapshot.global_model)
     assert torch.allclose(expected.global_D, ours_D, rtol=0, atol=1e-4)
     for name, model_D in expected.models.items():
-        digest = running.worker.snapshot.handed(name)["model"]
+        digest = running.worker.snapshot.ticket_models(name)["model"]
         assert torch.allclose(model_D, running.model(digest), rtol=0, atol=1e-4)

@@ -38,7 +38,7 @@ def test_a_straggler_does_not_stop_the_round(host: Host) -> None:
     hold.on = False
     hosted.wait()
     # Its update came too late, so it is a stranger to the pool, and the next round waits for it.
-    assert straggler.asked() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
+    assert straggler.requests() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert hosted.record(1).participants == NAMES[:3]
     assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], ["cleo"])
     assert hosted.operator.verdicts(0, 1, "cleo").decisions == ["la"]
@@ -79,7 +79,7 @@ def test_a_probe_that_diverged_gets_the_global_model(host: Host) -> None:
     hosted.wait("collecting", 1)
     hold.on = False
     hosted.wait()
-    assert straggler.asked() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
+    assert straggler.requests() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert straggler.tickets[2].models["model"] == hosted.record(0).models["global"]
     assert hosted.record(1).probed == ["cleo"]
 
@@ -100,7 +100,7 @@ def test_too_few_fail_the_round_and_the_next_opens_with_the_same_models(host: Ho
     hold.on = False
     hosted.wait()
     for client in clients.values():
-        assert client.asked() == [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
+        assert client.requests() == [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
         assert client.tickets[2].models == client.tickets[1].models
     assert hosted.record(2).participants == NAMES[:3]
     assert hosted.record(2).models["reference"] == models["global"]
@@ -158,7 +158,7 @@ def test_a_rule_without_enough_rows_fails_the_round_and_no_more(host: Host, rule
     assert hosted.record(2).participants == [*NAMES, "fay"]
     assert all(c.tickets[2].models == c.tickets[1].models for c in clients.values())
     # The newcomer's probe is answered from the pool of round 0.
-    assert newcomer.asked() == [(2, "probe"), (2, "train"), (2, "evaluate")]
+    assert newcomer.requests() == [(2, "probe"), (2, "train"), (2, "evaluate")]
     assert newcomer.tickets[0].models["model"] == models["reference"]
     assert newcomer.tickets[1].models["model"] not in models.values()
 

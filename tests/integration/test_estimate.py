@@ -78,11 +78,11 @@ def test_a_run_takes_what_was_estimated(tmp_path: Path, server: dict[str, Any]) 
     down = [size for record in records for size in record.bytes_down.values()]
     up = [size for record in records for size in record.bytes_up.values()]
     assert len(records) == ROUNDS
-    for found, estimated in (
+    for result, estimated in (
         (memory, expected.memory_bytes),
         (max(sizes), expected.disk_bytes),
         (max(down), expected.down_bytes),
         (max(up), expected.up_bytes),
         ((sum(down) + sum(up)) / CLIENTS, expected.client_bytes),
     ):
-        assert 1 / FACTOR < found / estimated < FACTOR, (found, estimated)
+        assert 1 / FACTOR < result / estimated < FACTOR, (result, estimated)

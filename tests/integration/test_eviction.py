@@ -52,7 +52,7 @@ def test_a_quarantine_ends_and_the_client_is_probed(host: Host, policy: str) -> 
         assert record.quarantined == ([] if back else HOSTILE)
     assert records[3].probed == HOSTILE
     expected = [(0, "train"), (3, "probe"), (3, "train"), (4, "evaluate")]
-    assert clients["mallory"].asked() == expected, "at the end it measures as all do"
+    assert clients["mallory"].requests() == expected, "at the end it measures as all do"
     assert happened(hosted, "quarantined", "released") == [
         *(("quarantined", name) for name in sorted(2 * HOSTILE)),
         *(("released", name) for name in HOSTILE),
@@ -67,11 +67,11 @@ def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
     status = hosted.operator.status()
     assert (status.quarantined, status.proposed, status.selected) == (HOSTILE, [], NAMES)
     shown = {client.client_id: client for client in hosted.operator.members()}
-    found = shown["mallory"]
-    assert not found.evicted and found.eviction is None and found.ticket is None
-    assert found.quarantine is not None
-    assert (found.quarantine["until"], found.quarantine["round"]) == (11, 0)
-    assert "exceeds 5" in found.quarantine["reason"]
+    result = shown["mallory"]
+    assert not result.evicted and result.eviction is None and result.ticket is None
+    assert result.quarantine is not None
+    assert (result.quarantine["until"], result.quarantine["round"]) == (11, 0)
+    assert "exceeds 5" in result.quarantine["reason"]
     assert shown["ada"].quarantine is None
     hold.on = False
     hosted.wait()
@@ -113,7 +113,7 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
         [*NAMES, "oscar"],
     ]
     assert out(hosted.record(2)) == {"oscar": "proposed"}
-    assert (2, "probe") in clients["oscar"].asked()
+    assert (2, "probe") in clients["oscar"].requests()
     assert happened(hosted, "proposed", "confirmed", "dismissed") == [
         ("confirmed", "mallory"),
         ("dismissed", "oscar"),

@@ -185,9 +185,9 @@ def test_a_failover_loses_writes_that_no_replica_has_and_none_that_one_has_confi
     servers.await_failover("redis-0")
     port = servers.ports["redis-1"]
     with redis.Redis(port=port, password=PASSWORD, decode_responses=True) as client:
-        found = set(client.keys("*"))
-    assert "confirmed" in found
-    assert "acknowledged by the primary alone" not in found
+        values = set(client.keys("*"))
+    assert "confirmed" in values
+    assert "acknowledged by the primary alone" not in values
 
 
 def test_readiness_asks_for_the_replicas(replicated: Callable[[int], Replicated]) -> None:

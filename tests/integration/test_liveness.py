@@ -64,8 +64,8 @@ def test_a_thousand_waiting_requests_all_get_the_next_ticket(host: Host) -> None
 
     def waiting() -> int:
         text = httpx.get(f"{hosted.url}/metrics", timeout=60).text
-        (found,) = re.findall(r"^rampart_waiting_requests ([0-9.]+)", text, re.MULTILINE)
-        return int(float(found))
+        (matches,) = re.findall(r"^rampart_waiting_requests ([0-9.]+)", text, re.MULTILINE)
+        return int(float(matches))
 
     async def get(token: str, known: str = "") -> tuple[str, Ticket]:
         reader, writer = await asyncio.open_connection("127.0.0.1", hosted.settings.port)

@@ -66,7 +66,7 @@ def test_a_revoked_token_ends_at_once_and_an_operator_may_set_another(arena: Any
 
 def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
     async def everything(stores: Stores) -> str:
-        client, found = stores.redis.client, []
+        client, results = stores.redis.client, []
         read = {
             "hash": client.hgetall,
             "list": lambda key: client.lrange(key, 0, -1),
@@ -75,8 +75,8 @@ def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
             "zset": lambda key: client.zrange(key, 0, -1),
         }
         for key in await client.keys("*"):
-            found.append(await read[await client.type(key)](key))
-        return str(found)
+            results.append(await read[await client.type(key)](key))
+        return str(results)
 
     join_tokens = arena.local.operator.mint_unbound(2).tokens
     stored = arena.stores(everything)

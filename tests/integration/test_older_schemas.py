@@ -55,9 +55,9 @@ def test_the_run_goes_on_and_comes_to_the_same_models(
         for name in NAMES:
             hosted.take_part(name, Scripted(name))
         hosted.wait()
-        found = [chaos.comparable(record) for record in hosted.operator.rounds()]
+        records = [chaos.comparable(record) for record in hosted.operator.rounds()]
         hosted.operator.close()
-    assert found == expected
+    assert records == expected
 
 
 def give_tokens(redis_url: str, namespace: str, folder: Path) -> None:

@@ -50,7 +50,7 @@ def test_agents_keep_what_the_simulator_says(
         for key, tensor in expected.personal[client].items():
             assert torch.allclose(kept[key], tensor, rtol=0, atol=1e-5), key
     records = hosted.operator.rounds()
-    found = final_figures(experiment, [record.metrics for record in records], [])
+    metrics = final_figures(experiment, [record.metrics for record in records], [])
     for figure, value in expected.figures.items():
         if figure.startswith("accuracy"):
-            assert found[figure] == pytest.approx(value, abs=0.005), figure
+            assert metrics[figure] == pytest.approx(value, abs=0.005), figure

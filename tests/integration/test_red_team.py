@@ -323,9 +323,9 @@ def test_attackers_know_over_http_what_they_know_in_simulation(
     spec = attack if isinstance(attack, str) else json.dumps(attack)
     team.attack(spec, [told.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()
-    found = team.hosted.operator.rounds()
-    assert len(found) == len(expected) == 3
-    for record, simulated in zip(found, expected, strict=True):
+    records = team.hosted.operator.rounds()
+    assert len(records) == len(expected) == 3
+    for record, simulated in zip(records, expected, strict=True):
         assert record.norms == pytest.approx(simulated.norms, rel=1e-3)
         decided = [(v.client, v.decision) for v in record.verdicts]
         assert decided == [(v.client, v.decision) for v in simulated.verdicts]

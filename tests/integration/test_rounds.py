@@ -23,7 +23,7 @@ def test_every_client_takes_part_in_every_round(host: Host) -> None:
         assert record.status == "published"
         assert record.participants == NAMES[:3]
     for client in clients.values():
-        assert client.asked() == [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
+        assert client.requests() == [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
         assert hosted.last_ticket(client.name).kind == "done"
     assert hosted.operator.evaluations() == {name: {"test_samples": 1.0} for name in NAMES[:3]}
 
@@ -56,8 +56,8 @@ def test_a_newcomer_in_mid_run_is_probed_and_starts_from_whom_it_resembles(host:
     assert hosted.record(1).participants == first
     assert hosted.record(2).participants == NAMES[:3]
     assert [hosted.record(number).probed for number in range(3)] == [[], [], ["cleo"]]
-    assert newcomer.asked() == [(2, "probe"), (2, "train"), (2, "evaluate")]
-    assert [client.asked() for client in clients.values()] == 2 * [
+    assert newcomer.requests() == [(2, "probe"), (2, "train"), (2, "evaluate")]
+    assert [client.requests() for client in clients.values()] == 2 * [
         [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
     ]
 
@@ -82,7 +82,7 @@ def test_without_customized_models_a_newcomer_trains_from_the_global_one(host: H
     newcomer = hosted.scripted(["cleo"])["cleo"]
     held.set()
     hosted.wait()
-    assert newcomer.asked() == [(1, "train"), (1, "evaluate")]
+    assert newcomer.requests() == [(1, "train"), (1, "evaluate")]
     assert newcomer.tickets[0].models["model"] == hosted.record(0).models["global"]
 
 
@@ -99,7 +99,7 @@ def test_clients_are_drawn_by_seed_and_probed_after_they_sat_out(host: Host) -> 
         assert record.probed == sorted(set(drawn) - before)
         before = set(drawn)
         for client in clients.values():
-            asked = [kind for number, kind in client.asked() if number == record.round]
+            asked = [kind for number, kind in client.requests() if number == record.round]
             expected = ["train"] if client.name in drawn else []
             expected = ["probe", *expected] if client.name in record.probed else expected
             assert [kind for kind in asked if kind != "evaluate"] == expected
@@ -143,6 +143,6 @@ def test_a_client_that_vanishes_comes_back_as_itself(host: Host) -> None:
     again = hosted.scripted(["cleo"])["cleo"]
     hosted.wait()
     assert again.tickets[0] == stuck.tickets[1]
-    assert again.asked() == [(1, "train"), (2, "train"), (2, "evaluate")]
+    assert again.requests() == [(1, "train"), (2, "train"), (2, "evaluate")]
     assert [c.client_id for c in hosted.operator.members()] == NAMES[:3]
     assert all(record.participants == NAMES[:3] for record in hosted.operator.rounds())

@@ -80,11 +80,11 @@ def test_each_of_three_runs_comes_to_what_it_comes_to_alone(
     for run in names:
         play(hosted, run, lambda _: hosted.restart())
         assert hosted.operator.info(run).state == "finished"
-    found = []
+    results = []
     for run in names:
         hosted.operator.run = run
-        found.append(outcome(hosted))
-    assert found == [alone[0], alone[1], alone[0]]
+        results.append(outcome(hosted))
+    assert results == [alone[0], alone[1], alone[0]]
 
 
 def test_deleting_a_run_frees_its_blobs_and_no_others_even_if_they_are_the_same(
@@ -221,14 +221,14 @@ def test_real_agents_outlive_runs_whatever_is_killed(tmp_path: Path) -> None:
                 time.sleep(0.1)
             chaos.kill_aggregator(federation, disturbed)
         assert disturbed.kills[::2] == ["aggregator", "redis", "clients-0"]
-        found = []
+        results = []
         for run in runs:
             operator.run = run
             assert operator.evaluations().keys() == set(experiments[0].client_names)
-            found.append([chaos.comparable(record) for record in operator.rounds()])
-        assert [len(records) for records in found] == [4, 4, 4]
-        assert chaos.difference({"records": found[0]}, {"records": found[2]}) is None
-        assert found[0] != found[1]
+            results.append([chaos.comparable(record) for record in operator.rounds()])
+        assert [len(records) for records in results] == [4, 4, 4]
+        assert chaos.difference({"records": results[0]}, {"records": results[2]}) is None
+        assert results[0] != results[1]
         folders = tmp_path.glob("clients/clients-0/client-0/runs/*")
         assert sorted(folder.name for folder in folders) == sorted(runs)
         kept = list(tmp_path.glob("clients/clients-0/client-*/runs/*/*.kept"))
@@ -240,8 +240,8 @@ def held(hosted: Hosted) -> tuple[set[str], dict[str, bytes]]:
 
     async def lasting(stores: Stores) -> set[str]:
         client = stores.redis.client
-        found = [key async for key in client.scan_iter(match=f"{stores.keys.prefix}*")]
-        return {key for key in found if await client.ttl(key) == -1}
+        values = [key async for key in client.scan_iter(match=f"{stores.keys.prefix}*")]
+        return {key for key in values if await client.ttl(key) == -1}
 
     folder = Path(hosted.settings.blobs) / hosted.settings.namespace
     files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
@@ -253,7 +253,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
     hosted = host(three()[0])
     play(hosted, hosted.run)
     # The api notes when it saw a client with some delay.
-    until(lambda: hosted.stores(lambda stores: stores.clients.seen()).keys() == {*NAMES})
+    until(lambda: hosted.stores(lambda stores: stores.clients.last_requests()).keys() == {*NAMES})
     before = held(hosted)
     assert before[1], "the run that stays has blobs"
     for given in three():
@@ -261,7 +261,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
         play(hosted, run)
         assert held(hosted)[0] - before[0], "the run has keys"
         hosted.operator.delete(run)
-        until(lambda: not hosted.stores(lambda stores: stores.runs.deleted()))
+        until(lambda: not hosted.stores(lambda stores: stores.runs.deleted_runs()))
         keys, blobs = held(hosted)
         assert (keys ^ before[0], blobs.keys() ^ before[1].keys()) == (set(), set())
         assert blobs == before[1]

@@ -61,11 +61,11 @@ def test_the_network_comes_to_what_the_simulator_comes_to(
 ) -> None:
     expected = simulate(experiment).records
     assert len(calm.records) == len(expected) == 3
-    for found, simulated in zip(calm.records, expected, strict=True):
-        verdicts = [(v["client"], v["decision"], v["detector"]) for v in found["verdicts"]]
+    for result, simulated in zip(calm.records, expected, strict=True):
+        verdicts = [(v["client"], v["decision"], v["detector"]) for v in result["verdicts"]]
         assert verdicts == [(v.client, v.decision, v.detector) for v in simulated.verdicts]
-        assert found["weights"] == pytest.approx(simulated.weights, rel=1e-2, abs=1e-4)
-        columns = found["reports"][-1]["per_row"]
+        assert result["weights"] == pytest.approx(simulated.weights, rel=1e-2, abs=1e-4)
+        columns = result["reports"][-1]["per_row"]
         assert columns["gap"] == pytest.approx(simulated.reports[-1]["per_row"]["gap"], abs=1e-3)
     trusted = calm.records[0]["reports"][-1]["per_row"]["trust"]
     assert max(trusted.values()) > 0, "the server's own update trusts somebody"

@@ -212,12 +212,12 @@ def test_votes_of_real_agents_are_those_of_the_simulator(host: Host, tmp_path: P
     expected, hosted = simulate(run), host(run)
     with learning(hosted, run, tmp_path):
         hosted.wait()
-    found = hosted.operator.evaluations()
-    assert expected.votes and found.keys() == expected.votes.keys()
+    result = hosted.operator.evaluations()
+    assert expected.votes and result.keys() == expected.votes.keys()
     for name, counts in expected.votes.items():
         for what, count in counts.items():
             # Float32 sums in another order may turn a vote that was nearly a tie.
-            assert abs(found[name][what] - count) <= 1, (name, what)
+            assert abs(result[name][what] - count) <= 1, (name, what)
     for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
         assert record.assignment == simulated.assignment
         assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
@@ -272,10 +272,10 @@ def test_real_agents_weigh_what_they_are_offered_as_the_simulator_does(
         assert record.assignment == simulated.assignment
         for name, metrics in simulated.metrics.items():
             for what, value in metrics.items():
-                found = record.metrics[name].get(what, 0.0)
+                result = record.metrics[name].get(what, 0.0)
                 if what.startswith("weight_"):
-                    assert found == pytest.approx(value, rel=1e-3, abs=1e-5)
-                    weights.append(found)
+                    assert result == pytest.approx(value, rel=1e-3, abs=1e-5)
+                    weights.append(result)
     assert any(weight > 0 for weight in weights)
     measured = {
         name: counts["correct_personalized"] for name, counts in records[-1].metrics.items()
@@ -323,12 +323,12 @@ def test_a_restart_in_the_midst_of_a_round_changes_nothing(
             stands = hosted.of_run(lambda run: run.state.read()).snapshot
             records = [chaos.comparable(record) for record in hosted.operator.rounds()]
             blobs = Blobs(folder / "blobs" / hosted.settings.namespace / hosted.run)
-            recorded = hosted.of_run(lambda run: run.records(blobs).referenced())
+            recorded = hosted.of_run(lambda run: run.records(blobs).blob_digests())
             # Nothing is lost, and what nobody needs any more is gone.
             assert set(blobs.digests()) == stands.blobs() | recorded
         return records, stands.model_copy(update={"position": ""})
 
-    (calm, kept), (shaken, found) = run(tmp_path / "a", False), run(tmp_path / "b", True)
+    (calm, kept), (shaken, result) = run(tmp_path / "a", False), run(tmp_path / "b", True)
     assert chaos.difference({"records": calm}, {"records": shaken}) is None
-    assert kept == found and kept.state is not None
+    assert kept == result and kept.state is not None
     assert all(record["assignment"] for record in calm)

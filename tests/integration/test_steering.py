@@ -47,7 +47,7 @@ def test_a_reinstated_client_comes_back_through_a_probe(host: Host) -> None:
     hold.on = False
     hosted.wait()
     assert hosted.record(1).participants == ["ada", "bob"]
-    assert again.asked() == [
+    assert again.requests() == [
         (2, "probe"),
         (2, "train"),
         (3, "train"),
@@ -163,4 +163,4 @@ def test_a_run_stopped_before_it_began_is_cancelled(host: Host) -> None:
     hosted.wait()
     assert hosted.operator.rounds() == []
     assert hosted.operator.info().state == "cancelled"
-    assert all(client.asked() == [] for client in clients.values())
+    assert all(client.requests() == [] for client in clients.values())

@@ -91,9 +91,9 @@ class Upgraded(Parted):
         """All that Redis and the blobs hold of the federation, but for keys that soon expire."""
         with redis.Redis.from_url(self.redis_url) as client:
             keys = list(client.scan_iter(match=f"{{{self.namespace}}}:*"))
-            found = {key: client.dump(key) for key in keys if client.ttl(key) == -1}
+            values = {key: client.dump(key) for key in keys if client.ttl(key) == -1}
         blobs = Path(self.settings["RAMPART_BLOBS"])
-        return found | {str(path).encode(): None for path in blobs.rglob("*")}
+        return values | {str(path).encode(): None for path in blobs.rglob("*")}
 
 
 @pytest.fixture

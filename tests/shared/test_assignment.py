@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rampart_fl.shared.assignment import GLOBAL, group_of, handed, names_for
+from rampart_fl.shared.assignment import GLOBAL, group_of, names_for, ticket_models
 
 GROUPS = ("group:0", "group:1", "group:2")
 CLIENTS = [f"client-{k:03d}" for k in range(300)]
@@ -36,7 +36,7 @@ def test_a_ticket_names_global_model_peers_and_voters() -> None:
         "groups": ["group:0"],
         "voters": ["group:0"],
     }
-    assert handed("a", snapshot) == {"model": "g", "peer_00": "2"}
-    assert handed("c", snapshot) == {"model": "0"}
-    assert handed("c", snapshot, final=True) == {"model": "0", "vote_00": "0"}
-    assert handed("c", {"global_model": "g", "customized": {}}) == {"model": "g"}
+    assert ticket_models("a", snapshot) == {"model": "g", "peer_00": "2"}
+    assert ticket_models("c", snapshot) == {"model": "0"}
+    assert ticket_models("c", snapshot, final=True) == {"model": "0", "vote_00": "0"}
+    assert ticket_models("c", {"global_model": "g", "customized": {}}) == {"model": "g"}

@@ -228,20 +228,20 @@ def _admit_small(
     blobs: Blobs, bodies: Sequence[tuple[SmallBody, Judge]]
 ) -> list[Admitted | Exception]:
     """Judges small bodies, and stores the admitted ones; results are in the order of the bodies."""
-    found: list[Admitted | Exception] = []
+    outcomes: list[Admitted | Exception] = []
     kept: dict[str, bytearray] = {}
     for body, judge in bodies:
         try:
             report = judge(body)
         except Exception as error:  # A bad body must not cause the refusal of other bodies.
-            found.append(error)
+            outcomes.append(error)
             continue
         if report is not None:
             kept[body.digest] = body.data
-        found.append(Admitted(body.digest, body.size, report))
+        outcomes.append(Admitted(body.digest, body.size, report))
     if kept:
         blobs.put_all(kept)
-    return found
+    return outcomes
 
 
 def _settle(writer: BlobWriter, judge: Judge) -> Admitted:

@@ -45,7 +45,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     add_problem_handlers(app)
     app.include_router(operations.router)
     if runtime.settings.metrics_port is None:
-        app.include_router(operations.measured)
+        app.include_router(operations.metrics_router)
     if runtime.settings.role != "worker":
         app.include_router(page.router)
         for router in (
@@ -79,5 +79,5 @@ def create_metrics_app(runtime: Runtime) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.runtime = runtime
     add_problem_handlers(app)
-    app.include_router(operations.measured)
+    app.include_router(operations.metrics_router)
     return app

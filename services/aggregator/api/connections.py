@@ -57,7 +57,7 @@ class Connection(HttpToolsProtocol):
     _body_open = False
 
     @classmethod
-    def bounded(cls, patience: float, most: int) -> type["Connection"]:
+    def with_limits(cls, patience: float, most: int) -> type["Connection"]:
         """Makes a subclass with the time limit `patience` and at most `most` connections."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 

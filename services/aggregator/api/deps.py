@@ -63,16 +63,16 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Know
         if await runtime.operators.of(token) is not None:
             raise Forbidden("an operator's token cannot act as a client")
         raise Unauthorized(UNKNOWN_CLIENT)
-    return present(request, runtime, known)
+    return record_presence(request, runtime, known)
 
 
 def software_of(request: Request) -> str:
     """The first product in the `User-Agent` header; "" if there is none or its name is too long."""
-    found = PRODUCT.match(request.headers.get("user-agent", ""))
-    return "" if found is None else found.group()
+    match = PRODUCT.match(request.headers.get("user-agent", ""))
+    return "" if match is None else match.group()
 
 
-def present(request: Request, runtime: Runtime, known: Known) -> Known:
+def record_presence(request: Request, runtime: Runtime, known: Known) -> Known:
     """Records that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
         raise Unauthorized("this client token has expired; rotate a token before it expires")
@@ -95,13 +95,13 @@ async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer
     """The operator that sent the request; a viewer may only send GET requests."""
     actor = await runtime.operators.of(token)
     if actor is not None:
-        return permitted(request, actor)
+        return check_role(request, actor)
     if await runtime.identities.of(token_hash(token)) is not None:
         raise Forbidden("this request needs an operator's token")
     raise Unauthorized("unknown token")
 
 
-def permitted(request: Request, actor: Actor) -> Actor:
+def check_role(request: Request, actor: Actor) -> Actor:
     """Refuses a viewer's request unless its method is GET."""
     if actor.role == "viewer" and request.method != "GET":
         raise ReadOnly(f"{actor.name} is a viewer; this request needs the role operator")
@@ -116,11 +116,11 @@ async def identify_anyone(request: Request, runtime: RuntimeDep, token: Bearer) 
     """The client or the operator that sent the request."""
     known = await runtime.identities.of(token_hash(token))
     if known is not None:
-        return present(request, runtime, known)
+        return record_presence(request, runtime, known)
     actor = await runtime.operators.of(token)
     if actor is None:
         raise Unauthorized(UNKNOWN_CLIENT)
-    return permitted(request, actor)
+    return check_role(request, actor)
 
 
 AnyoneDep = Annotated[Known | Actor, Depends(identify_anyone)]

@@ -64,8 +64,8 @@ class Listener:
                 await self._waiting
             finally:
                 timer.cancel()
-        heard, self.heard = self.heard, False
-        return heard
+        woken, self.heard = self.heard, False
+        return woken
 
     def _end(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -150,8 +150,8 @@ class EventHub:
                     positions = await self._begin()
                     self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
-                found = await read_streams(self._stores.redis, positions, 5.0)
-                for stream, event in found:
+                events = await read_streams(self._stores.redis, positions, 5.0)
+                for stream, event in events:
                     if stream in positions:
                         positions[stream] = event.position
                     if event.type == "started":
@@ -160,7 +160,7 @@ class EventHub:
                         self._run = event.fields["run"]
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
                     await self._dispatch(event)
-                if any(event.type == "taken_over" for _, event in found):
+                if any(event.type == "taken_over" for _, event in events):
                     # The worker that took over may have converted the state and renamed keys.
                     positions = self._lose_track()
                 await asyncio.sleep(PAUSE)

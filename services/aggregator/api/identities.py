@@ -38,13 +38,13 @@ class Identities:
             self._as_of = self._hub.token_changes
         if token_hash in self._known:
             return self._known[token_hash]
-        as_of, found = self._as_of, await self._clients.of_token(token_hash)
-        if found is None:
+        as_of, entry = self._as_of, await self._clients.of_token(token_hash)
+        if entry is None:
             return None
-        record = await self._clients.record(found["client"])
+        record = await self._clients.record(entry["client"])
         if record is None:
             return None
-        known = Known(found["client"], found["expires_at"], record.get("sample_cap"))
+        known = Known(entry["client"], entry["expires_at"], record.get("sample_cap"))
         if self._hub.listening and as_of == self._hub.token_changes:
             self._known[token_hash] = known
         return known

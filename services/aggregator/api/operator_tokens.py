@@ -44,10 +44,10 @@ class OperatorTokens:
         if matches(token, self._owner_hash):
             return Actor(OWNER, "operator")
         hash_ = token_hash(token)
-        found = await self._operators.of_token(hash_)
-        if found is None:
+        entry = await self._operators.of_token(hash_)
+        if entry is None:
             return None
-        name, record = found
+        name, record = entry
         # Once an operator's token has been revoked or has expired, a new token may be issued under
         # the same name. A hash that differs from the record's hash belongs to an older token.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:

@@ -119,15 +119,15 @@ class Runtime:
         give_up = time.monotonic() + CONVERSION
         with self.hub.listen(ANYONE) as wait:
             while True:
-                as_of, found = self.hub.takeovers, await self._schema()
-                if found in (None, SCHEMA):
+                as_of, schema = self.hub.takeovers, await self._schema()
+                if schema in (None, SCHEMA):
                     break
                 if not await wait(max(0.0, give_up - time.monotonic())):
                     raise Unavailable(
-                        f"Redis holds schema {found}; no worker has converted it to schema "
+                        f"Redis holds schema {schema}; no worker has converted it to schema "
                         f"{SCHEMA} of this version yet"
                     )
-        if found is not None and self.hub.listening:
+        if schema is not None and self.hub.listening:
             self._converted_as_of = as_of
 
     async def _schema(self) -> str | None:

@@ -59,8 +59,8 @@ class Shortcuts:
             if run is None or RUN.fullmatch(run):
                 scope["route"] = self._ticket
                 return self._show_ticket(request, run)
-        if method == "PUT" and (found := UPLOAD.fullmatch(path)):
-            run, number, kind = found.groups()
+        if method == "PUT" and (match := UPLOAD.fullmatch(path)):
+            run, number, kind = match.groups()
             scope["route"] = self._upload
             return self._take_upload(
                 request, run, int(number), cast(Literal["update", "probe"], kind)

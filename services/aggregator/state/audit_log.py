@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.shared.protocol.audit import (
     START,
     ActName,
@@ -113,7 +113,7 @@ class AuditLog:
 
     async def end(self) -> tuple[int, str]:
         """The number of entries, and the head."""
-        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.llen(self.keys.audit)
             pipe.get(self.keys.audit_head)
             number, head = await pipe.execute()
@@ -126,10 +126,10 @@ class AuditLog:
             AuditBroken: an element of the log cannot be parsed as an entry.
         """
         texts = await self.redis.ask("lrange", self.keys.audit, since, since + limit - 1)
-        found = []
+        entries = []
         for number, text in enumerate(texts, since):
             try:
-                found.append(AuditEntry.model_validate_json(text))
+                entries.append(AuditEntry.model_validate_json(text))
             except ValidationError:
                 raise AuditBroken(f"entry {number} cannot be parsed") from None
-        return found
+        return entries

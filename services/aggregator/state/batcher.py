@@ -46,23 +46,23 @@ class RequestBatcher(Generic[Question, Answer]):
     async def _settle_all(self) -> None:
         try:
             while self._asked:
-                asked, self._asked = self._asked, []
-                await self._settle(asked)
+                pending, self._asked = self._asked, []
+                await self._settle(pending)
         finally:
             self._settling = None
 
-    async def _settle(self, asked: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
+    async def _settle(self, pending: Sequence[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
-            answers = await self._answer([question for question, _ in asked])
+            answers = await self._answer([question for question, _ in pending])
         except asyncio.CancelledError:
-            for _, answered in asked:
+            for _, answered in pending:
                 answered.cancel()
             raise
         except Exception as error:  # Every caller of `ask` gets this error.
-            for _, answered in asked:
+            for _, answered in pending:
                 if not answered.done():
                     answered.set_exception(error)
             return
-        for (_, answered), answer in zip(asked, answers, strict=True):
+        for (_, answered), answer in zip(pending, answers, strict=True):
             if not answered.done():
                 answered.set_result(answer)

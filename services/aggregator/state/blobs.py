@@ -133,7 +133,7 @@ class Blobs:
     @touching(FileNotFoundError)
     def open(self, digest: str) -> BinaryIO:
         """Opens a blob; raises `FileNotFoundError` if it does not exist."""
-        small = self._segments.known(digest)
+        small = self._segments.read_known(digest)
         if small is None:
             try:
                 return self.path(digest).open("rb")
@@ -167,9 +167,9 @@ class Blobs:
 
     def digests(self) -> Iterator[str]:
         """The digests of all blobs."""
-        yield from self._segments.digests().union(self._filed())
+        yield from self._segments.digests().union(self._file_digests())
 
-    def _filed(self) -> Iterator[str]:
+    def _file_digests(self) -> Iterator[str]:
         """The digests of the blobs that have their own file."""
         for folder in self.folder.iterdir():
             if len(folder.name) == 2 and folder.is_dir():
@@ -184,7 +184,7 @@ class Blobs:
         """
         oldest, removed = time.time() - age, 0
         stale = [path for path in self.unfinished.iterdir() if _modified(path) < oldest]
-        for digest in self._filed():
+        for digest in self._file_digests():
             if digest not in referenced and _modified(self.path(digest)) < oldest:
                 self._bury(self.path(digest))
                 removed += 1

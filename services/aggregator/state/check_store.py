@@ -47,7 +47,7 @@ class CheckStore:
 
     async def question(self, request: str) -> str | None:
         """The experiment of a request; None if no request waits for the answer any more."""
-        if await self.answered(request) is not None:
+        if await self.result(request) is not None:
             return None
         return cast(str | None, await self.redis.ask("get", self.keys.checks(f"{request}:asked")))
 
@@ -56,6 +56,6 @@ class CheckStore:
         keys = (self.keys.checks(request), self.keys.fence, self.keys.events)
         await self.redis.run(ANSWER, keys, fence, request, answer, KEPT)
 
-    async def answered(self, request: str) -> str | None:
+    async def result(self, request: str) -> str | None:
         """The worker's answer; None if there is none yet."""
         return cast(str | None, await self.redis.ask("get", self.keys.checks(request)))

@@ -13,7 +13,7 @@ from rampart_fl.services.aggregator.state.audit_log import (
     AuditLog,
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client
 from rampart_fl.shared.protocol.audit import timestamp
 
@@ -46,7 +46,7 @@ return {'revoked'}
 )
 
 JOIN = """
--- KEYS joins clients tokens events; ARGV join_hash now wished fresh token_hash expires
+-- KEYS joins clients tokens events; ARGV join_hash now requested fresh token_hash expires
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return {'unknown'} end
 local join = cjson.decode(raw)
@@ -188,7 +188,7 @@ class ClientStore:
         self,
         join_hash: str,
         token_hash: str,
-        wished: str | None,
+        requested: str | None,
         fresh: str,
         now: float,
         expires: float,
@@ -198,7 +198,7 @@ class ClientStore:
         Args:
             join_hash: hash of the join token.
             token_hash: hash of the client's own token.
-            wished: the id that the client requests, if any.
+            requested: the id that the client requests, if any.
             fresh: the id to use if neither the join token nor the client names an id.
             now: Unix time.
             expires: Unix time at which the client's token expires.
@@ -211,7 +211,7 @@ class ClientStore:
             (self.keys.joins, self.keys.clients, self.keys.tokens, self.keys.events),
             join_hash,
             now,
-            wished or "",
+            requested or "",
             fresh,
             token_hash,
             expires,
@@ -279,7 +279,7 @@ class ClientStore:
         """The `ClientFacts` of these clients, keyed by client id."""
         if not clients:
             return {}
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.zmscore(self.keys.seen, [*clients])
             pipe.hmget(self.keys.software, clients)
             pipe.hmget(self.keys.barred, clients)
@@ -289,7 +289,7 @@ class ClientStore:
             for client, seen, software, why in zip(clients, *columns, strict=True)
         }
 
-    async def seen(self) -> dict[str, float]:
+    async def last_requests(self) -> dict[str, float]:
         """The Unix time of each client's last request."""
         raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
         return {client: float(at) for client, at in raw}
@@ -298,7 +298,7 @@ class ClientStore:
         """Stores the time of each client's last request, and the software it named."""
         if not requests:
             return
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.zadd(self.keys.seen, {client: at for client, (at, _) in requests.items()})
             pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
             await pipe.execute()

@@ -39,9 +39,9 @@ class CustomizationStore:
 
     async def answer(self, fence: int, request: str, digest: str) -> None:
         """Stores the digest of the model made for a request, for the API to read."""
-        keys = (self.keys.customized(request), self.federation.fence, self.keys.events)
+        keys = (self.keys.customization(request), self.federation.fence, self.keys.events)
         await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
 
-    async def answered(self, request: str) -> str | None:
+    async def result(self, request: str) -> str | None:
         """The digest of the model made for a request; None if there is none yet."""
-        return cast(str | None, await self.redis.ask("get", self.keys.customized(request)))
+        return cast(str | None, await self.redis.ask("get", self.keys.customization(request)))

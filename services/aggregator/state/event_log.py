@@ -15,9 +15,9 @@ async def read_streams(
     Waits up to `block` seconds for the first event.
     """
     raw = await redis.ask("xread", dict(positions), count=count, block=max(1, int(block * 1000)))
-    found = dict(raw) if raw else {}  # RESP2 answers with pairs, RESP3 with a dictionary.
+    streams = dict(raw) if raw else {}  # RESP2 answers with pairs, RESP3 with a dictionary.
     events = []
-    for stream, entries in found.items():
+    for stream, entries in streams.items():
         nested = entries and isinstance(entries[0], list)
         for position, fields in entries[0] if nested else entries:
             events.append((stream, Event(position, fields["type"], fields)))
@@ -38,8 +38,8 @@ class EventLog:
 
     async def read(self, after: str, block: float, count: int = 1000) -> list[Event]:
         """The events after a position; waits up to `block` seconds for the first event."""
-        found = await read_streams(self.redis, {self.key: after}, block, count)
-        return [event for _, event in found]
+        events = await read_streams(self.redis, {self.key: after}, block, count)
+        return [event for _, event in events]
 
     async def last_position(self) -> str:
         """The position of the newest event; "0-0" if there is none."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import Barred, by_client
 
 EVICT = (
@@ -124,8 +124,8 @@ class EvictionStore:
     async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
         """The proposal to evict a client, as stored and parsed; both are empty if there is none."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
-        found = {} if raw is None else json.loads(raw)
-        return (raw, found) if found.get("kind") == "proposal" else ("", {})
+        entry = {} if raw is None else json.loads(raw)
+        return (raw, entry) if entry.get("kind") == "proposal" else ("", {})
 
     async def evicted(self) -> dict[str, dict[str, Any]]:
         """Every eviction, keyed and sorted by client id."""
@@ -133,7 +133,7 @@ class EvictionStore:
 
     async def barred(self) -> Barred:
         """The barred clients, read atomically."""
-        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.evicted)
             pipe.hgetall(self.keys.quarantined)
             pipe.hlen(self.keys.members)

@@ -140,6 +140,6 @@ class RunKeys:
         """The key of one round's receipts; "*" gives a pattern for the keys of all rounds."""
         return f"{self.prefix}receipts:{round_}"
 
-    def customized(self, request: str) -> str:
+    def customization(self, request: str) -> str:
         """The key of the model made for a request."""
         return f"{self.prefix}customized:{request}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client
 
 ANSWER = """
@@ -102,24 +102,24 @@ class MemberStore:
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
         given = (client, json.dumps(dict(answer)), slots)
-        found = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
-        return found[0], found[1] if len(found) > 1 else ""
+        reply = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
+        return reply[0], reply[1] if len(reply) > 1 else ""
 
     async def answers(self) -> dict[str, dict[str, Any]]:
         """Every client's answer, keyed and sorted by id."""
         return by_client(await self.redis.ask("hgetall", self.keys.answers))
 
-    async def answered(self) -> int:
+    async def answer_count(self) -> int:
         """The number of clients that have accepted or declined."""
         return int(await self.redis.ask("hlen", self.keys.answers))
 
-    async def accepted(self) -> tuple[dict[str, int | None], int]:
+    async def acceptances(self) -> tuple[dict[str, int | None], int]:
         """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:
             The clients, sorted by id; and the number of all answers, for `seat`.
         """
-        async with asking(), self.redis.client.pipeline(transaction=True) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
             pipe.hkeys(self.keys.evicted)
             pipe.hkeys(self.federation.barred)
@@ -142,8 +142,8 @@ class MemberStore:
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)
-        found = await self.redis.run(SEAT, names, fence, json.dumps(dict(slots)), answers)
-        return found[0] == "seated"
+        reply = await self.redis.run(SEAT, names, fence, json.dumps(dict(slots)), answers)
+        return reply[0] == "seated"
 
     async def slots(self) -> dict[str, int]:
         """The members and their slots, sorted by id."""

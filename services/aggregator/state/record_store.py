@@ -81,7 +81,7 @@ class RecordStore:
         """Writes a record to durable blobs; readers find it after the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
-        entries, late = await self._held()
+        entries, late = await self._read_maps()
         entries[record.round] = entry
         if not self.full(entries, late):
             return FiledRecord(record.round, record.status, entry)
@@ -124,10 +124,10 @@ class RecordStore:
         Returns:
             The last round and the digest of the segment; None if there are no entries.
         """
-        entries, late = await self._held()
+        entries, late = await self._read_maps()
         return (max(entries), await self.seal(_with_late(entries, late))) if entries else None
 
-    async def _held(self) -> tuple[dict[int, str], dict[int, str]]:
+    async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
         # Late clients are read first, because they move together with their entries.
         late = await self.redis.ask("hgetall", self.keys.late)
@@ -140,8 +140,8 @@ class RecordStore:
         """The entries of the finished rounds from `first` to `last` that are kept, in order."""
         # Entries only ever move from the history to segments. So if an entry moves after the
         # history was read, the entry is in a segment.
-        found, late = await self._held()
-        entries = {n: RoundEntry.model_validate_json(found[n]) for n in found if first <= n <= last}
+        texts, late = await self._read_maps()
+        entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)
         for segment in await asyncio.gather(*map(self._read_segment, digests)):
             entries |= {number: one for number, one in segment.items() if first <= number <= last}
@@ -173,7 +173,7 @@ class RecordStore:
         except FileNotFoundError:
             return None
 
-    async def referenced(self) -> set[str]:
+    async def blob_digests(self) -> set[str]:
         """Digests of all blobs of this store: records, mixing weights and segments.
 
         Raises:
@@ -192,13 +192,13 @@ class RecordStore:
         """Digests of the segments that may have entries of rounds `first` to `last`, in order."""
         raw = await self.redis.ask("hgetall", self.keys.segments)
         ends = sorted((int(number), digest) for number, digest in raw.items())
-        found = []
+        digests = []
         for end, digest in ends:
             if end >= first:
-                found.append(digest)
+                digests.append(digest)
             if end >= last:
                 break
-        return found
+        return digests
 
     async def _read_segment(self, digest: str) -> dict[int, RoundEntry]:
         try:

@@ -38,7 +38,7 @@ class Fenced(RampartError):
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[None]:
+async def converted_errors() -> AsyncIterator[None]:
     """Converts errors and timeouts of Redis to `Unavailable`."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -77,7 +77,7 @@ class RedisAccess:
         """Calls an atomic script several times in one round trip; returns all results."""
         sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         answers: list[Any] = [NoScriptError()] * len(calls)
-        async with asking():
+        async with converted_errors():
             while missing := [n for n, a in enumerate(answers) if isinstance(a, NoScriptError)]:
                 async with self.client.pipeline(transaction=False) as pipe:
                     for keys, args in (calls[n] for n in missing):
@@ -85,12 +85,12 @@ class RedisAccess:
                     if self.replicas:
                         # WAIT counts the replicas that have received the writes of this connection.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
-                    found = await pipe.execute(raise_on_error=False)
+                    replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:
-                    self._confirmed(found.pop())
-                for n, answer in zip(missing, found, strict=True):
+                    self._check_replicas(replies.pop())
+                for n, answer in zip(missing, replies, strict=True):
                     answers[n] = answer
-                if any(isinstance(answer, NoScriptError) for answer in found):
+                if any(isinstance(answer, NoScriptError) for answer in replies):
                     await self.client.script_load(script)
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -99,19 +99,19 @@ class RedisAccess:
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
         """Runs a plain command; returns its result."""
-        async with asking():
+        async with converted_errors():
             return await getattr(self.client, command)(*args, **options)
 
     async def keys(self, pattern: str) -> list[str]:
         """The names of all keys that match a pattern; in the pattern, only `*` is special."""
-        escaped, cursor, found = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
+        escaped, cursor, matches = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
         while True:
             cursor, names = await self.ask("scan", cursor, match=escaped, count=1000)
-            found.update(names)
+            matches.update(names)
             if not cursor:
-                return sorted(found)
+                return sorted(matches)
 
-    def _confirmed(self, answer: Any) -> None:
+    def _check_replicas(self, answer: Any) -> None:
         if isinstance(answer, Exception):
             raise answer
         if answer < self.replicas:
@@ -121,7 +121,7 @@ class RedisAccess:
         """Raises `Unavailable` unless Redis responds and has its replicas."""
         await self.ask("ping")
         if self.replicas:
-            self._confirmed(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
+            self._check_replicas(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
 
     async def durable(self) -> bool:
         """Whether Redis reports that it fsyncs every write, so that receipts are durable."""

@@ -57,7 +57,7 @@ def connect(
         "decode_responses": True,
         # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
         # wait_for loses a cancellation that arrives together with the response. So there is no
-        # socket_timeout here; `asking` sets the timeout instead.
+        # socket_timeout here; `converted_errors` sets the timeout instead.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECTING,
         "health_check_interval": 30,
@@ -66,8 +66,8 @@ def connect(
     }
     if SENTINEL not in url:
         return redis.asyncio.Redis.from_pool(BlockingConnectionPool.from_url(url, **options))
-    name, hosts, found = read_sentinel_url(url)
-    encrypted = {key: value for key, value in found.items() if key.startswith("ssl")}
+    name, hosts, url_options = read_sentinel_url(url)
+    encrypted = {key: value for key, value in url_options.items() if key.startswith("ssl")}
     if url.startswith("rediss"):
         encrypted["ssl"] = True
     watchers: dict[str, Any] = {
@@ -76,7 +76,7 @@ def connect(
         "socket_connect_timeout": CONNECTING,
         "socket_timeout": CONNECTING,
     }
-    database = {"db": found["db"]} if "db" in found else {}
+    database = {"db": url_options["db"]} if "db" in url_options else {}
     sentinel = Sentinel(hosts, sentinel_kwargs=watchers)  # type: ignore[no-untyped-call]  # redis-py has no annotation
     options |= {**encrypted, **database}
     pool = PrimaryPool(name, sentinel, **options)  # type: ignore[no-untyped-call]  # redis-py has no annotation
@@ -96,8 +96,8 @@ def read_sentinel_url(url: str) -> tuple[str, list[tuple[str, int]], dict[str, A
     path, _, query = rest.partition("?")
     hosts, _, path = path.partition("/")
     name, _, database = path.partition("/")
-    found = [host.rpartition(":") for host in hosts.split(",")]
-    addresses = [(host or port, int(port) if host else 26379) for host, _, port in found]
+    parts = [host.rpartition(":") for host in hosts.split(",")]
+    addresses = [(host or port, int(port) if host else 26379) for host, _, port in parts]
     if not name or not all(host for host, _ in addresses):
         raise ConfigurationError(
             f"the Redis URL must be {scheme}{SENTINEL}HOST:PORT,HOST:PORT/NAME/DATABASE, "

@@ -174,7 +174,7 @@ class RunRegistry:
             if known is not None:
                 return known, False
 
-    async def submitted(self) -> int:
+    async def submission_count(self) -> int:
         """The number of runs ever submitted."""
         return int(await self.redis.ask("get", self.keys.run_counter) or 0)
 
@@ -207,7 +207,7 @@ class RunRegistry:
         """Records why the run at the head of the queue cannot start yet; empty if it can."""
         await self.redis.run(HOLD, (self.keys.held, self.keys.fence), fence, run, reason)
 
-    async def held(self, run: str) -> str:
+    async def wait_reason(self, run: str) -> str:
         """Why a run at the head of the queue cannot start yet; empty if it can."""
         return cast(str | None, await self.redis.ask("hget", self.keys.held, run)) or ""
 
@@ -235,15 +235,15 @@ class RunRegistry:
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)
         return (await self.audit.perform(Act("delete", by, run), DELETE, names, run))[0]
 
-    async def deleted(self) -> list[str]:
+    async def deleted_runs(self) -> list[str]:
         """The deleted runs whose keys and blobs are still to be removed."""
         return sorted(await self.redis.ask("smembers", self.keys.deleted))
 
     async def forget(self, run: str) -> None:
         """Removes the keys of a deleted run, after its blobs were removed."""
-        found = await self.redis.keys(self.keys.of_run(run).prefix + "*")
-        for start in range(0, len(found), 1000):
-            await self.redis.ask("unlink", *found[start : start + 1000])
+        names = await self.redis.keys(self.keys.of_run(run).prefix + "*")
+        for start in range(0, len(names), 1000):
+            await self.redis.ask("unlink", *names[start : start + 1000])
         await self.redis.ask("srem", self.keys.deleted, run)
 
     # -- the federation ------------------------------------------------------------------------
@@ -259,15 +259,15 @@ class RunRegistry:
         Raises:
             ConfigurationError: this version can neither read nor convert the state.
         """
-        found: str | None = await self.redis.ask("get", self.keys.schema)
+        schema: str | None = await self.redis.ask("get", self.keys.schema)
         # Schemas 1 and 2 stored their version in the hash `federation`.
-        found = found or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
-        if found not in (None, SCHEMA, *MIGRATED):
+        schema = schema or await self.redis.ask("hget", f"{self.keys.prefix}federation", "schema")
+        if schema not in (None, SCHEMA, *MIGRATED):
             raise ConfigurationError(
-                f"Redis holds schema {found}; this version reads {SCHEMA} and converts "
+                f"Redis holds schema {schema}; this version reads {SCHEMA} and converts "
                 f"{' and '.join(MIGRATED)}: use the version of Rampart that wrote this state"
             )
-        return found
+        return schema
 
 
 def number_of(run: str) -> int:

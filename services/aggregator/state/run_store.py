@@ -145,7 +145,7 @@ class RunStore:
     federation: FederationKeys
     audit: AuditLog
 
-    async def found(
+    async def start(
         self,
         fence: int,
         experiment: Experiment,

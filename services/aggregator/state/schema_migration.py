@@ -150,8 +150,8 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     pairs = [(f"{keys.prefix}federation", own.state)]
     pairs += [(keys.prefix + name, own.prefix + name) for name in MOVED]
     for pattern in ("receipts:*", "customized:*"):
-        found = await redis.keys(keys.prefix + pattern)
-        pairs += [(name, own.prefix + name.removeprefix(keys.prefix)) for name in found]
+        names = await redis.keys(keys.prefix + pattern)
+        pairs += [(name, own.prefix + name.removeprefix(keys.prefix)) for name in names]
     await asyncio.to_thread(blobs.adopt_former, run)
     await redis.run(
         TO_RUNS,

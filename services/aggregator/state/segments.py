@@ -76,7 +76,7 @@ class Segments:
                 self._scan()  # Another process has deleted the segment.
         return None
 
-    def known(self, digest: str) -> bytes | None:
+    def read_known(self, digest: str) -> bytes | None:
         """A blob's bytes, if this process already knows the blob's segment."""
         return self.read(digest) if digest in self._places else None
 
@@ -116,7 +116,7 @@ class Segments:
             The number of deleted segments.
         """
         removed, covered = 0, set[str]()
-        for written, name in sorted(self._written(), reverse=True):
+        for written, name in sorted(self._modification_times(), reverse=True):
             needed = (self._digests_in(name) & referenced) - covered
             covered |= needed
             if not needed and written < oldest:
@@ -183,7 +183,7 @@ class Segments:
                 self._forget(name)
         self._remove(self._folder / name)
 
-    def _written(self) -> Iterator[tuple[float, str]]:
+    def _modification_times(self) -> Iterator[tuple[float, str]]:
         """The modification time and the name of each segment."""
         for name in self._names():
             with suppress(FileNotFoundError):  # Another process has deleted the segment.

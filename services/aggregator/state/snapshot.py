@@ -8,7 +8,7 @@ import json
 from pydantic import BaseModel, ConfigDict
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA
-from rampart_fl.shared.assignment import handed, names_for
+from rampart_fl.shared.assignment import names_for, ticket_models
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import Receipt
 
@@ -62,22 +62,22 @@ class Snapshot(BaseModel):
             )
         return Snapshot.model_validate(raw)
 
-    def handed(self, client: str, final: bool = False) -> dict[str, str]:
+    def ticket_models(self, client: str, final: bool = False) -> dict[str, str]:
         """Digests of the models that a client gets next, keyed by their names in the ticket.
 
         If `final`, these are the models that the client gets at the end of the run.
         """
-        return handed(client, vars(self), final)
+        return ticket_models(client, vars(self), final)
 
     def start(self, client: str) -> str:
         """Digest of the model that a client trains from next."""
-        return self.handed(client)["model"]
+        return self.ticket_models(client)["model"]
 
     def own(self, client: str) -> str:
         """Digest of the model from which a client trains unless it is challenged."""
-        return self.handed(client, final=True)["model"]
+        return self.ticket_models(client, final=True)["model"]
 
-    def known(self, client: str) -> bool:
+    def has_own_model(self, client: str) -> bool:
         """Whether a client has its own model, a group's model, or a challenge."""
         names = names_for(client, self.customized, self.assignment, self.groups)
         return bool(names) or client in self.challenged

@@ -6,7 +6,7 @@ from typing import cast
 
 from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, asking
+from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import BRIEF, ClientStanding, parse_brief
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
@@ -104,21 +104,21 @@ class TicketStore:
         """
         return await self._standings.ask((client, upload))
 
-    async def _stand(self, asked: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
-        clients, keys = [client for client, _ in asked], self.keys
+    async def _stand(self, questions: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
+        clients, keys = [client for client, _ in questions], self.keys
         hashes = (keys.tickets, keys.evicted, self.federation.barred, keys.members, keys.answers)
-        async with asking(), self.redis.client.pipeline(transaction=False) as pipe:
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.hmget(keys.state, BRIEF)
             for name in hashes:
                 pipe.hmget(name, clients)
-            for client, upload in asked:
+            for client, upload in questions:
                 if upload is not None:
                     pipe.hget(keys.receipts(upload[0]), f"{upload[1]}:{client}")
-            values, *found = await pipe.execute()
-        brief, held = parse_brief(values), iter(found[len(hashes) :])
+            values, *replies = await pipe.execute()
+        brief, held = parse_brief(values), iter(replies[len(hashes) :])
         standings = []
         for (_, upload), ticket, eviction, barred, slot, answer in zip(
-            asked, *found[: len(hashes)], strict=True
+            questions, *replies[: len(hashes)], strict=True
         ):
             receipt = None if upload is None else next(held)
             standings.append(

@@ -24,9 +24,9 @@ from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRound,
     Outcome,
-    failed,
-    published,
-    why_barred,
+    barring_evidence,
+    failed_record,
+    published_record,
 )
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
@@ -132,8 +132,8 @@ class Coordinator:
             await self.carry_out(command, step.state)
         if step.state.phase != state.phase:
             log.info("phase %s", step.state.phase, extra={"round": step.state.round})
-        asked = step.question
-        return step.state, None if asked is None else await self.ask(asked, step.state)
+        question = step.question
+        return step.state, None if question is None else await self.ask(question, step.state)
 
     async def carry_out(self, command: Command, state: State) -> None:
         """Carries out one command of the phase machine."""
@@ -183,8 +183,8 @@ class Coordinator:
                 return events.StandingRead(brief.status, brief.deadline, barred.standing.barred)
             case commands.ReadEvents():
                 patience = max(0.01, question.until - self.clock())
-                found = await self.stores.events.read(question.after, patience)
-                return events.EventsRead(tuple(found))
+                batch = await self.stores.events.read(question.after, patience)
+                return events.EventsRead(tuple(batch))
             case commands.CatchUp():
                 return await self.catch_up(question.after)
             case commands.DecideRound():
@@ -229,11 +229,11 @@ class Coordinator:
 
     async def catch_up(self, position: str) -> events.EventsRead:
         """All events after a position, up to the newest event."""
-        found = list[Event]()
+        batch = list[Event]()
         while position != await self.stores.events.last_position():
-            found += await self.stores.events.read(position, 0.001)
-            position = found[-1].position if found else position
-        return events.EventsRead(tuple(found))
+            batch += await self.stores.events.read(position, 0.001)
+            position = batch[-1].position if batch else position
+        return events.EventsRead(tuple(batch))
 
     async def decide(self, state: State) -> events.RoundDecided | events.RoundRefused:
         """Computes the outcome of a closed round."""
@@ -269,9 +269,9 @@ class Coordinator:
         opened, outcome, now = self.opened, self.opened.outcome, self.clock()
         assert outcome is not None
         decided = outcome.decided
-        record = published(self.experiment, state, opened, outcome, now)
+        record = published_record(self.experiment, state, opened, outcome, now)
         record = record.model_copy(update={"warnings": self.warnings})
-        evicted, away = why_barred(self.experiment, decided, state.round, now)
+        evicted, away = barring_evidence(self.experiment, decided, state.round, now)
         abstained = list(decided.about("abstained"))
         await self.stores.rounds.publish(
             self.fence,
@@ -291,7 +291,7 @@ class Coordinator:
     async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
         opened = self.opened
-        record = failed(self.experiment, state, opened, reason, self.clock())
+        record = failed_record(self.experiment, state, opened, reason, self.clock())
         record = record.model_copy(update={"warnings": self.warnings})
         snapshot = self.snapshot.model_copy(
             update={"position": state.position, "pulls": state.pulls}

@@ -19,7 +19,7 @@ from rampart_fl.shared.validation import validate
 log = logging.getLogger(__name__)
 
 
-def checked(experiment: Experiment, start_models: Path | None) -> Experiment:
+def check_experiment(experiment: Experiment, start_models: Path | None) -> Experiment:
     """Checks an experiment; returns it with the field `packages` filled in.
 
     Args:
@@ -52,10 +52,10 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
         )
 
 
-async def found(
+async def start_run(
     run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int, models_kept: int
 ) -> str:
-    """Starts the run at the head of the queue; returns the result of `RunStore.found`.
+    """Starts the run at the head of the queue; returns the result of `RunStore.start`.
 
     Args:
         run: the run's id.
@@ -75,7 +75,7 @@ async def found(
     now, patience = time.time(), experiment.phases.joining.deadline
     deadline = None if patience is None else now + patience
     state = stores.of_run(run).state
-    return await state.found(fence, experiment, spec, snapshot, now, deadline)
+    return await state.start(fence, experiment, spec, snapshot, now, deadline)
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
@@ -111,9 +111,9 @@ async def _model_after(start: Start, records: RecordStore) -> str:
     assert start.round is not None
     entry = await records.entry(start.round)
     record = None if entry is None else await records.record_json(entry)
-    found = None if record is None else StoredRound.model_validate_json(record)
-    if found is None or "global" not in found.models:
+    stored = None if record is None else StoredRound.model_validate_json(record)
+    if stored is None or "global" not in stored.models:
         raise ConfigurationError(
             f"model.start: run {start.run!r} published no model in round {start.round}"
         )
-    return found.models["global"]
+    return stored.models["global"]

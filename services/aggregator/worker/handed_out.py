@@ -8,9 +8,9 @@ async def handed_out(stores: RunStores, position: str) -> set[str]:
     # Read tickets before events. If an upload consumes a ticket between the two reads, the events
     # include this upload.
     tickets = await stores.tickets.outstanding()
-    found = {digest for ticket in tickets.values() for digest in ticket.models.values()}
+    digests = {digest for ticket in tickets.values() for digest in ticket.models.values()}
     while waiting := await stores.events.read(position, 0):
         position = waiting[-1].position
         receipts = [event.receipt for event in waiting if "receipt" in event.fields]
-        found |= {d for r in receipts for d in (r.digest, r.started) if d}
-    return found
+        digests |= {d for r in receipts for d in (r.digest, r.started) if d}
+    return digests

@@ -56,7 +56,7 @@ class Housekeeping:
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
         records = stores.records(blobs)
         try:
-            kept = state.snapshot.blobs() | await records.referenced()
+            kept = state.snapshot.blobs() | await records.blob_digests()
         except FileNotFoundError:
             log.error(
                 "a segment of records is missing from the blobs, so no blob of this run is deleted",
@@ -75,7 +75,7 @@ class Housekeeping:
 
     async def remove_deleted(self) -> None:
         """Removes the blobs and the keys of deleted runs."""
-        for run in await self._stores.runs.deleted():
+        for run in await self._stores.runs.deleted_runs():
             await asyncio.to_thread(self._blobs.remove, run)
             await self._stores.runs.forget(run)
             log.info("run removed", extra={"run": run})
@@ -88,7 +88,9 @@ class Housekeeping:
                 continue
             waited = f"{info.wait_until - info.submitted_at:g} seconds"
             if info.state == "queued":
-                reason = f"it waited {waited} for {await runs.held(info.run) or 'other runs'}"
+                reason = (
+                    f"it waited {waited} for {await runs.wait_reason(info.run) or 'other runs'}"
+                )
                 await runs.drop(self._fence, info.run, now, "cancelled", reason)
             else:
                 reason = f"after {waited}, too few clients had accepted"

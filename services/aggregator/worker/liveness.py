@@ -41,7 +41,9 @@ class Liveness:
         since = self._clock() - self._offline_after
         if self._started_at > since:
             return set(await self._members.slots())
-        return {client for client, at in (await self._clients.seen()).items() if at > since}
+        return {
+            client for client, at in (await self._clients.last_requests()).items() if at > since
+        }
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""

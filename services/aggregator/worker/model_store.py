@@ -56,4 +56,4 @@ class ModelStore:
             for chunk_LC in self._ranks.in_order(chunks):
                 for writer, models_C in zip(writers, chunk_LC.numpy(), strict=True):
                     writer.write(models_C.data)
-            return self._ranks.told(list(self._disk.map(BlobWriter.commit, writers)))
+            return self._ranks.broadcast(list(self._disk.map(BlobWriter.commit, writers)))

@@ -38,7 +38,7 @@ class Outcome:
     decided: Decided
 
 
-def published(
+def published_record(
     experiment: Experiment, state: State, opened: OpenRound, outcome: Outcome, now: float
 ) -> RoundRecord:
     """The record of a published round.
@@ -56,7 +56,7 @@ def published(
 
     def given(client: str) -> int:
         """Number of models sent to a client: those of its ticket, and one more for a probe."""
-        return len(set(before.handed(client).values())) + (client in opened.probed)
+        return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
     return RoundRecord(
@@ -82,7 +82,7 @@ def published(
     )
 
 
-def failed(
+def failed_record(
     experiment: Experiment, state: State, opened: OpenRound, reason: str, now: float
 ) -> RoundRecord:
     """The record of a round that failed."""
@@ -99,7 +99,7 @@ def failed(
     )
 
 
-def why_barred(
+def barring_evidence(
     experiment: Experiment, decided: Decided, round_: int, now: float
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """The evidence to store about the clients that this round bars, by client id.

@@ -165,10 +165,10 @@ class PhaseMachine:
 
     # -- the open round ------------------------------------------------------------------------
 
-    def _collect(self, state: State, heard: Sequence[Event], now: float) -> Step:
+    def _collect(self, state: State, batch: Sequence[Event], now: float) -> Step:
         """Handles events of the open round; in a buffered round, stops once the buffer is full."""
         full = self._quota(state.expected) if self._buffered else None
-        after, answers = handle_events(state, heard, self._buffered, full)
+        after, answers = handle_events(state, batch, self._buffered, full)
         if after.stale:
             return Step(after, answers, commands.ReadStanding())
         return self._review(after, answers, now)
@@ -208,17 +208,17 @@ class PhaseMachine:
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
-    def _catch_up(self, state: State, heard: Sequence[Event]) -> Step:
+    def _catch_up(self, state: State, batch: Sequence[Event]) -> Step:
         """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
             # A receipt that comes after the closing event does not belong to the round.
-            positions = [state.position, *(event.position for event in heard)]
-            known = heard[: positions.index(state.closing)]
+            positions = [state.position, *(event.position for event in batch)]
+            known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
             # The worker reads updates from the round's receipts, so only other events matter.
-            answers = _customizations(heard)
-            position = heard[-1].position if heard else state.position
+            answers = _customizations(batch)
+            position = batch[-1].position if batch else state.position
             after = replace(state, position=position, heard=position)
         return Step(after, answers, commands.DecideRound())
 
@@ -243,18 +243,18 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
     return Step(after, (commands.Finish(),), None)
 
 
-def _pass_time(state: State, heard: Sequence[Event], now: float) -> Step:
+def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
     The next round reads the same events again, and handles all requests except those for customized
     models.
     """
-    after = replace(state, heard=heard[-1].position if heard else state.heard)
-    return Step(after, _customizations(heard), _question(after, now))
+    after = replace(state, heard=batch[-1].position if batch else state.heard)
+    return Step(after, _customizations(batch), _question(after, now))
 
 
-def _customizations(heard: Sequence[Event]) -> tuple[Command, ...]:
-    return tuple(commands.AnswerCustomize(event) for event in heard if event.type == "customize")
+def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
+    return tuple(commands.AnswerCustomize(event) for event in batch if event.type == "customize")
 
 
 def _question(state: State, now: float) -> Question:

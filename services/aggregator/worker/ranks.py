@@ -60,7 +60,7 @@ class Ranks:
     local: int = 0
 
     @staticmethod
-    def started() -> "Ranks":
+    def connect() -> "Ranks":
         """Connects this process with the other processes started by torchrun."""
         size = processes()
         if size == 1:
@@ -91,7 +91,7 @@ class Ranks:
         return torch.device(f"cuda:{self.local}" if own else setting)
 
     @contextmanager
-    def calling(self, name: str, /, *arguments: Any, **named: Any) -> Iterator[None]:
+    def on_all_ranks(self, name: str, /, *arguments: Any, **named: Any) -> Iterator[None]:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
@@ -116,7 +116,7 @@ class Ranks:
             return None
         return call
 
-    def told(self, value: R) -> R:
+    def broadcast(self, value: R) -> R:
         """Broadcasts rank 0's value to every rank."""
         if self.group is None:
             return value
@@ -137,9 +137,9 @@ class Ranks:
             return
         yield from own
         for rank in range(1, self.size):
-            yield from self._received(rank)
+            yield from self._receive(rank)
 
-    def _received(self, rank: int) -> Iterator[Tensor]:
+    def _receive(self, rank: int) -> Iterator[Tensor]:
         while True:
             shape = torch.empty(2, dtype=torch.int64)
             distributed.recv(shape, group=self.group, group_src=rank)
@@ -174,7 +174,7 @@ def on_every_rank(
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.ranks.calling(method.__name__, *args, **kwargs):
+        with self.ranks.on_all_ranks(method.__name__, *args, **kwargs):
             return method(self, *args, **kwargs)
 
     return call

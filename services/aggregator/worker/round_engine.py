@@ -312,4 +312,4 @@ class RoundEngine:
             }
             state = replace(state, tensors={**state.tensors, **whole})
         digest = None if self.ranks.rank else store_state(self._blobs, state)
-        return self.ranks.told(digest)
+        return self.ranks.broadcast(digest)

@@ -9,9 +9,9 @@ async def seat_members(members: MemberStore, experiment: Experiment, fence: int)
     """Assigns a random slot to each client that accepted; this fixes the members of the run."""
     seated = False
     while not seated:  # If another client answers meanwhile, the next draw includes it.
-        willing, answers = await members.accepted()
-        asked = {client: slot for client, slot in willing.items() if slot is not None}
-        slots = draw_slots(experiment.seed, willing, asked, experiment.data.clients)
+        willing, answers = await members.acceptances()
+        requests = {client: slot for client, slot in willing.items() if slot is not None}
+        slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
         seated = await members.seat(fence, slots, answers)
 
 
@@ -29,9 +29,9 @@ async def count_accepted(
         experiment: says how many clients the run needs.
         deadline: Unix time from which fewer clients suffice; None if there is no such time.
     """
-    answers = await members.answered()
+    answers = await members.answer_count()
     wanted = experiment.phases.joining.clients or experiment.data.clients
     if answers < (wanted if deadline is None else experiment.clients.least):
         return answers
-    willing, _ = await members.accepted()
+    willing, _ = await members.acceptances()
     return len(willing)

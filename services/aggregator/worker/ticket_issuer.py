@@ -51,15 +51,15 @@ class TicketIssuer:
         snapshot = self._round_engine.snapshot
         assert snapshot is not None
         rounds, customized = self._round_engine.rounds, bool(snapshot.customized)
-        if rounds.to_probe([client], customized, snapshot.known):
+        if rounds.to_probe([client], customized, snapshot.has_own_model):
             return self._ticket(number, "probe", {"model": snapshot.reference}, deadline)
-        return self._ticket(number, "train", snapshot.handed(client), deadline)
+        return self._ticket(number, "train", snapshot.ticket_models(client), deadline)
 
     def last_ticket(self, client: str, number: int, deadline: float) -> Ticket:
         """The ticket that asks a client to evaluate the final models."""
         snapshot = self._round_engine.snapshot
         assert snapshot is not None
-        return self._ticket(number, "evaluate", snapshot.handed(client, True), deadline)
+        return self._ticket(number, "evaluate", snapshot.ticket_models(client, True), deadline)
 
     def _ticket(
         self,
@@ -101,7 +101,7 @@ class TicketIssuer:
         if event.type != "customize":
             return
         customizations, request = self._stores.customizations, event.fields["request"]
-        if await customizations.answered(request):
+        if await customizations.result(request):
             return
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
         number = (await self._brief()).round

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
-from rampart_fl.services.aggregator.worker.founding import checked, found
+from rampart_fl.services.aggregator.worker.founding import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
@@ -134,7 +134,7 @@ class Worker:
         if self._experiment is None:
             return
         runs, digest = self._stores.runs, self._experiment.digest()
-        if not await runs.submitted():
+        if not await runs.submission_count():
             by = Attribution(OWNER, "the setting RAMPART_EXPERIMENT", time.time())
             await runs.submit(self._experiment, FOUNDING, by)
         elif any(info.experiment == digest for info in await runs.entries()):
@@ -167,10 +167,12 @@ class Worker:
         try:
             tables = json.loads(question)
             folder = self._settings.start_models
-            experiment = await self.compute(lambda: checked(Experiment.from_tables(tables), folder))
-            found = await self.compute(estimate, experiment)
-            self._quota.check(found.disk_bytes)
-            answer = {"experiment": experiment.tables(), "estimate": found.model_dump()}
+            experiment = await self.compute(
+                lambda: check_experiment(Experiment.from_tables(tables), folder)
+            )
+            needs = await self.compute(estimate, experiment)
+            self._quota.check(needs.disk_bytes)
+            answer = {"experiment": experiment.tables(), "estimate": needs.model_dump()}
         except RampartError as error:
             answer = {"refused": error.detail, "slug": error.slug}
         except Exception as error:  # A user's own package may raise any error.
@@ -202,10 +204,10 @@ class Worker:
             return None
         run = queue[0]
         try:
-            if await self._held(run, fence):
+            if await self._exceeds_quota(run, fence):
                 return None
             kept = self._settings.models_kept
-            await found(run, self._stores, self._blobs, self.compute, fence, kept)
+            await start_run(run, self._stores, self._blobs, self.compute, fence, kept)
         except (Fenced, Unavailable):
             raise
         except Exception as error:  # An error of one run must not stop the next run.
@@ -216,7 +218,7 @@ class Worker:
             log.info("run started", extra={"run": run})
         return await self._stores.runs.current()
 
-    async def _held(self, run: str, fence: int) -> bool:
+    async def _exceeds_quota(self, run: str, fence: int) -> bool:
         """Whether the disk quota delays a run; records the reason for operators."""
         if self._settings.disk_quota is None:
             return False
@@ -225,7 +227,7 @@ class Worker:
             self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
         self._quota.check(self._needed[1])
         lack = await self._quota.lack(self._needed[1])
-        if lack != await self._stores.runs.held(run):
+        if lack != await self._stores.runs.wait_reason(run):
             await self._stores.runs.hold(fence, run, lack)
         return bool(lack)
 
@@ -282,12 +284,12 @@ class Worker:
     def _round_engine(self, run: str, state: Run) -> RoundEngine:
         ranks, settings, blobs = self._ranks, self._settings, self._blobs.of_run(run)
         device, memory = ranks.device(settings.device), settings.pool_memory
-        with ranks.calling("begin", run, state.experiment, state.spec):
+        with ranks.on_all_ranks("begin", run, state.experiment, state.spec):
             return RoundEngine(state.experiment, state.spec, blobs, device, memory, ranks)
 
     def _release(self) -> None:
         """Frees the memory of the other ranks after a run has ended."""
-        with self._ranks.calling("release"):
+        with self._ranks.on_all_ranks("release"):
             pass
 
 

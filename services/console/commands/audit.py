@@ -51,11 +51,11 @@ def audit(
         text = f"{count} entries, none altered or missing; the head is {last}"
         say(as_json, {"entries": count, "head": last}, text if verify else last)
         return
-    found = operator.audit(since)
+    entries = operator.audit(since)
     if as_json:
-        emit([entry.model_dump(mode="json") for entry in found])
+        emit([entry.model_dump(mode="json") for entry in entries])
         return
-    for entry in found:
+    for entry in entries:
         sys.stdout.write(_line(entry) + "\n")
 
 

@@ -76,42 +76,55 @@ def certify(
         downloads.fetch_all([chosen])
     with Progress(chosen.name) as progress:
         if subsets is None or size is None:
-            found = certify_groups(chosen, device, progress.show)
+            certificate = certify_groups(chosen, device, progress.show)
         else:
             train = partial(each, pool=where)
-            found = certify_subsets(chosen, subsets, size, error, device, progress.show, train)
-    tables = {"experiment": chosen.name, "experiment_digest": chosen.digest(), **asdict(found)}
+            certificate = certify_subsets(
+                chosen, subsets, size, error, device, progress.show, train
+            )
+    tables = {
+        "experiment": chosen.name,
+        "experiment_digest": chosen.digest(),
+        **asdict(certificate),
+    }
     if out is not None:
-        _write(out, tables, found, chosen.name)
-    sys.stdout.write(json.dumps(tables) + "\n" if as_json else describe(found))
+        _write(out, tables, certificate, chosen.name)
+    sys.stdout.write(json.dumps(tables) + "\n" if as_json else describe(certificate))
 
 
-def describe(found: "Certificate") -> str:
+def describe(certificate: "Certificate") -> str:
     """Formats the certificate as Markdown."""
-    sure = f", each certificate holds with probability {1 - found.error:g}" if found.error else ""
+    sure = (
+        f", each certificate holds with probability {1 - certificate.error:g}"
+        if certificate.error
+        else ""
+    )
     lines = [
-        f"{found.voters} models of {found.scheme} among {found.clients} clients vote on "
-        f"{found.samples} test samples{sure}; {found.present} attackers took part.",
+        f"{certificate.voters} models of {certificate.scheme} among {certificate.clients} clients "
+        f"vote on {certificate.samples} test samples{sure}; {certificate.present} attackers took "
+        "part.",
         "",
         "| hostile clients tolerated | certified accuracy |",
         "|---:|---:|",
-        *(f"| {m} | {share:.1%} |" for m, share in enumerate(found.curve)),
+        *(f"| {m} | {share:.1%} |" for m, share in enumerate(certificate.curve)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _write(out: Path, tables: dict[str, Any], found: "Certificate", name: str) -> None:
+def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: str) -> None:
     from rampart_fl.services.console.studies.plots import NoPlots, curves
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "certificate.json").write_text(json.dumps(tables, indent=1) + "\n")
-    line = {f"{found.voters} {found.scheme}": [100 * share for share in found.curve]}
+    line = {
+        f"{certificate.voters} {certificate.scheme}": [100 * share for share in certificate.curve]
+    }
     try:
         curves(
             out / "certificate.png",
             f"{name}: accuracy that m hostile clients cannot change",
             "hostile clients",
-            list(range(len(found.curve))),
+            list(range(len(certificate.curve))),
             {"certified accuracy, %": line},
         )
     except NoPlots as missing:

@@ -45,16 +45,16 @@ def clients(
         show_history(operator, client, last, before, as_json)
         return
     if everywhere:
-        _enrolled(operator.clients(), as_json)
+        _print_clients(operator.clients(), as_json)
         return
-    found = operator.members()
+    members = operator.members()
     if as_json:
-        emit([client.model_dump(mode="json") for client in found])
+        emit([client.model_dump(mode="json") for client in members])
         return
     table = Table()
     for name in ("client", "slot", "online", "software", "ticket", "notes"):
         table.add_column(name, no_wrap=name != "notes", overflow="fold")
-    for member in found:
+    for member in members:
         doing = member.ticket.kind if member.ticket else "-"
         slot = "-" if member.slot is None else str(member.slot)
         online = "yes" if member.online else "no"
@@ -63,15 +63,15 @@ def clients(
     Console().print(table)
 
 
-def _enrolled(found: list[ClientInfo], as_json: bool) -> None:
+def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
     """Lists the clients of the federation."""
     if as_json:
-        emit([client.model_dump(mode="json") for client in found])
+        emit([client.model_dump(mode="json") for client in infos])
         return
     table = Table()
     for name in ("client", "online", "software", "labels", "barred"):
         table.add_column(name, no_wrap=name == "client", overflow="fold")
-    for client in found:
+    for client in infos:
         labels = " ".join(f"{key}={value}" for key, value in client.labels.items())
         barred = "" if client.barred is None else str(client.barred.get("reason", ""))
         online, software = "yes" if client.online else "no", client.software or "-"

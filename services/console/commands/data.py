@@ -119,7 +119,7 @@ def check(
             "high": float(samples.x.max()) / samples.scale,
         }
 
-    def told(row: dict[str, Any]) -> str:
+    def as_line(row: dict[str, Any]) -> str:
         counts = row["classes"]
         empty = counts.count(0)
         return (
@@ -130,7 +130,7 @@ def check(
             + f", numbers {row['low']:.4g} to {row['high']:.4g}; {row['place']}"
         )
 
-    _each(names or here, one, told, as_json)
+    _each(names or here, one, as_line, as_json)
 
 
 @data.command()
@@ -143,7 +143,12 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Shows each client's number of samples per class; for a sweep, uses the base experiment."""
-    from rampart_fl.services.console.studies.class_counts import counted, picture, table, tables
+    from rampart_fl.services.console.studies.class_counts import (
+        count_classes,
+        picture,
+        table,
+        tables,
+    )
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
 
@@ -151,7 +156,7 @@ def show(
     chosen = Experiment.load(experiment) if sweep is None else sweep.base
     if seed is not None:
         chosen = Experiment.from_tables({**chosen.tables(), "seed": seed})
-    clients = counted(chosen)
+    clients = count_classes(chosen)
     if png is not None:
         picture(chosen, clients, png)
     if as_json:
@@ -161,10 +166,14 @@ def show(
 
 
 def _about(member: "Dataset") -> dict[str, Any]:
-    from rampart_fl.shared.learning.data.datasets.files import held
+    from rampart_fl.shared.learning.data.datasets.files import sample_count
 
     source = member.source()
-    there = held(Path(source.place)) if source.present and source.place.endswith(".npz") else None
+    there = (
+        sample_count(Path(source.place))
+        if source.present and source.place.endswith(".npz")
+        else None
+    )
     return {
         "name": member.name,
         "samples": there or member.total or None,
@@ -181,7 +190,7 @@ def _about(member: "Dataset") -> dict[str, Any]:
 def _each(
     names: Sequence[str],
     one: Callable[[str], dict[str, Any]],
-    told: Callable[[dict[str, Any]], str],
+    as_line: Callable[[dict[str, Any]], str],
     as_json: bool,
     counts: bool = True,
 ) -> None:
@@ -203,7 +212,7 @@ def _each(
                 sys.stderr.write(f"error: {error}\n")
             else:
                 if not as_json:
-                    sys.stdout.write(told(rows[-1]) + "\n")
+                    sys.stdout.write(as_line(rows[-1]) + "\n")
                     sys.stdout.flush()
             if progress is not None:
                 progress.show(number + 1, label=name, line=f"data sets, {name} was the last")

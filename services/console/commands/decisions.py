@@ -59,14 +59,14 @@ def proposals(
     run: Run = None, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
 ) -> None:
     """Lists the evictions that wait for `confirm` or `dismiss`, with their evidence."""
-    found = connect(url, token, ca, run).proposals()
+    pending = connect(url, token, ca, run).proposals()
     if as_json:
-        emit([one.model_dump(mode="json") for one in found])
+        emit([one.model_dump(mode="json") for one in pending])
         return
-    for one in found:
+    for one in pending:
         since = f"proposed in round {one.round}, expires in round {one.until}"
         sys.stdout.write(f"{one.client_id} {since}: {one.detector}: {one.reason}\n")
-    if not found:
+    if not pending:
         sys.stdout.write("no proposals\n")
 
 
@@ -106,20 +106,20 @@ def mode(
     as_json: Json = False,
 ) -> None:
     """Sets the most severe decision that a run may take about a client, from the next round on."""
-    found = connect(url, token, ca, run).switch(mode, reason)
-    text = f"{found.run} decides in mode {found.mode} from the next round that closes"
-    say(as_json, found.model_dump(mode="json"), text)
+    status = connect(url, token, ca, run).switch(mode, reason)
+    text = f"{status.run} decides in mode {status.mode} from the next round that closes"
+    say(as_json, status.model_dump(mode="json"), text)
 
 
 def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
-    found = connect(*where).decide(client, verb, reason)
-    now = "is evicted" if found.evicted else "may take part"
-    if found.quarantine is not None:
-        now = f"is quarantined until round {found.quarantine['until']}"
-    say(as_json, found.model_dump(mode="json"), f"{client} {now}")
+    info = connect(*where).decide(client, verb, reason)
+    now = "is evicted" if info.evicted else "may take part"
+    if info.quarantine is not None:
+        now = f"is quarantined until round {info.quarantine['until']}"
+    say(as_json, info.model_dump(mode="json"), f"{client} {now}")
 
 
 def _decide_everywhere(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
-    found = connect(*where).decide_everywhere(client, verb, reason)
-    now = "may take part in runs" if found.barred is None else "is barred from the federation"
-    say(as_json, found.model_dump(mode="json"), f"{client} {now}")
+    info = connect(*where).decide_everywhere(client, verb, reason)
+    now = "may take part in runs" if info.barred is None else "is barred from the federation"
+    say(as_json, info.model_dump(mode="json"), f"{client} {now}")

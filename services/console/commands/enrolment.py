@@ -61,9 +61,9 @@ def label(
     as_json: Json = False,
 ) -> None:
     """Replaces a client's labels; later runs use labels to select their clients."""
-    found = connect(url, token, ca).label(client, _labels(labels), reason)
-    text = " ".join(f"{key}={value}" for key, value in found.labels.items())
-    say(as_json, found.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
+    info = connect(url, token, ca).label(client, _labels(labels), reason)
+    text = " ".join(f"{key}={value}" for key, value in info.labels.items())
+    say(as_json, info.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
 
 
 def revoke(

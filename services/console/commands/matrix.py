@@ -85,8 +85,8 @@ def matrix(
     cells = plan(base, rows, columns, seeds, rounds, network)
     if ray is None:
         downloads.fetch_all(cell.experiment for cell in cells)
-    found = Matrix(rows, columns)
-    follow(cells, output, pool(jobs, ray, threads=network), found.add)
+    result = Matrix(rows, columns)
+    follow(cells, output, pool(jobs, ray, threads=network), result.add)
     about = {
         "experiment": base.name,
         "clients": base.data.clients,
@@ -96,8 +96,8 @@ def matrix(
         "run": "over HTTP" if network else "simulated",
     }
     try:
-        write(found, output, about, accuracy)
+        write(result, output, about, accuracy)
     except NoPlots as missing:
         sys.stderr.write(f"{missing}\n")
-    shown = json.dumps(found.tables(about)) + "\n" if as_json else markdown(found, about)
+    shown = json.dumps(result.tables(about)) + "\n" if as_json else markdown(result, about)
     sys.stdout.write(shown)

@@ -32,11 +32,11 @@ def status(
     run: Run = None, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
 ) -> None:
     """Shows the status of a run: phase, round, clients, and uploads received."""
-    found = connect(url, token, ca, run).status()
+    state = connect(url, token, ca, run).status()
     if as_json:
-        emit(found.model_dump(mode="json"))
+        emit(state.model_dump(mode="json"))
         return
-    for name, value in found.model_dump(mode="json").items():
+    for name, value in state.model_dump(mode="json").items():
         sys.stdout.write(f"{name:12} {_in_words(name, value)}".rstrip() + "\n")
 
 
@@ -64,23 +64,23 @@ def rounds(
     """Lists finished rounds, or shows one round with its verdicts, scores and reasons."""
     operator = connect(url, token, ca, run)
     if number is not None:
-        found = operator.rounds(number, 1)
-        if not found or found[0].round != number:
+        records = operator.rounds(number, 1)
+        if not records or records[0].round != number:
             raise RampartError(f"round {number} has not ended, or is no longer kept")
         if as_json:
-            emit(found[0].model_dump(mode="json"))
+            emit(records[0].model_dump(mode="json"))
             return
-        _show_verdicts(found[0])
+        _show_verdicts(records[0])
         return
     current = operator.status().round
-    found = operator.rounds(max(0, current - last + 1), last, mixing=as_json)
+    records = operator.rounds(max(0, current - last + 1), last, mixing=as_json)
     if as_json:
-        emit([record.model_dump(mode="json") for record in found])
+        emit([record.model_dump(mode="json") for record in records])
         return
-    if not found:
+    if not records:
         sys.stdout.write("no round has ended\n")
         return
-    _show_rounds(found)
+    _show_rounds(records)
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
@@ -181,10 +181,10 @@ def follow(operator: Operator) -> None:
     records = operator.rounds(mixing=False)
     with LiveTable() as view:
         while True:
-            found = operator.status()
+            state = operator.status()
             since = records[-1].round + 1 if records else 0
             records += operator.rounds(since, mixing=False)
-            view.show(found, records)
-            if found.phase == "done":
+            view.show(state, records)
+            if state.phase == "done":
                 return
             time.sleep(0.5)  # Faster updates of the table would be of no use.

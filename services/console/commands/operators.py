@@ -36,10 +36,10 @@ def duration(text: str) -> float:
     >>> duration("30d"), duration("1.5h"), duration("90")
     (2592000.0, 5400.0, 90.0)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if found is None or float(found[1]) == 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if match is None or float(match[1]) == 0:
         raise typer.BadParameter(f"{text!r} is not a duration; examples: 30d, 12h, 90m, 3600s")
-    return float(found[1]) * SECONDS[found[2] or "s"]
+    return float(match[1]) * SECONDS[match[2] or "s"]
 
 
 @operators.callback(invoke_without_command=True)
@@ -62,17 +62,17 @@ def default(
 @operators.command("list")
 def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
     """Lists the named operators: role, who added them, and whether their token is valid."""
-    found = connect(url, token, ca).operators()
+    infos = connect(url, token, ca).operators()
     if as_json:
-        emit([one.model_dump(mode="json") for one in found])
+        emit([one.model_dump(mode="json") for one in infos])
         return
-    if not found:
+    if not infos:
         sys.stdout.write("no named operators, only the owner\n")
         return
     table = Table()
     for name in ("operator", "role", "added", "by", "token"):
         table.add_column(name, no_wrap=name == "operator", overflow="fold")
-    for one in found:
+    for one in infos:
         table.add_row(one.name, one.role, _moment(one.created_at), one.created_by, _validity(one))
     Console().print(table)
 

@@ -24,7 +24,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compares metrics of two or more runs side by side, and the settings in which they differ."""
-    from rampart_fl.services.console.reports.comparison import compared
+    from rampart_fl.services.console.reports.comparison import comparison_table
     from rampart_fl.services.console.reports.reading import RunReader
     from rampart_fl.shared.figures.comparison import differences
 
@@ -38,13 +38,13 @@ def compare(
     settings = differences([reader.experiment.tables() for reader in readers])
     if as_json:
         each = [
-            {"run": one.info.run, "state": one.info.state, **found}
-            for one, found in zip(readers, figures, strict=True)
+            {"run": one.info.run, "state": one.info.state, **summary}
+            for one, summary in zip(readers, figures, strict=True)
         ]
         emit({"runs": each, "settings": settings})
         return
     states = [reader.info.state for reader in readers]
-    say(False, None, compared(runs, states, figures, settings))
+    say(False, None, comparison_table(runs, states, figures, settings))
 
 
 def export(

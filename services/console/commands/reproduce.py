@@ -78,16 +78,16 @@ def reproduce(
     where = pool(jobs, ray, gpus=gpus, device=device)
     if ray is None:
         usable(device)
-    picked = _picked(only or [])
+    picked = _choices(only or [])
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
-        needed = (cell.runs[0] for found in planned.values() for cell in found if cell.runs)
+        needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
         # If a data set is not available, the cells that need it report this error themselves.
         with suppress(ConfigurationError):
             downloads.fetch_all(needed)
     for one, table in tables.items():
-        found = run(
+        results = run(
             planned[one],
             out,
             title=one,
@@ -95,7 +95,7 @@ def reproduce(
             pool=where,
             device=device,
         )
-        outcomes = [outcome(cell, found) for cell in planned[one]]
+        outcomes = [outcome(cell, results) for cell in planned[one]]
         command = _command(one, scale, seeds, only or [])
         try:
             write(out, one, table, scale, outcomes, command)
@@ -106,7 +106,7 @@ def reproduce(
         sys.stdout.write(shown + "\n")
 
 
-def _picked(only: list[str]) -> dict[str, list[str]]:
+def _choices(only: list[str]) -> dict[str, list[str]]:
     """The choices to keep, keyed by axis."""
     picked: dict[str, list[str]] = {}
     for text in only:
@@ -137,7 +137,7 @@ def _list(as_json: bool) -> None:
     rows, known = [], hours()
     for name in names():
         definition = load(name)
-        grid = [definition.refused(at, "full") for at in definition.grid()]
+        grid = [definition.refusal(at, "full") for at in definition.grid()]
         rows.append(
             {
                 "name": name,

@@ -30,7 +30,7 @@ def roles(
     for group in (None, *chosen.attackers):
         slots = [slot for slot, role in enumerate(by_slot) if role is group]
         row = {"role": "honest" if group is None else "attackers", "clients": len(slots)}
-        rows.append({**row, "slots": format_ranges(slots), "attack": told(group)})
+        rows.append({**row, "slots": format_ranges(slots), "attack": attacks_text(group)})
     if as_json:
         emit(rows)
         return
@@ -39,7 +39,7 @@ def roles(
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def told(group: Attackers | None) -> str:
+def attacks_text(group: Attackers | None) -> str:
     """The attacks of a group: each attack's name, or a JSON object if the attack has parameters."""
     specs = [] if group is None else [group.attack, group.data_attack]
     return " ".join(

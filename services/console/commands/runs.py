@@ -61,7 +61,7 @@ def run(
 
     chosen = Experiment.load(experiment)
     if settings:
-        chosen = Experiment.from_tables(_changed(chosen.tables(), settings))
+        chosen = Experiment.from_tables(_apply_settings(chosen.tables(), settings))
     if chosen.start is not None and chosen.start.file is not None:
         # The worker has another working directory, so it needs the absolute path.
         chosen = chosen.started_from(Path(chosen.start.file).absolute())
@@ -70,33 +70,33 @@ def run(
         needs = operator.check(chosen)
         say(as_json, needs.model_dump(mode="json"), _needs(needs))
         return
-    found = operator.submit(chosen, name, submission, wait, reason)
-    operator.run = found.run
+    info = operator.submit(chosen, name, submission, wait, reason)
+    operator.run = info.run
     if not followed:
-        say(as_json, found.model_dump(mode="json"), _line(found))
+        say(as_json, info.model_dump(mode="json"), _line(info))
         return
     wait_for_start(operator)
     follow(operator)
-    found = operator.info()
-    say(as_json, found.model_dump(mode="json"), _line(found))
+    info = operator.info()
+    say(as_json, info.model_dump(mode="json"), _line(info))
 
 
-def _needs(found: Estimate) -> str:
+def _needs(estimate: Estimate) -> str:
     """An estimate as text."""
     rows = [
-        ["numbers in the model", f"{found.parameters:,}"],
-        ["clients in a round", f"{found.clients:,}"],
-        ["memory of the worker", size(found.memory_bytes)],
-        ["disk for blobs, at most", size(found.disk_bytes)],
-        ["disk for records, included above", size(found.record_bytes)],
-        ["received by a client in a round", size(found.down_bytes)],
-        ["sent by a client in a round", size(found.up_bytes)],
-        ["traffic of a client in all rounds", size(found.client_bytes)],
+        ["numbers in the model", f"{estimate.parameters:,}"],
+        ["clients in a round", f"{estimate.clients:,}"],
+        ["memory of the worker", size(estimate.memory_bytes)],
+        ["disk for blobs, at most", size(estimate.disk_bytes)],
+        ["disk for records, included above", size(estimate.record_bytes)],
+        ["received by a client in a round", size(estimate.down_bytes)],
+        ["sent by a client in a round", size(estimate.up_bytes)],
+        ["traffic of a client in all rounds", size(estimate.client_bytes)],
     ]
     return aligned(rows)
 
 
-def _changed(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, Any]:
     """Applies settings of the form PATH=VALUE to an experiment's tables; VALUE is TOML."""
     from rampart_fl.shared.experiment.sweep import put
 
@@ -132,14 +132,14 @@ def runs(
         for name, value in one.model_dump(mode="json").items():
             sys.stdout.write(f"{name:12} {'' if value is None else value}".rstrip() + "\n")
         return
-    found = operator.runs(before, last)
+    infos = operator.runs(before, last)
     if as_json:
-        emit([info.model_dump(mode="json") for info in found])
+        emit([info.model_dump(mode="json") for info in infos])
         return
     table = Table()
     for name in ("run", "state", "round", "clients", "evicted", "notes"):
         table.add_column(name, no_wrap=name != "notes", overflow="fold")
-    for info in found:
+    for info in infos:
         done = "-" if info.started_at is None else f"{info.round + 1} of {info.rounds}"
         counts = (str(info.clients), str(info.evicted))
         table.add_row(info.run, info.state, done, *counts, _notes(info))

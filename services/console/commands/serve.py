@@ -42,10 +42,10 @@ def serve(
 
     place = ServedFolder(folder)
     if detach:
-        url, pid = _detached(place, agents, port)
+        url, pid = _serve_detached(place, agents, port)
         say(as_json, {"url": url, "pid": pid, "folder": str(folder)}, f"{url} is ready")
         return
-    with place.held():
+    with place.lock():
         require_free(port)
         with LocalServers(place.path, port=port) as servers:
             served = Served(servers, place)
@@ -57,7 +57,7 @@ def serve(
                 served.watch()
 
 
-def _detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
+def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
     """Serves in a separate process; returns the URL and the process id."""
     log = place.path / "serve.log"
     given = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]

@@ -51,6 +51,6 @@ def stop(
 
 
 def _steer(verb: str, reason: str, where: Where, as_json: bool) -> None:
-    found = connect(*where).steer(verb, reason)
-    text = f"{found.run} is {found.state}, round {found.round}"
-    say(as_json, found.model_dump(mode="json"), text)
+    status = connect(*where).steer(verb, reason)
+    text = f"{status.run} is {status.state}, round {status.round}"
+    say(as_json, status.model_dump(mode="json"), text)

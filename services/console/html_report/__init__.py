@@ -2,4 +2,6 @@
 
 The file needs no network and contains no script. Its figures are inline SVG. Clients choose their
 names and report numbers, so all text from a run is untrusted until `markup` has escaped it.
+
+Code that reads or compares runs belongs in `reports` and in `studies`.
 """

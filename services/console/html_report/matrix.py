@@ -11,31 +11,31 @@ BETTER_HIGH = ("accuracy", "dacc")
 """Prefixes of the metrics for which a high value is good for the defence."""
 
 
-def matrix_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:
+def matrix_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     """The report of a matrix as an HTML file.
 
     Args:
-        found: the content of `matrix.json`.
+        content: the content of `matrix.json`.
         digests: SHA-256 of the files that were read.
     """
-    cells = {(cell["attack"], cell["defence"]): cell for cell in found["cells"]}
+    cells = {(cell["attack"], cell["defence"]): cell for cell in content["cells"]}
     about = (
         "Every attack against every defence. Percent over the honest clients: mean ± standard "
         "deviation over seeds; a dash means that there is no value."
     )
     names = {
         key.capitalize(): value
-        for key, value in found.items()
+        for key, value in content.items()
         if key not in {"experiment", "attacks", "defences", "cells"}
     }
     known = [f for f in FIGURES if any(cell.get(f) is not None for cell in cells.values())]
     return page(
         "Matrix",
-        found["experiment"],
+        content["experiment"],
         about,
         [
             section("What ran", facts(names), _files(digests)),
-            *(_figure(name, cells, found["attacks"], found["defences"]) for name in known),
+            *(_figure(name, cells, content["attacks"], content["defences"]) for name in known),
             *_failures(cells.values()),
             _runs(cells.values()),
         ],

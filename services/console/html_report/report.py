@@ -42,11 +42,11 @@ def _study(path: Path) -> str:
     content = path.read_bytes()
     digests = {path.name: hashlib.sha256(content).hexdigest()}
     try:
-        found: Any = json.loads(content)
-        if isinstance(found, dict) and "cells" in found:
-            return matrix_report(found, digests)
-        if isinstance(found, dict) and "sweep" in found:
-            return sweep_report(found, digests)
+        table: Any = json.loads(content)
+        if isinstance(table, dict) and "cells" in table:
+            return matrix_report(table, digests)
+        if isinstance(table, dict) and "sweep" in table:
+            return sweep_report(table, digests)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{path} is damaged: {type(error).__name__}: {error}") from None
     raise ConfigurationError(f"{path} holds neither a matrix nor a sweep")

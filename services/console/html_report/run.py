@@ -45,38 +45,38 @@ def run_report(run: FinishedRun) -> str:
 
 
 def _summary(run: FinishedRun) -> Html:
-    found, failed = run.figures, sum(record.status == "failed" for record in run.records)
+    figures, failed = run.figures, sum(record.status == "failed" for record in run.records)
     shown: dict[str, Any] = {}
     for kind, (name, _) in MODELS.items():
         for measure in ("accuracy", "error"):
             curve = run.curves.get(f"{measure}_{kind}")
-            value = found.get(f"{measure}_{kind}", curve and curve[-1])
+            value = figures.get(f"{measure}_{kind}", curve and curve[-1])
             if value is not None:
                 text = percent(value) if measure == "accuracy" else f"{value:.4g}"
                 shown[f"{measure.capitalize()}, {name}"] = text
     shown["Evicted"] = f"{len(run.evicted)} of {len(run.slots)}"
     shown["Rounds"] = f"{len(run.records)}, {failed} failed" if failed else len(run.records)
-    if found.get("dacc") is not None:
-        shown["Judged correctly"] = percent(found["dacc"])
-        shown["Honest evicted"] = percent(found["fpr"])
-        shown["Attackers not evicted"] = percent(found["fnr"])
-    if found.get("attack_success") is not None:
-        shown["Attack success"] = percent(found["attack_success"])
+    if figures.get("dacc") is not None:
+        shown["Judged correctly"] = percent(figures["dacc"])
+        shown["Honest evicted"] = percent(figures["fpr"])
+        shown["Attackers not evicted"] = percent(figures["fnr"])
+    if figures.get("attack_success") is not None:
+        shown["Attack success"] = percent(figures["attack_success"])
     warnings = dict.fromkeys(warning for record in run.records for warning in record.warnings)
-    if not found:
+    if not figures:
         missing = "The folder has no final metrics: the run was interrupted, or is still running."
         warnings = {missing: None, **warnings}
     return tag("section", tiles(shown), [tag("p", one, class_="warning") for one in warnings])
 
 
 def _what_ran(run: FinishedRun) -> Html:
-    experiment, told, digest = run.experiment, run.provenance, run.experiment.digest()
-    recorded = run.figures.get("experiment_digest", told.get("experiment_digest"))
+    experiment, provenance, digest = run.experiment, run.provenance, run.experiment.digest()
+    recorded = run.figures.get("experiment_digest", provenance.get("experiment_digest"))
     same = "as in the results" if recorded == digest else f"but the results name {recorded}"
     server = experiment.server
     rows = {
-        "Run": told.get("run"),
-        "Submitted by": told.get("submitted_by"),
+        "Run": provenance.get("run"),
+        "Submitted by": provenance.get("submitted_by"),
         "Rounds": f"{experiment.rounds}, policy {experiment.policy}, seed {experiment.seed}",
         "Clients": _clients_of(run),
         "Data": f"{_member(experiment.data.dataset)}, {_member(experiment.data.partition)}",
@@ -91,7 +91,7 @@ def _what_ran(run: FinishedRun) -> Html:
         "Digest of the experiment": [code(digest), f", {same}" if recorded else ""],
         "Digest of the final models": code(run.figures.get("models_digest") or ""),
         "Versions of the aggregator": ", ".join(
-            f"{name} {number}" for name, number in told.get("versions", {}).items()
+            f"{name} {number}" for name, number in provenance.get("versions", {}).items()
         ),
     }
     files = [[code(name), code(digest)] for name, digest in sorted(run.digests.items())]
@@ -142,8 +142,8 @@ def _evictions(run: FinishedRun) -> Html:
     if not rows and not others:
         return section("Who was barred, and why", tag("p", "Nobody was barred."))
     head = ["Client", "Round", "Decision", "Detector", "Evidence", "Limit", "Reason"]
-    told = table(head, rows, numbers=(1, 4, 5)) if rows else ""
-    return section("Who was barred, and why", told, notes)
+    evictions = table(head, rows, numbers=(1, 4, 5)) if rows else ""
+    return section("Who was barred, and why", evictions, notes)
 
 
 def _clients(run: FinishedRun) -> Html:

@@ -165,8 +165,8 @@ def _weight(counts: Counter[str]) -> int:
 def run_clients(run: FinishedRun) -> list[str]:
     """The clients of a run: its members, then other clients in its records."""
     seen = (client for record in run.records for client in record.participants)
-    told = (v.client for record in run.records for v in record.verdicts)
-    return list(dict.fromkeys([*run.slots, *seen, *told]))
+    clients = (v.client for record in run.records for v in record.verdicts)
+    return list(dict.fromkeys([*run.slots, *seen, *clients]))
 
 
 def norm_chart(run: FinishedRun) -> Html:

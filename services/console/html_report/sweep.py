@@ -11,57 +11,57 @@ from rampart_fl.services.console.studies.sweeps import Panels, headlines, label,
 STYLES = ("one", "two", "three", "four", "five", "six")
 
 
-def sweep_report(found: Mapping[str, Any], digests: Mapping[str, str]) -> str:
+def sweep_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
     """The report of a sweep as an HTML file.
 
     Args:
-        found: the content of `sweep.json`.
+        content: the content of `sweep.json`.
         digests: SHA-256 of the files that were read.
     """
-    rows, axes = found["sweep"], found["axes"]
+    rows, axes = content["sweep"], content["axes"]
     about = "Every point of the sweep: means over its runs, with the standard deviation over seeds."
     names = {
         "Axes": ", ".join(axes),
         "Points": len(rows),
         "Runs": sum(row["runs"] for row in rows),
-        "Digest of the sweep": code(found["experiment_digest"]),
+        "Digest of the sweep": code(content["experiment_digest"]),
     }
     files = [[code(name), code(digest)] for name, digest in digests.items()]
     return page(
         "Sweep",
-        found["experiment"],
+        content["experiment"],
         about,
         [
             section("What ran", facts(names), table(["File of this report", "SHA-256"], files)),
-            *_charts(panels(found)),
-            _points(found),
+            *_charts(panels(content)),
+            _points(content),
         ],
     )
 
 
-def _charts(found: Panels) -> list[Html]:
-    if not all(isinstance(value, int | float) for value in found.at):
+def _charts(plots: Panels) -> list[Html]:
+    if not all(isinstance(value, int | float) for value in plots.at):
         return []  # The table of points shows named values better than a chart.
-    order = sorted(range(len(found.at)), key=lambda n: float(found.at[n]))
-    at = [float(found.at[n]) for n in order]
+    order = sorted(range(len(plots.at)), key=lambda n: float(plots.at[n]))
+    at = [float(plots.at[n]) for n in order]
     made = []
-    for figure, named in found.lines.items():
+    for figure, named in plots.lines.items():
         lines, bands = [], []
         for number, (name, values) in enumerate(named.items()):
             style = STYLES[number % len(STYLES)]
             known = [values[n] for n in order]
             lines.append(Line(name, known, style))
-            half = [found.spread[figure, name][n] or 0.0 for n in order]
+            half = [plots.spread[figure, name][n] or 0.0 for n in order]
             pairs = list(zip(known, half, strict=True))
             low = [None if value is None else value - width for value, width in pairs]
             high = [None if value is None else value + width for value, width in pairs]
             bands.append(Band(low, high, f"band {style}"))
         share = figure.startswith(("accuracy", "attack_success"))
         chart = line_chart(
-            f"{figure} over {found.along}",
+            f"{figure} over {plots.along}",
             at,
             lines,
-            axis=found.along,
+            axis=plots.along,
             bands=bands,
             bounds=(0.0, 1.0) if share else None,
             percent=share,
@@ -71,8 +71,8 @@ def _charts(found: Panels) -> list[Html]:
     return made
 
 
-def _points(found: Mapping[str, Any]) -> Html:
-    axes, rows = found["axes"], found["sweep"]
+def _points(content: Mapping[str, Any]) -> Html:
+    axes, rows = content["axes"], content["sweep"]
     shown = headlines(rows)
     cells = []
     for row in rows:

@@ -76,12 +76,12 @@ class LocalFederation(LocalServers):
     def groups(self) -> list[tuple[Attackers | None, list[int]]]:
         """The role and the slots of each process that hosts clients, honest clients first."""
         roles = self.experiment.roles
-        found: list[tuple[Attackers | None, list[int]]] = []
+        groups: list[tuple[Attackers | None, list[int]]] = []
         for group in (None, *self.experiment.attackers):
             slots = [slot for slot, role in enumerate(roles) if role is group]
             starts = range(0, len(slots), self.per_process)
-            found += [(group, slots[start : start + self.per_process]) for start in starts]
-        return found
+            groups += [(group, slots[start : start + self.per_process]) for start in starts]
+        return groups
 
     def start_cohort(self, members: int) -> None:
         """Starts the cohort, a process through which attackers share their updates."""

@@ -59,7 +59,7 @@ class Processes:
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
         """Starts a process in its own session, so that Ctrl-C does not reach it directly."""
-        with (self.logs / f"{name}.log").open("ab") as log, uninterrupted():
+        with (self.logs / f"{name}.log").open("ab") as log, delay_signals():
             child = subprocess.Popen(  # noqa: S603 - our own commands, never a shell
                 command,
                 stdin=subprocess.DEVNULL,
@@ -112,13 +112,13 @@ class Processes:
 
     def stop_all(self) -> None:
         """Stops all processes in reverse order of start: clients before the servers they need."""
-        with uninterrupted():
+        with delay_signals():
             for name in self.names[::-1]:
                 self.stop(name)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def delay_signals() -> Iterator[None]:
     """Delays SIGINT and SIGTERM within the context, so that every started process is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield

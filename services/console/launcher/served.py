@@ -17,6 +17,7 @@ from typing import TextIO
 
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.runtime import durable
 
 POLL = 0.05
 """Seconds between checks of a process."""
@@ -44,7 +45,7 @@ class ServedFolder:
         self._pids = self.path / "pids"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Locks the folder for this process, which serves it until the context ends.
 
         Raises:
@@ -76,11 +77,10 @@ class ServedFolder:
 
     def announce(self, url: str) -> None:
         """Records that the federation is ready at this URL."""
-        part = self._ready.with_suffix(".part")
-        part.write_text(json.dumps({"pid": os.getpid(), "url": url}))
-        part.replace(self._ready)
+        announcement = json.dumps({"pid": os.getpid(), "url": url})
+        durable.replace(self._ready, [announcement.encode()])
 
-    def started(self, name: str, pid: int) -> None:
+    def record_process(self, name: str, pid: int) -> None:
         """Writes the id of one of the federation's processes to `pids/<name>`."""
         self._pids.mkdir(exist_ok=True)
         (self._pids / name).write_text(f"{pid}\n")
@@ -95,9 +95,9 @@ class ServedFolder:
         give_up = time.monotonic() + patience
         while server.poll() is None and time.monotonic() < give_up:
             if self._ready.exists():
-                found = json.loads(self._ready.read_text())
-                if found["pid"] == server.pid:
-                    return str(found["url"])
+                announcement = json.loads(self._ready.read_text())
+                if announcement["pid"] == server.pid:
+                    return str(announcement["url"])
             # Only this file shows that the server is ready, so poll for it.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"

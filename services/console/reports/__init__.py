@@ -1,4 +1,6 @@
 """Reports about the runs of a federation: comparisons, exports and histories.
 
 The functions here read from a running federation, and do not change it.
+
+Pages with figures belong in `html_report`, and copies to experiment trackers in `tracking`.
 """

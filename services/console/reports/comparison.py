@@ -19,7 +19,7 @@ LONGEST = 40
 """Maximum number of characters shown of a setting."""
 
 
-def compared(
+def comparison_table(
     names: Sequence[str],
     states: Sequence[str],
     figures: Sequence[Mapping[str, Any]],

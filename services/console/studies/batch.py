@@ -19,7 +19,7 @@ R = TypeVar("R")
 Figures = dict[str, Any]
 
 
-def simulated(
+def run_simulation(
     experiment: Experiment, device: str = "cpu", accuracy: Final = "last", threads: int = 1
 ) -> Figures:
     """Simulates an experiment in this process; returns the results."""
@@ -49,7 +49,7 @@ def each(
                 yield running[done], done.result()
 
 
-def kept(
+def each_cached(
     run: Callable[[T], Figures],
     items: Sequence[T],
     path: Callable[[T], Path],
@@ -67,11 +67,11 @@ def kept(
     """
     left = []
     for item in items:
-        found = read(path(item))
-        if found is None:
+        from_file = read(path(item))
+        if from_file is None:
             left.append(item)
         else:
-            yield item, found
+            yield item, from_file
     for item, figures in each(run, left, pool):
         if not failed(figures):
             write(path(item), figures)
@@ -81,8 +81,8 @@ def kept(
 def read(path: Path) -> Figures | None:
     """The results in a file; None if the file is missing or damaged."""
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
-        found: Figures = json.loads(path.read_text())
-        return found
+        figures: Figures = json.loads(path.read_text())
+        return figures
     return None
 
 
@@ -107,7 +107,7 @@ def follow(
     total: int,
     runs: Iterator[tuple[T, Figures]],
     label: Callable[[T], str],
-    found: Callable[[T, Figures], None],
+    on_result: Callable[[T, Figures], None],
     figure: str = "accuracy",
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
@@ -121,15 +121,15 @@ def follow(
         total: number of runs.
         runs: pairs of a run and its results, as yielded by `each`.
         label: returns the name of a run.
-        found: called with each run and its results.
+        on_result: called with each run and its results.
         figure: name of the metric that is shown for each run.
         clock: returns seconds.
     """
     with Progress(title, total, every=0.0, clock=clock) as progress:
         for number, (item, figures) in enumerate(runs, 1):
-            found(item, figures)
-            told = f"{label(item)}: {headline(figures, figure)}"
-            progress.show(number, label=label(item), line=told)
+            on_result(item, figures)
+            line = f"{label(item)}: {headline(figures, figure)}"
+            progress.show(number, label=label(item), line=line)
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:

@@ -32,12 +32,12 @@ class Held:
     classes: list[int]
 
     @property
-    def held(self) -> int:
+    def class_count(self) -> int:
         """Number of classes of which the client has samples."""
         return sum(count > 0 for count in self.classes)
 
 
-def counted(experiment: Experiment) -> list[Held]:
+def count_classes(experiment: Experiment) -> list[Held]:
     """Counts the samples of every client, in the order of the slots.
 
     Raises:
@@ -68,7 +68,7 @@ def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
                 "client": own.client,
                 "train": own.train,
                 "test": own.test,
-                "held": own.held,
+                "held": own.class_count,
                 "classes": own.classes,
             }
             for own in clients
@@ -94,7 +94,7 @@ def table(experiment: Experiment, clients: list[Held]) -> Table:
     else:
         shown.add_column(f"classes 0 to {classes - 1}", overflow="fold")
     for own in clients:
-        row = [own.client, str(own.train), str(own.test), str(own.held)]
+        row = [own.client, str(own.train), str(own.test), str(own.class_count)]
         if classes <= IN_FIGURES:
             row += [_cell(count, top) for count in own.classes]
         else:
@@ -123,13 +123,12 @@ def title(experiment: Experiment) -> str:
     """The title of a table or plot: experiment, data set, partition and seed."""
     data = experiment.data
 
-    def said(spec: dict[str, Any]) -> str:
+    def as_text(spec: dict[str, Any]) -> str:
         rest = ", ".join(f"{key} {value}" for key, value in spec.items() if key != "name")
         return f"{spec['name']} ({rest})" if rest else str(spec["name"])
 
-    return (
-        f"{experiment.name}: {said(data.dataset)}, {said(data.partition)}, seed {experiment.seed}"
-    )
+    members = f"{as_text(data.dataset)}, {as_text(data.partition)}"
+    return f"{experiment.name}: {members}, seed {experiment.seed}"
 
 
 def picture(experiment: Experiment, clients: list[Held], path: Path) -> None:

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rampart_fl.services.console.studies.batch import each_cached, run_simulation
 from rampart_fl.services.console.studies.batch import follow as show
-from rampart_fl.services.console.studies.batch import kept, simulated
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
@@ -84,7 +84,7 @@ def member(text: str) -> dict[str, Any]:
     return given
 
 
-def attacked(base: Experiment, attack: str) -> dict[str, Any]:
+def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
     """The base experiment's tables with another attack.
 
     The number of attackers stays the same; if the base has none, 30 % of the clients attack.
@@ -102,7 +102,7 @@ def attacked(base: Experiment, attack: str) -> dict[str, Any]:
     return {**tables, "attackers": [{"count": count, "data_attack": spec}]}
 
 
-def defended(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
+def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
     """The base experiment's tables with another defence: a rule's pipeline, FedCAP or a baseline.
 
     Args:
@@ -150,18 +150,18 @@ def plan(
     for seed in range(base.seed, base.seed + seeds):
         changes = {"seed": seed, "rounds": rounds or base.rounds}
         for attack in attacks:
-            tables = {**attacked(base, attack), **changes}
+            tables = {**with_attack(base, attack), **changes}
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
-                chosen = defended(tables, defence, hostile)
+                chosen = with_defence(tables, defence, hostile)
                 if defence == LOCAL_ONLY:  # No attack affects a client that receives nothing.
-                    chosen["attackers"] = attacked(base, NOBODY)["attackers"]
+                    chosen["attackers"] = with_attack(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
     return cells
 
 
-def networked(experiment: Experiment, folder: Path) -> dict[str, Any]:
+def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
     """The results of a run with real processes on this machine.
 
     The aggregator's test tap is enabled if an attack asks for full knowledge.
@@ -203,9 +203,9 @@ def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
     """
     try:
         if not cell.network:
-            return simulated(cell.experiment)
+            return run_simulation(cell.experiment)
         runs = folder / "runs" / cell.file.removesuffix(".json")
-        figures = networked(cell.experiment, runs)
+        figures = run_services(cell.experiment, runs)
         shutil.rmtree(runs)  # The clients' models and updates are no longer needed.
         return figures
     except RampartError as error:
@@ -216,7 +216,7 @@ def _place(cell: Cell, folder: Path) -> Path:
     return folder / "cells" / cell.file
 
 
-def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
+def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
     In the row without an attack, every evicted client counts as honest. Under `local_only`, a
@@ -224,15 +224,15 @@ def read(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
     """
     if "error" in figures:
         return figures
-    found = dict(figures)
+    row = dict(figures)
     if cell.attack == NOBODY:
-        wronged = len(found["evicted"]) / cell.experiment.data.clients
-        found |= {"dacc": None, "fnr": None, "fpr": wronged}
+        wronged = len(row["evicted"]) / cell.experiment.data.clients
+        row |= {"dacc": None, "fnr": None, "fpr": wronged}
     if cell.defence == LOCAL_ONLY:
         for figure in ("accuracy", "attack_success"):
-            own = found.get(f"{figure}_personalized")
-            found |= {f"{figure}_customized": None, f"{figure}_local": own}
-    return found
+            own = row.get(f"{figure}_personalized")
+            row |= {f"{figure}_customized": None, f"{figure}_local": own}
+    return row
 
 
 def run(
@@ -247,22 +247,22 @@ def run(
         alike[cell.file].append(cell)
     firsts = [same[0] for same in alike.values()]
     one = partial(figures_of, folder=folder)
-    for first, figures in kept(one, firsts, lambda cell: _place(cell, folder), pool):
+    for first, figures in each_cached(one, firsts, lambda cell: _place(cell, folder), pool):
         for cell in alike[first.file]:
-            yield cell, read(cell, figures)
+            yield cell, adjust_metrics(cell, figures)
 
 
 def follow(
     cells: Sequence[Cell],
     folder: Path,
     pool: Pool | None,
-    found: Callable[[Cell, dict[str, Any]], None],
+    on_result: Callable[[Cell, dict[str, Any]], None],
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
     before = [cell for cell in cells if _place(cell, folder).exists()]
     ahead = [cell for cell in cells if not _place(cell, folder).exists()]
     for cell, figures in run(before, folder):
-        found(cell, figures)
+        on_result(cell, figures)
     if before:
         sys.stderr.write(f"{len(before)} of {len(cells)} runs are already in {folder / 'cells'}\n")
     show(
@@ -270,6 +270,6 @@ def follow(
         len(ahead),
         run(ahead, folder, pool),
         lambda cell: f"{cell.attack} / {cell.defence} seed={cell.experiment.seed}",
-        found,
+        on_result,
         figure="accuracy_local",
     )

@@ -47,10 +47,10 @@ class Mean:
         >>> Mean.of([0.5, 1.0])
         Mean(value=0.75, spread=0.353...)
         """
-        found = list(values)
-        if not found:
+        numbers = list(values)
+        if not numbers:
             return None
-        return Mean(fmean(found), stdev(found) if len(found) > 1 else None)
+        return Mean(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
     def __str__(self) -> str:
         """Mean and standard deviation in percent.
@@ -92,7 +92,7 @@ class Matrix:
         """The mean of one metric of a cell over seeds."""
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
-    def lost(self, attack: str, defence: str, figure: str) -> Mean | None:
+    def mean_loss(self, attack: str, defence: str, figure: str) -> Mean | None:
         """The mean loss of a metric under an attack, over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
@@ -108,12 +108,12 @@ class Matrix:
 
     def losses(self, figure: str) -> Grid:
         """For every cell, by how much the cell's attack lowers a metric."""
-        return self._grid(self.lost, figure)
+        return self._grid(self.mean_loss, figure)
 
     def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
         return [[of(attack, d, figure) for d in self.defences] for attack in self.attacks]
 
-    def known(self) -> list[str]:
+    def metrics(self) -> list[str]:
         """The metrics that at least one cell has."""
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
@@ -124,7 +124,9 @@ class Matrix:
 
     def costly(self, defence: str, figure: str) -> int | None:
         """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
-        lost = [self.lost(attack, defence, figure) for attack in self.attacks if attack != NOBODY]
+        lost = [
+            self.mean_loss(attack, defence, figure) for attack in self.attacks if attack != NOBODY
+        ]
         known = [one.value for one in lost if one]
         return sum(value >= COSTLY for value in known) if known else None
 

@@ -39,7 +39,7 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
         *REFERENCES.splitlines(),
         *_summary(matrix),
     ]
-    for figure in matrix.known():
+    for figure in matrix.metrics():
         lines += ["", f"## {FIGURES[figure]}", "", *_table(matrix, matrix.grid(figure))]
         if figure.startswith("accuracy") and NOBODY in matrix.attacks:
             lost = _table(matrix, matrix.losses(figure), without=NOBODY)
@@ -115,7 +115,7 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
         NoPlots: matplotlib is not installed.
     """
     shown = {f"accuracy_{accuracy}", f"attack_success_{accuracy}", *JUDGED}
-    grids = {figure: matrix.grid(figure) for figure in matrix.known() if figure in shown}
+    grids = {figure: matrix.grid(figure) for figure in matrix.metrics() if figure in shown}
     widths = [sum(_columns(grid)) + 1 for grid in grids.values()] or [1]
     size = (0.62 * sum(widths) + 3, 0.3 * len(matrix.attacks) + 2.2)
     picture = plots.figure(*size, "heat map")

@@ -70,11 +70,11 @@ class Folder:
         rounds = [record.metrics for record in result.records]
         honest, _ = sides(result.experiment)
         wrong = [errors(newest, honest) for newest in newer(rounds)]
-        found = {
+        metrics = {
             "accuracy": accuracies(result.experiment, rounds),
             "error": [{kind: one.get(f"error_{kind}") for kind in KINDS} for one in wrong],
         }
-        for figure, known in found.items():
+        for figure, known in metrics.items():
             lines = {kind: [one[kind] for one in known] for kind in KINDS}
             shown = {kind: line for kind, line in lines.items() if any(v is not None for v in line)}
             if shown:
@@ -116,11 +116,11 @@ def run(
         opened.enter_context(use(threads or simulation.threads))
         view = opened.enter_context(LiveTable(hostile)) if live else None
         if view is not None:
-            view.show(standing(simulation), simulation.records)
+            view.show(run_status(simulation), simulation.records)
         while not simulation.ended:
             record = simulation.step()
             if view is not None:
-                view.show(standing(simulation), simulation.records)
+                view.show(run_status(simulation), simulation.records)
             if file is not None and folder is not None:
                 file.write(record.model_dump_json() + "\n")
                 file.flush()
@@ -130,7 +130,7 @@ def run(
     return simulation.result(accuracy)
 
 
-def standing(simulation: Simulation) -> RunStatus:
+def run_status(simulation: Simulation) -> RunStatus:
     """The status of a simulation, in the services' format for a run."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []

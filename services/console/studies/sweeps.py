@@ -8,7 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.studies.batch import Figures, each, follow, kept, simulated
+from rampart_fl.services.console.studies.batch import (
+    Figures,
+    each,
+    each_cached,
+    follow,
+    run_simulation,
+)
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
@@ -29,7 +35,7 @@ class Run:
 
 def figures_of(run: Run, device: str, accuracy: Final, threads: int) -> Figures:
     """Simulates one run; returns its results."""
-    return simulated(run.experiment, device, accuracy, threads)
+    return run_simulation(run.experiment, device, accuracy, threads)
 
 
 def sweep(
@@ -51,13 +57,13 @@ def sweep(
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
     """
-    points, found = given.points(), defaultdict[int, dict[int, Figures]](dict)
+    points, results = given.points(), defaultdict[int, dict[int, Figures]](dict)
     # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
 
     def keep(run: Run, figures: Figures) -> None:
-        found[run.point][run.experiment.seed] = figures
+        results[run.point][run.experiment.seed] = figures
 
     def named(run: Run) -> str:
         return f"{describe(points[run.point])} seed={run.experiment.seed}"
@@ -66,11 +72,11 @@ def sweep(
         return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
-    ended = each(one, runs, pool) if folder is None else kept(one, runs, path, pool)
+    ended = each(one, runs, pool) if folder is None else each_cached(one, runs, path, pool)
     follow(given.base.name, len(runs), ended, named, keep)
     rows = []
     for number, point in enumerate(points):
-        figures = [found[number][run.seed] for run in point.runs]
+        figures = [results[number][run.seed] for run in point.runs]
         rows.append({**point.at, **averaged(figures), **point.at})
     return {
         "experiment": given.base.name,
@@ -78,7 +84,7 @@ def sweep(
         "axes": [axis.key for axis in given.axes],
         "sweep": rows,
         "seconds": round(
-            sum(one["seconds"] for runs in found.values() for one in runs.values()), 3
+            sum(one["seconds"] for runs in results.values() for one in runs.values()), 3
         ),
     }
 
@@ -133,10 +139,10 @@ def write(result: dict[str, Any], folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")
-    found = panels(result)
-    if found.lines:
+    plots = panels(result)
+    if plots.lines:
         picture, title = folder / "sweep.png", result["experiment"]
-        curves(picture, title, found.along, found.at, found.lines, found.spread)
+        curves(picture, title, plots.along, plots.at, plots.lines, plots.spread)
 
 
 @dataclass(frozen=True)

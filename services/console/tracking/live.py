@@ -73,8 +73,8 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 # All events up to the run's end arrive before the next tick.
                 over = operator.info().state in OVER
 
-    told, measured = tee(ended())
-    for record, newest in zip(told, newer(one.metrics for one in measured), strict=True):
+    for_records, for_metrics = tee(ended())
+    for record, newest in zip(for_records, newer(one.metrics for one in for_metrics), strict=True):
         if not slots.keys() >= newest.keys():
             slots |= RunReader(operator, reader.info).slots
         curves = curve_point(newest, honest_clients(reader.experiment, slots))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.tracking.tracker import NoTracker, missing
+from rampart_fl.services.console.tracking.tracker import NoTracker, missing_library
 
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
@@ -29,15 +29,15 @@ class MlflowTracker:
         try:
             import mlflow
         except ImportError:
-            raise missing("mlflow") from None
+            raise missing_library("mlflow") from None
         self._mlflow: Any = mlflow
         self._experiment, self._name, self._run = experiment, name, ""
-        with self._told():
+        with self._converted_errors():
             self._client = mlflow.MlflowClient(tracking_uri=destination)
 
     def begin(self, parameters: Mapping[str, str], facts: Mapping[str, str], at: float) -> None:
         """See `Tracker`; facts become tags."""
-        with self._told():
+        with self._converted_errors():
             known = self._client.get_experiment_by_name(self._experiment)
             number = known.experiment_id if known else self._create()
             run = self._client.create_run(number, milliseconds(at), run_name=self._name)
@@ -54,7 +54,7 @@ class MlflowTracker:
         self, number: int, metrics: Mapping[str, float], events: Mapping[str, str], at: float
     ) -> None:
         """See `Tracker`; events become tags."""
-        with self._told():
+        with self._converted_errors():
             self._measure(metrics, at, number)
             self._tag({f"barred.{key(client)}": text for client, text in events.items()})
 
@@ -62,7 +62,7 @@ class MlflowTracker:
         self, figures: Mapping[str, float], facts: Mapping[str, str], folder: Path, at: float
     ) -> None:
         """See `Tracker`; stores the run's files as artifacts."""
-        with self._told():
+        with self._converted_errors():
             self._measure({f"final.{name}": value for name, value in figures.items()}, at, 0)
             self._tag(facts)
             self._client.log_artifacts(self._run, str(folder))
@@ -70,7 +70,7 @@ class MlflowTracker:
 
     def fail(self) -> None:
         """See `Tracker`."""
-        with self._told():
+        with self._converted_errors():
             self._client.set_terminated(self._run, "FAILED")
 
     def _create(self) -> str:
@@ -93,7 +93,7 @@ class MlflowTracker:
             self._client.log_batch(self._run, tags=some)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Converts an exception of MLflow to `NoTracker`."""
         try:
             yield

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.tracking.tracker import NoTracker, missing
+from rampart_fl.services.console.tracking.tracker import NoTracker, missing_library
 
 GROUPS = ("accuracy", "error", "verdicts")
 """Prefixes of the metrics that TensorBoard shows in groups."""
@@ -25,7 +25,7 @@ class TensorBoardTracker:
         try:
             from torch.utils import tensorboard
         except ImportError:
-            raise missing("tensorboard") from None
+            raise missing_library("tensorboard") from None
         self._folder = destination / name
         if self._folder.exists():
             raise NoTracker(f"{self._folder} already exists; a run can be tracked only once")

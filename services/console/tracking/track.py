@@ -122,7 +122,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
     """
     decisions = Counter(verdict.decision for verdict in record.verdicts)
     norms = list(record.norms.values())
-    found: dict[str, float | None] = {
+    metrics: dict[str, float | None] = {
         **curves,
         **{f"verdicts_{decision}": float(count) for decision, count in decisions.items()},
         "updates": float(len(record.participants)),
@@ -132,7 +132,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
         "median_norm": median(norms) if norms else None,
         "seconds": sum(record.timings.values()) or None,
     }
-    return {name: value for name, value in found.items() if value is not None and isfinite(value)}
+    return {name: value for name, value in metrics.items() if value is not None and isfinite(value)}
 
 
 def barrings(record: RoundFacts) -> dict[str, str]:

@@ -14,7 +14,7 @@ class NoTracker(RampartError):
     title = "The tracker cannot be used"
 
 
-def missing(library: str) -> NoTracker:
+def missing_library(library: str) -> NoTracker:
     """The error for a library that is not installed."""
     return NoTracker(
         f"no tracking without {library}; install it with: pip install 'rampart-fl[{library}]'"

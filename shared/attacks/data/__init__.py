@@ -3,6 +3,8 @@
 To add a data attack, write a module in this package with a subclass of `DataAttack` that is
 decorated with `@attacks.register("name")`, and a test file of the same name in
 `tests/shared/attacks/data/`.
+
+Attacks that change an update after training belong in `attacks.model`.
 """
 
 from rampart_fl.shared.attacks.base import DataAttack

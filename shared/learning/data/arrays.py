@@ -29,11 +29,11 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
         ConfigurationError: the file does not exist, is no archive of arrays, or lacks an array.
     """
-    with archive(path) as found:
-        missing = [name for name in ARRAYS if name not in found]
+    with archive(path) as arrays:
+        missing = [name for name in ARRAYS if name not in arrays]
         if missing:
             raise ConfigurationError(f"{path} lacks {', '.join(missing)}")
-        return {name: found[name] for name in found.files}
+        return {name: arrays[name] for name in arrays.files}
 
 
 @contextmanager
@@ -47,17 +47,17 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
     try:
         # Open the file here, because numpy does not close a file that is not an archive.
         with Path(path).open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            if not isinstance(found, NpzFile):
+            arrays = np.load(file, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
                 raise ValueError("a single array, not an .npz archive of arrays")
-            yield found
+            yield arrays
     except ConfigurationError:
         raise
     except (OSError, ValueError, EOFError, KeyError, BadZipFile, zlib.error) as error:
         raise ConfigurationError(f"cannot read {path}: {error}") from None
 
 
-def fitted(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
+def as_samples(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
     """Samples (n, *shape) from a file's array: uint8 stays uint8, other types become float32."""
     if array.dtype.kind not in "uif":
         raise ConfigurationError(f"{what} holds {array.dtype}, not numbers")

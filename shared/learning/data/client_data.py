@@ -52,7 +52,7 @@ def client_data(data: Data, slot: int, seed: int) -> ClientData:
     """
     if not 0 <= slot < data.clients:
         raise ConfigurationError(f"there is no slot {slot}: the slots are 0 to {data.clients - 1}")
-    samples, parts = divided(data, seed)
+    samples, parts = partition_data(data, seed)
     if len(parts[slot]) < 2:
         raise ConfigurationError(
             f"client {slot} got {len(parts[slot])} samples; it needs at least two"
@@ -79,14 +79,14 @@ def split(
     return order[held_out:].sort().values, order[:held_out].sort().values
 
 
-def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
+def partition_data(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     """The data set, and the positions (long, sorted) of the samples of each slot's client.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
     the rest. If the partition gives a client more than `data.samples` samples, the client keeps a
     random subset of this size.
     """
-    samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
+    samples, parts = _partition(data.model_dump_json(exclude={"test_fraction"}), seed)
     if samples.standardized:
         samples = _standardized(data.model_dump_json(), seed)
     return samples, parts
@@ -96,7 +96,7 @@ def divided(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 def _standardized(table: str, seed: int) -> Samples:
     """The samples; each feature is standardized over all clients' training samples."""
     data = Data.model_validate_json(table)
-    samples, parts = _divided(data.model_dump_json(exclude={"test_fraction"}), seed)
+    samples, parts = _partition(data.model_dump_json(exclude={"test_fraction"}), seed)
     own = [
         split(samples, part, data.test_fraction, slot, seed)[0]
         for slot, part in enumerate(parts)
@@ -110,9 +110,9 @@ def _standardized(table: str, seed: int) -> Samples:
 
 
 @lru_cache(maxsize=4)
-def _divided(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
+def _partition(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     data = Data.model_validate_json(table)
-    samples = datasets.parse(data.dataset).drawn(seed) or _samples(json.dumps(data.dataset))
+    samples = datasets.parse(data.dataset).draw(seed) or _samples(json.dumps(data.dataset))
     n = len(samples.y)
     if data.reserved >= n:
         raise ConfigurationError(f"{data.reserved} of {n} samples are reserved, so none are left")

@@ -18,7 +18,7 @@ from torch.nn import functional
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data.augmentation import luminance
-from rampart_fl.shared.learning.data.client_data import divided
+from rampart_fl.shared.learning.data.client_data import partition_data
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 from rampart_fl.shared.seeding import generator
 
@@ -72,13 +72,13 @@ def server_data(
     >>> tuple(held.x.shape), held.labelled
     ((100, 1, 8, 8), True)
     """
-    own, source = datasets.parse(data.dataset), fitting(spec, size, data, labels)
+    own, source = datasets.parse(data.dataset), require_fit(spec, size, data, labels)
     if source.name == own.name:
         if source != own:
             raise ConfigurationError(
                 f"the server's {source.name} must have the same parameters as the clients' data"
             )
-        samples, parts = divided(data, seed)
+        samples, parts = partition_data(data, seed)
         held = torch.cat(parts)
         hint = f": no client may hold them; set data.reserved to {size} or more"
     else:
@@ -94,14 +94,16 @@ def server_data(
     draws = generator(seed, "server data", role)
     picks = pool[torch.randperm(len(pool), generator=draws)[:size]].sort().values
     return ServerData(
-        adapted(samples.take(picks), own.shape),
+        convert_shape(samples.take(picks), own.shape),
         samples.y[picks],
         source.classes == own.classes,
         picks,
     )
 
 
-def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False) -> Dataset:
+def require_fit(
+    spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False
+) -> Dataset:
     """Returns the data set if its samples fit the clients' model; reads no samples.
 
     Raises:
@@ -125,10 +127,10 @@ def fitting(spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = 
     return source
 
 
-def adapted(x_nCHW: Tensor, shape: tuple[int, ...]) -> Tensor:
+def convert_shape(x_nCHW: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The samples converted to a shape; the same tensor if they already have this shape.
 
-    >>> adapted(torch.ones(2, 1, 16, 16), (3, 32, 32)).shape
+    >>> convert_shape(torch.ones(2, 1, 16, 16), (3, 32, 32)).shape
     torch.Size([2, 3, 32, 32])
     """
     if x_nCHW.shape[1:] == shape:

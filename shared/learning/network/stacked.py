@@ -17,7 +17,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.learning.network.stacked_layers import Pass, stacked, to_images
+from rampart_fl.shared.learning.network.stacked_layers import Pass, stack_layer, to_images
 from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
 
@@ -38,7 +38,7 @@ class Stacked:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.spec = spec_of(module)
-        self._layer = stacked("", module)
+        self._layer = stack_layer("", module)
         self._widths: dict[tuple[int, ...], int] = {}
         self._vmaps = True
 
@@ -127,7 +127,7 @@ class Stacked:
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Runs models one by one, for modules that have running statistics but no stacked form."""
         self.module.train(inside_KB is not None)
-        found, moved = (
+        outputs, moved = (
             [],
             {name: tensors[name].detach().clone() for name in statistics(self.module)},
         )
@@ -136,16 +136,18 @@ class Stacked:
             # The statistics in `own` are views of `moved`, so the module updates `moved`.
             own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
             if inside_KB is None:
-                found.append(torch.func.functional_call(self.module, own, (x_B,)))
+                outputs.append(torch.func.functional_call(self.module, own, (x_B,)))
                 continue
             if not bool(inside_KB[k].any()):
-                found.append(None)
+                outputs.append(None)
                 continue
             logits = torch.func.functional_call(self.module, own, (x_B[inside_KB[k]],))
             padded = logits.new_zeros(len(x_B), *logits.shape[1:])
-            found.append(padded.index_put((inside_KB[k].nonzero().squeeze(1),), logits))
-        like = next(one for one in found if one is not None)
-        return torch.stack([torch.zeros_like(like) if one is None else one for one in found]), moved
+            outputs.append(padded.index_put((inside_KB[k].nonzero().squeeze(1),), logits))
+        like = next(one for one in outputs if one is not None)
+        return torch.stack(
+            [torch.zeros_like(like) if one is None else one for one in outputs]
+        ), moved
 
 
 def widest(module: nn.Module, shape: tuple[int, ...]) -> int:

@@ -56,15 +56,15 @@ Layer = Callable[[Tensor, Pass], Tensor]
 """Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
 
 
-def stacked(name: str, layer: nn.Module) -> Layer | None:
+def stack_layer(name: str, layer: nn.Module) -> Layer | None:
     """The stacked form of the layer with this name in its model; None if it is not supported."""
     if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
         parts = _pooled_first(list(layer.named_children()))
-        return _sequence([stacked(_join(name, n), part) for n, part in parts])
+        return _sequence([stack_layer(_join(name, n), part) for n, part in parts])
     if isinstance(layer, Residual):
         return _residual(
-            stacked(_join(name, "body"), layer.body),
-            stacked(_join(name, "shortcut"), layer.shortcut),
+            stack_layer(_join(name, "body"), layer.body),
+            stack_layer(_join(name, "shortcut"), layer.shortcut),
         )
     if isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros":
         return _convolution(name, layer)

@@ -37,7 +37,7 @@ def spec_of(module: nn.Module) -> ModelSpec:
 
 def statistics(module: nn.Module) -> dict[str, Tensor]:
     """The running means and variances of a module's batch normalization, keyed by tensor name."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     counts = set()
     for name, layer in module.named_modules():
         if not isinstance(layer, BATCH_NORM):
@@ -47,18 +47,18 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
             raise ConfigurationError(
                 f"batch normalization {name!r} needs track_running_stats and a momentum"
             )
-        found[f"{STATISTIC}{prefix}running_mean"] = layer.running_mean
-        found[f"{STATISTIC}{prefix}running_var"] = layer.running_var
+        tensors[f"{STATISTIC}{prefix}running_mean"] = layer.running_mean
+        tensors[f"{STATISTIC}{prefix}running_var"] = layer.running_var
         counts.add(f"{prefix}num_batches_tracked")
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    known = parameters | counts | {name.removeprefix(STATISTIC) for name in found}
+    known = parameters | counts | {name.removeprefix(STATISTIC) for name in tensors}
     unknown = [name for name in module.state_dict() if name not in known]
     if unknown:
         raise ConfigurationError(
             f"the only buffers that clients share are the statistics of batch normalization, not "
             f"{', '.join(unknown)}; register constants with persistent=False"
         )
-    return found
+    return tensors
 
 
 def flatten(module: nn.Module) -> Tensor:
@@ -123,6 +123,6 @@ def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
     return spec, flatten(module) if experiment.start is None else read_start(experiment.start, spec)
 
 
-def named(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
+def named_tensors(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
     """The named tensors of one vector, as copies that can be stored."""
     return {name: tensor.clone() for name, tensor in unflatten(model_D, spec).items()}

@@ -68,7 +68,7 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
     for m in range(1, min(MOST, len(models) // 2) + 1):
         counts[f"certified_{m:02d}"] = (right_KT & (radii_KT >= m)).sum(1).double()
     if learner.trigger is not None:
-        shown_N = learner.trigger.shown(cohort.x_test_KT.flatten(0, 1))
+        shown_N = learner.trigger.with_trigger(cohort.x_test_KT.flatten(0, 1))
         chosen_KT = winners(ballots(learner, shown_N, models)).view(k, width)
         others_KT = (cohort.y_test_KT != learner.trigger.target) & inside_KT
         fooled_KT = others_KT & (chosen_KT == learner.trigger.target)

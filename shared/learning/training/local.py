@@ -18,7 +18,7 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.personalizers import Local, Offers
-from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent
+from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent_epsilon
 from rampart_fl.shared.learning.training.scoring import hits
 from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.runtime.device import to_device
@@ -103,11 +103,11 @@ def train(
         update_KD = update_KD + noise_KD
     if learner.training.privacy is not None:
         kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
-        metrics["epsilon"] = spent(learner.training, cohort.train_K, kept[STEPS])
+        metrics["epsilon"] = spent_epsilon(learner.training, cohort.train_K, kept[STEPS])
     return Trained(update_KD, kept, metrics)
 
 
-def joined(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
+def merge(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
     """Merges the results of separate groups of clients.
 
     Args:
@@ -228,7 +228,7 @@ def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dic
     scores_KT = _each(learner, models_KD, x_KT, y_KT, cohort.test_K, learner.scoring.scores)
     counts = {f"{learner.scoring.counted}_{kind}": scores_KT.sum(1)}
     if trigger is not None:
-        shown_KT = trigger.shown(x_KT.flatten(0, 1)).view_as(x_KT)
+        shown_KT = trigger.with_trigger(x_KT.flatten(0, 1)).view_as(x_KT)
         target_KT = torch.full_like(y_KT, trigger.target)
         fooled_KT = _each(learner, models_KD, shown_KT, target_KT, cohort.test_K, hits)
         others_KT = (y_KT != trigger.target).double()

@@ -213,7 +213,7 @@ def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
     return normal(scale, draws.secretly("output noise"), update_KD)
 
 
-def spent(training: Training, sizes: Sequence[int], steps_K: Tensor) -> Tensor:
+def spent_epsilon(training: Training, sizes: Sequence[int], steps_K: Tensor) -> Tensor:
     """The ε (K,) that each client has spent after the given number of noised steps; float64."""
     privacy = training.privacy
     assert privacy is not None

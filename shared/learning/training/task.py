@@ -85,18 +85,22 @@ class LocalTask:
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
         began = max(len(self.cohort.train_K), len(batch.x_KB))
-        found = list(
+        gradients = list(
             mean_loss_gradients(self.network, self.scoring, batch, together, priors, began)
         )
         if self.network.spec.statistics:
-            found = [torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1) for g in found]
+            gradients = [
+                torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1) for g in gradients
+            ]
         for term in self.terms:
             if term.weight == 0:
                 continue
             for p in range(len(together) if term.personal else len(models_KD)):
                 point = Point(self.network, together[p], self.received_KD, batch, self.draws)
-                found[p] = found[p] + self._of_the_honest(self.parameters(term.gradient(point)))
-        return tuple(found)
+                gradients[p] = gradients[p] + self._of_the_honest(
+                    self.parameters(term.gradient(point))
+                )
+        return tuple(gradients)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
         """The vectors with running statistics set to 0; no term or decay applies to statistics."""
@@ -194,11 +198,11 @@ def _gradients(
     if prior_KC is not None:
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
-    found = torch.autograd.grad(loss, leaves, allow_unused=True)
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
     # Copy each tensor's gradient directly to its place in the vector. A gradient with respect to
     # the vector itself would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
-    for (_, start, stop), leaf, own in zip(spec.parameters, leaves, found, strict=True):
+    for (_, start, stop), leaf, own in zip(spec.parameters, leaves, gradients, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)
         place.zero_() if own is None else place.copy_(own)
     if moved_KS is not None:

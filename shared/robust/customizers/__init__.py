@@ -3,6 +3,8 @@
 To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
 `@customizers.register("name")`, and add a test file of the same name.
 
+Personal models that a client trains itself belong in `learning.training.personalizers`.
+
 Legend: D coordinates, M rows of the pool.
 """
 

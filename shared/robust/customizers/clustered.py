@@ -13,7 +13,13 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.clustering import complete_linkage
 from rampart_fl.shared.robust.customizers import Customization, customizers
-from rampart_fl.shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
+from rampart_fl.shared.robust.customizers.grouping import (
+    Grouped,
+    members,
+    numbered_names,
+    previous_models,
+    update_group,
+)
 from rampart_fl.shared.robust.models import Block
 from rampart_fl.shared.robust.pipeline import join_states, substate
 
@@ -47,24 +53,26 @@ class Clustered(Grouped):
     @property
     def names(self) -> tuple[str, ...]:
         """The clusters' names."""
-        return numbered("cluster", self.clusters)
+        return numbered_names("cluster", self.clusters)
 
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
         assert context.reference_D is not None
         names, pipeline = self.names, self.pipeline()
-        models_CD = held(names, state, context)
+        models_CD = previous_models(names, state, context)
         known = {client: int(label) for client, label in state.by_id("label").items()}
-        found = self._labels(similar, known) if len(rows) else {}
+        assigned = self._labels(similar, known) if len(rows) else {}
         states = {}
         for c, name in enumerate(names):
-            own = members(rows, {client for client, label in found.items() if label == c})
+            own = members(rows, {client for client, label in assigned.items() if label == c})
             before = substate(state, name) if state.tensors else pipeline.init(rows.dim)
-            model_D, states[name] = moved(pipeline, own, context.reference_D, before, context)
+            model_D, states[name] = update_group(
+                pipeline, own, context.reference_D, before, context
+            )
             if model_D is not None:
                 models_CD[c] = model_D
-        labels = dict(sorted({**known, **found}.items()))
+        labels = dict(sorted({**known, **assigned}.items()))
         of_rules = join_states(states)
         tensors = {
             "label": torch.tensor(list(labels.values()), dtype=torch.long),
@@ -78,18 +86,18 @@ class Clustered(Grouped):
         """Every client's cluster."""
         distances_MM = 1 - linalg.cosines(rows)
         drawn_M = complete_linkage(distances_MM, self.clusters)
-        place = continued(drawn_M, [known.get(client) for client in rows.ids], self.clusters)
+        place = match_clusters(drawn_M, [known.get(client) for client in rows.ids], self.clusters)
         return {c: place[n] for c, n in zip(rows.ids, drawn_M.tolist(), strict=True)}
 
 
-def continued(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
+def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
     """For each new cluster n, the old cluster that it continues.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties are broken first by the lower number of the new cluster, then by that of the old
     cluster.
 
-    >>> continued(torch.tensor([0, 1, 1]), [1, 0, None], 2)
+    >>> match_clusters(torch.tensor([0, 1, 1]), [1, 0, None], 2)
     [1, 0]
     """
     new = drawn_M.tolist()

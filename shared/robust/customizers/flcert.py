@@ -9,7 +9,13 @@ from pydantic import Field
 from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, customizers
-from rampart_fl.shared.robust.customizers.grouping import Grouped, held, members, moved, numbered
+from rampart_fl.shared.robust.customizers.grouping import (
+    Grouped,
+    members,
+    numbered_names,
+    previous_models,
+    update_group,
+)
 from rampart_fl.shared.robust.models import Block
 from rampart_fl.shared.robust.pipeline import join_states, substate
 
@@ -41,13 +47,13 @@ class FLCert(Grouped):
     @property
     def names(self) -> tuple[str, ...]:
         """The groups' names."""
-        return numbered("group", self.groups)
+        return numbered_names("group", self.groups)
 
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
         names, pipeline = self.names, self.pipeline()
-        models_GD = held(names, state, context)
+        models_GD = previous_models(names, state, context)
         never_G = torch.zeros(self.groups, dtype=torch.long)
         rounds_G = state.tensors.get("rounds", never_G).clone()
         owners = {client: group_of(client, names) for client in (*rows.ids, *rows.dropped)}
@@ -55,7 +61,7 @@ class FLCert(Grouped):
         for g, name in enumerate(names):
             own = members(rows, {client for client, owner in owners.items() if owner == name})
             before = substate(state, name) if state.tensors else pipeline.init(rows.dim)
-            model_D, states[name] = moved(pipeline, own, models_GD[g], before, context)
+            model_D, states[name] = update_group(pipeline, own, models_GD[g], before, context)
             if model_D is not None:
                 models_GD[g] = model_D
                 rounds_G[g] += 1

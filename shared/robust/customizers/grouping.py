@@ -73,17 +73,17 @@ class Grouped(Customizer):
                 pipeline.apply(rows, pipeline.init(rows.dim), context)
 
 
-def numbered(kind: str, count: int) -> tuple[str, ...]:
+def numbered_names(kind: str, count: int) -> tuple[str, ...]:
     """Numbered names, in order. The names contain a colon, so they cannot be client ids.
 
-    >>> numbered("group", 11)[:2]
+    >>> numbered_names("group", 11)[:2]
     ('group:00', 'group:01')
     """
     width = len(str(count - 1))
     return tuple(f"{kind}:{number:0{width}d}" for number in range(count))
 
 
-def held(names: Sequence[str], state: State, context: Context) -> Tensor:
+def previous_models(names: Sequence[str], state: State, context: Context) -> Tensor:
     """A new block (L, D) of the previous round's models; initially, copies of the reference."""
     assert context.reference_D is not None
     if not state.tensors:
@@ -91,7 +91,7 @@ def held(names: Sequence[str], state: State, context: Context) -> Tensor:
     return torch.stack([context.models[name] for name in names])
 
 
-def moved(
+def update_group(
     pipeline: Pipeline, rows: Rows, base_D: Tensor, state: State, context: Context
 ) -> tuple[Tensor | None, State]:
     """The model (D,) of a group after the base rule has updated it, and the rule's next state.

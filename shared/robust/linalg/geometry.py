@@ -61,15 +61,17 @@ def geometry(rows: View) -> Geometry:
 def _pool(plain: View) -> Geometry:
     wanted = tuple(range(len(plain))) if plain.index_K is None else tuple(plain.index_K.tolist())
     statistics = plain.pool_statistics
-    known, found = statistics.positions, statistics.geometry
-    if found is not None and known == wanted:
-        return found
-    if found is not None and set(wanted) <= set(known):
+    known, geometry = statistics.positions, statistics.geometry
+    if geometry is not None and known == wanted:
+        return geometry
+    if geometry is not None and set(wanted) <= set(known):
         at = torch.tensor([known.index(row) for row in wanted], dtype=torch.long)
-        return Geometry(found.gram_MM[at][:, at], found.squared_MM[at][:, at], found.centre)
-    found = _measure(plain)
-    statistics.positions, statistics.geometry = wanted, found
-    return found
+        return Geometry(
+            geometry.gram_MM[at][:, at], geometry.squared_MM[at][:, at], geometry.centre
+        )
+    geometry = _measure(plain)
+    statistics.positions, statistics.geometry = wanted, geometry
+    return geometry
 
 
 def _measure(plain: View) -> Geometry:
@@ -133,7 +135,7 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
     if not bool(near_MM.any()):
         return []
     neighbours = [row.nonzero().flatten().tolist() for row in near_MM]
-    found, seen = [], set[int]()
+    clusters, seen = [], set[int]()
     for first in range(len(neighbours)):
         if first in seen or not neighbours[first]:
             continue
@@ -143,8 +145,8 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
             cluster |= fresh
             frontier += fresh
         seen |= cluster
-        found.append(sorted(cluster))
-    return found
+        clusters.append(sorted(cluster))
+    return clusters
 
 
 def _middle(plain: View) -> int:

@@ -162,7 +162,7 @@ def _build(real: str, wide: str, chosen: str) -> tuple[Kernels | None, str]:
         return None, str(error)
 
 
-def prebuilt(level: str, real: str, wide: str) -> Path:
+def prebuilt_path(level: str, real: str, wide: str) -> Path:
     """Path of the kernels that were compiled in advance for a processor level."""
     source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     return PREBUILT / f"kernels-{level}-{real}-{wide}-{source[:12]}.so"
@@ -170,17 +170,17 @@ def prebuilt(level: str, real: str, wide: str) -> Path:
 
 def _library(real: str, wide: str) -> Path:
     for level in processors.levels():
-        if (path := prebuilt(level, real, wide)).exists():
+        if (path := prebuilt_path(level, real, wide)).exists():
             return path
-    found = compiler()
-    if found is None or not hasattr(os, "getuid"):
+    command = compiler()
+    if command is None or not hasattr(os, "getuid"):
         raise OSError("no C compiler is on the path")
     key = hashlib.sha256(SOURCE.read_bytes())
-    for part in (found, real, wide, repr((PLAIN, FAST, TUNED)), _processor()):
+    for part in (command, real, wide, repr((PLAIN, FAST, TUNED)), _processor()):
         key.update(part.encode())
     path = _cache() / f"kernels-{key.hexdigest()[:20]}.so"
     if not path.exists():
-        compile_library(found, path, real, wide)
+        compile_library(command, path, real, wide)
     return path
 
 
@@ -230,12 +230,12 @@ def _cache() -> Path:
     for folder in (caches.folder(), Path(tempfile.gettempdir()) / f"rampart-{os.getuid()}"):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.lstat()
+            info = folder.lstat()
             tempfile.TemporaryFile(dir=folder).close()
         except OSError:
             continue
-        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if private and found.st_uid == os.getuid():
+        private = stat.S_ISDIR(info.st_mode) and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if private and info.st_uid == os.getuid():
             return folder
     return Path(tempfile.mkdtemp(prefix="rampart-"))
 

@@ -80,7 +80,7 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
     kernels = native.kernels_for(out_D.dtype, rows.device)
     if kernels is not None and m <= MOST_WIRES:
-        _compiled(kernels, rows, first, last, out_D)
+        _run_compiled(kernels, rows, first, last, out_D)
     elif rows.device.type != "cpu":
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
@@ -93,7 +93,9 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
     return out_D
 
 
-def _compiled(kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor) -> None:
+def _run_compiled(
+    kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor
+) -> None:
     """Runs the compiled network on tiles of columns; the kernel mixes the rows of each tile."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:

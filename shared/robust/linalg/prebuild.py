@@ -25,7 +25,7 @@ def main() -> int:
     native.PREBUILT.mkdir(exist_ok=True)
     for name in names:
         for real, wide in native.PAIRS:
-            path = native.prebuilt(name, real, wide)
+            path = native.prebuilt_path(name, real, wide)
             native.compile_library(compiler, path, real, wide, (processors.LEVELS[name].flags,))
             path.chmod(0o644)
             sys.stdout.write(f"{path.name}\n")

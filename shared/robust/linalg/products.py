@@ -241,12 +241,12 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
     gram_MM = _gram(rows, centre, wide=False)
     if rows.mix_MK is None:
         record_pass(rows, clean=bool(gram_MM.diagonal().isfinite().all()))
-    if rows.block_ND.dtype != torch.float64 and _lost(rows, centre, gram_MM):
+    if rows.block_ND.dtype != torch.float64 and _lost_precision(rows, centre, gram_MM):
         return _gram(rows, centre, wide=True)
     return gram_MM
 
 
-def _lost(rows: View, centre: int | None, gram_MM: Tensor) -> bool:
+def _lost_precision(rows: View, centre: int | None, gram_MM: Tensor) -> bool:
     """Whether products overflowed in float32, or the square of a non-zero row underflowed."""
     if not bool(gram_MM.isfinite().all()):
         return True

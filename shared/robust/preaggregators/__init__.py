@@ -2,6 +2,8 @@
 
 To add a pre-aggregator, add a module here that defines a subclass of `PreAggregator` and registers
 it with `@preaggregators.register("name")`, and add a test file of the same name.
+
+Code that turns rows into one vector belongs in `rules`.
 """
 
 from rampart_fl.shared.families.registry import Registry

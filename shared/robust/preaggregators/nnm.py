@@ -29,15 +29,15 @@ class NearestNeighbourMixing(PreAggregator):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f = self.require_majority(rows)
-        mix_MM = mixing(linalg.squared_distances(rows), len(rows) - f)
+        mix_MM = mixing_matrix(linalg.squared_distances(rows), len(rows) - f)
         columns = {"weight": mix_MM.mean(dim=0)}
         return rows.mixed(mix_MM), state, Report(self.name, rows.ids, columns)
 
 
-def mixing(squared_MM: Tensor, count: int) -> Tensor:
+def mixing_matrix(squared_MM: Tensor, count: int) -> Tensor:
     """The matrix (M, M) whose row i averages the `count` rows nearest to row i.
 
-    >>> mixing(torch.tensor([[0.0, 4.0, 1.0], [4.0, 0.0, 1.0], [1.0, 1.0, 0.0]]), 2)[1]
+    >>> mixing_matrix(torch.tensor([[0.0, 4.0, 1.0], [4.0, 0.0, 1.0], [1.0, 1.0, 0.0]]), 2)[1]
     tensor([0.0000, 0.5000, 0.5000], dtype=torch.float64)
     """
     own_first_MM = squared_MM.clone().fill_diagonal_(-1)

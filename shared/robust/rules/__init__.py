@@ -4,6 +4,9 @@ To add a rule, add a module here that defines a subclass of `Rule`, with its par
 fields, and registers it with `@rules.register("name")`. Add a test file with the module's name
 under `tests/shared/robust/rules/`. The contract suite (`tests/contracts/test_rules.py`) finds the
 rule automatically.
+
+Code that turns rows into other rows belongs in `preaggregators`, and verdicts belong in
+`detectors`.
 """
 
 from typing import Annotated, Any
@@ -16,10 +19,10 @@ from rampart_fl.shared.robust.base import Rule
 rules: Registry[Rule] = Registry(Rule, "rule", package=__name__, group="rampart_fl.rules")
 
 
-def _built(value: Any, info: ValidationInfo) -> Rule:
+def _build(value: Any, info: ValidationInfo) -> Rule:
     return rules.parse(value, f=info.data.get("f", 0))
 
 
-WrappedRule = Annotated[Rule, BeforeValidator(_built)]
+WrappedRule = Annotated[Rule, BeforeValidator(_build)]
 """A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
 rule given by name or table gets the f of that stage."""

@@ -35,15 +35,15 @@ class CAF(Rule):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)
-        weights_M, steps = filtered(linalg.squared_distances(rows), f)
+        weights_M, steps = filter_weights(linalg.squared_distances(rows), f)
         report = Report(self.name, rows.ids, {"weight": weights_M}, {"iterations": steps})
         return rows.combine(weights_M), state, report
 
 
-def filtered(squared_MM: Tensor, f: int) -> tuple[Tensor, int]:
+def filter_weights(squared_MM: Tensor, f: int) -> tuple[Tensor, int]:
     """The weights (M,) of the mean with the smallest top variance, and the number of steps.
 
-    >>> filtered(torch.zeros(3, 3, dtype=torch.float64), 1)[0]
+    >>> filter_weights(torch.zeros(3, 3, dtype=torch.float64), 1)[0]
     tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)
     """
     m = len(squared_MM)

@@ -51,8 +51,8 @@ class CenteredClipping(Rule):
         assert centre_D is not None
         columns = {"score": distances_M, "weight": weights_M}
         report = Report(self.name, rows.ids, columns, {"tau": tau})
-        return centre_D, _kept(centre_D), report
+        return centre_D, _state(centre_D), report
 
 
-def _kept(centre_D: Tensor) -> State:
+def _state(centre_D: Tensor) -> State:
     return State({"centre": centre_D.clone()}, vectors=frozenset({"centre"}))

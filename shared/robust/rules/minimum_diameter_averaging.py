@@ -82,7 +82,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     low, high = 0, len(radii) - 1
     while low < high:
         middle = (low + high) // 2
-        if covered(_far(squared_MM, radii[middle]), f, steps):
+        if has_vertex_cover(_far(squared_MM, radii[middle]), f, steps):
             high = middle
         else:
             low = middle + 1
@@ -93,7 +93,7 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
         # If the row is kept, all rows that are too far from it must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
-        if left >= 0 and covered(_without(graph, leaves), left, steps):
+        if left >= 0 and has_vertex_cover(_without(graph, leaves), left, steps):
             out, graph = leaves, _without(graph, leaves)
             kept.append(row)
         else:
@@ -102,11 +102,11 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     return kept, float(squared_MM[kept][:, kept].max().sqrt())
 
 
-def covered(graph: Graph, most: int, steps: Steps) -> bool:
+def has_vertex_cover(graph: Graph, most: int, steps: Steps) -> bool:
     """Whether some set of at most `most` vertices touches every edge.
 
     >>> triangle = {0: 0b110, 1: 0b101, 2: 0b011}
-    >>> covered(triangle, 1, Steps(9)), covered(triangle, 2, Steps(9))
+    >>> has_vertex_cover(triangle, 1, Steps(9)), has_vertex_cover(triangle, 2, Steps(9))
     (False, True)
     """
     steps.take()
@@ -120,10 +120,10 @@ def covered(graph: Graph, most: int, steps: Steps) -> bool:
         return False
     if degrees[top] == 1:
         return len(degrees) <= 2 * most
-    if covered(_without(graph, 1 << top), most - 1, steps):
+    if has_vertex_cover(_without(graph, 1 << top), most - 1, steps):
         return True
     left = most - degrees[top]
-    return left >= 0 and covered(_without(graph, graph[top]), left, steps)
+    return left >= 0 and has_vertex_cover(_without(graph, graph[top]), left, steps)
 
 
 def _far(squared_MM: Tensor, radius: float) -> dict[int, int]:

@@ -59,7 +59,7 @@ class PerformanceAware(Rule):
                 f"{self.rule.name!r} with these parameters does not"
             )
         weights_M = report.per_row["weight"].double()
-        gaps_M = self.bounded(rows.metadata["loss_gap"])
+        gaps_M = self.clip_gaps(rows.metadata["loss_gap"])
         shares_M = self.reweigh(weights_M, gaps_M)
         values = {**report.values, "largest_gap": float(gaps_M.max())}
         directed_D = rows.combine(shares_M)
@@ -70,7 +70,7 @@ class PerformanceAware(Rule):
         columns = {**report.per_row, "weight": shares_M * scale, "trust": weights_M, "gap": gaps_M}
         return directed_D.mul_(scale), state, Report(self.name, rows.ids, columns, values)
 
-    def bounded(self, gaps_M: Tensor) -> Tensor:
+    def clip_gaps(self, gaps_M: Tensor) -> Tensor:
         """The gaps, clipped to [0, max_gap] if `max_gap` is set; non-finite gaps become 0."""
         gaps_M = torch.where(gaps_M.isfinite(), gaps_M, 0.0)
         return gaps_M if self.max_gap is None else gaps_M.clamp(0, self.max_gap)

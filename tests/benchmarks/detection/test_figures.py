@@ -53,14 +53,14 @@ def test_shares_and_evictions() -> None:
         record(1, a="accepted", b="accepted", c="accepted", x="evicted"),
         record(2, a="evicted", b="accepted"),
     ]
-    found = figures(EXPERIMENT, records, [HONEST[0], HOSTILE[0]])
-    assert (found["honest"], found["hostile"], found["honest_evicted"]) == (3, 2, 1)
-    assert found["fnr"] == 0.5
-    assert (found["silenced"], found["client_rounds"]) == (1, 7)
-    assert found["worst_silenced"] == 1 / 3
-    assert found["local"] == 0.75
-    assert found["received"] is None
-    assert [(e["hostile"], e["round"], e["own"], e["reason"]) for e in found["evictions"]] == [
+    result = figures(EXPERIMENT, records, [HONEST[0], HOSTILE[0]])
+    assert (result["honest"], result["hostile"], result["honest_evicted"]) == (3, 2, 1)
+    assert result["fnr"] == 0.5
+    assert (result["silenced"], result["client_rounds"]) == (1, 7)
+    assert result["worst_silenced"] == 1 / 3
+    assert result["local"] == 0.75
+    assert result["received"] is None
+    assert [(e["hostile"], e["round"], e["own"], e["reason"]) for e in result["evictions"]] == [
         (True, 1, 2, "x 1"),
         (False, 2, 3, "a 2"),
     ]

@@ -48,7 +48,7 @@ def test_only_code_counts_as_a_change_of_a_detector() -> None:
 def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     path.write_text(json.dumps({"key": "whole"}) + '\n{"key": "cu')
-    assert set(Cache.of(path).found) == {"whole"}
+    assert set(Cache.of(path).entries) == {"whole"}
     assert path.read_text() == '{"key": "whole"}\n'
 
 
@@ -79,17 +79,17 @@ def test_parts_of_the_report_are_renewed_one_by_one(tmp_path: Path) -> None:
 def test_a_run_that_no_detector_touched_equals_the_run_without_detectors() -> None:
     """So it need not be run a second time to be compared."""
     mixed = replace(ONE, partition="Dirichlet 1")
-    found = execute(Run(mixed.tables(DEFAULT), paired=True))
-    assert (found["silenced"], found["challenged"]) == (0, 0)
+    entries = execute(Run(mixed.tables(DEFAULT), paired=True))
+    assert (entries["silenced"], entries["challenged"]) == (0, 0)
     bare = execute(Run(mixed.tables([])))
-    assert found["without"] == {name: bare[name] for name in found["without"]}
-    assert found["without"] == {name: found[name] for name in found["without"]}
+    assert entries["without"] == {name: bare[name] for name in entries["without"]}
+    assert entries["without"] == {name: entries[name] for name in entries["without"]}
 
 
 def test_a_run_that_a_detector_touched_is_compared_with_one_without_detectors() -> None:
     strict = [{"name": "norm_bound", "threshold": 1e-3}]
-    found = execute(Run(ONE.tables(strict), paired=True))
-    assert found["silenced"] or found["honest_evicted"]
+    entries = execute(Run(ONE.tables(strict), paired=True))
+    assert entries["silenced"] or entries["honest_evicted"]
     bare = execute(Run(ONE.tables([])))
-    assert found["without"] == {name: bare[name] for name in found["without"]}
-    assert found["without"]["received"] != found["received"]
+    assert entries["without"] == {name: bare[name] for name in entries["without"]}
+    assert entries["without"]["received"] != entries["received"]

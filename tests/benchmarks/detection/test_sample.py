@@ -14,7 +14,7 @@ from benchmarks.detection.combinations import (
 )
 from benchmarks.detection.sample import draw
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.data.client_data import divided
+from rampart_fl.shared.learning.data.client_data import partition_data
 from rampart_fl.shared.validation import validate
 
 ONE = Combination("digits", "2 classes", 20, 1.0, 5, "mlp", 60, "fedcap", seed=3)
@@ -57,7 +57,7 @@ def test_every_combination_that_is_admitted_can_be_run() -> None:
     sample = draw(5, 10, refusal, LEVELS, often=0)
     for one in sample.combinations:
         experiment = validate(Experiment.from_tables(one.tables()))
-        _, parts = divided(experiment.data, one.seed)
+        _, parts = partition_data(experiment.data, one.seed)
         sizes = sorted(map(len, parts))
         assert sizes[0] >= 4
         assert one.partition not in SIZED or sizes[-1] >= 100 * sizes[0]

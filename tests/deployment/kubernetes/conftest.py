@@ -61,8 +61,8 @@ class Manifests:
 
     def named(self, kind: str, name: str) -> Object:
         """One object."""
-        (found,) = [one for one in self.of(kind) if one["metadata"]["name"] == name]
-        return found
+        (result,) = [one for one in self.of(kind) if one["metadata"]["name"] == name]
+        return result
 
     @property
     def pods(self) -> list[Pod]:
@@ -78,8 +78,8 @@ class Manifests:
 
     def pod(self, component: str) -> Pod:
         """The pod's template of one component."""
-        (found,) = [pod for pod in self.pods if pod.component == component]
-        return found
+        (result,) = [pod for pod in self.pods if pod.component == component]
+        return result
 
     @property
     def components(self) -> set[str]:
@@ -92,18 +92,18 @@ class Manifests:
 
     def variables(self, pod: Pod) -> dict[str, str]:
         """A container's variables; those that Kubernetes fills in have example values."""
-        found: dict[str, str] = {}
+        table: dict[str, str] = {}
         for source in pod.container.get("envFrom", []):
             if "configMapRef" in source:
-                found |= self.data(source["configMapRef"]["name"])
+                table |= self.data(source["configMapRef"]["name"])
         last = {"metadata.name": f"{pod.name}-0", INDEX: "0"}
         for variable in pod.container.get("env", []):
             given = variable.get("value")
             if given is None:
                 given = last[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             assert isinstance(given, str), variable
-            found[variable["name"]] = given
-        return found
+            table[variable["name"]] = given
+        return table
 
     def secret_files(self, pod: Pod) -> set[str]:
         """Files below the folder that RAMPART_SECRETS names."""

@@ -65,14 +65,14 @@ def test_the_client_may_do_little_and_is_reached_by_nobody(site: Manifests) -> N
 def test_its_settings_exist(site: Manifests, settings_of: Any) -> None:
     (pod,) = site.pods
     variables = site.variables(pod)
-    found = settings_of(pod.container["command"], variables, set())
-    assert found.hosted == [3]
-    assert found.upload_dtype == "F16"
-    assert found.stay_when_barred
+    values = settings_of(pod.container["command"], variables, set())
+    assert values.hosted == [3]
+    assert values.upload_dtype == "F16"
+    assert values.stay_when_barred
     assert pod.container["image"].endswith(f"-{image_of(pod.container['command'], variables)}")
     mounts = {mount["mountPath"]: mount for mount in pod.container["volumeMounts"]}
-    assert not mounts[str(found.state)].get("readOnly")
-    for path in (found.join_tokens, found.ca_certificate, found.data_file, found.accept):
+    assert not mounts[str(values.state)].get("readOnly")
+    for path in (values.join_tokens, values.ca_certificate, values.data_file, values.accept):
         assert mounts[str(path.parent)]["readOnly"] is True
     (claim,) = pod.owner["spec"]["volumeClaimTemplates"]
     volumes = {volume["name"] for volume in pod.spec["volumes"]} | {claim["metadata"]["name"]}

@@ -139,7 +139,7 @@ CONNECTIONS = {
 
 
 def test_who_may_speak_to_whom(manifests: Any, allowed: Allowed) -> None:
-    found = {
+    table = {
         (source.component, target.component, port["containerPort"])
         for source in manifests.pods
         for target in manifests.pods
@@ -148,7 +148,7 @@ def test_who_may_speak_to_whom(manifests: Any, allowed: Allowed) -> None:
         and allowed("Ingress", source, target, port["containerPort"])
     }
     there = manifests.components
-    assert found == {one for one in CONNECTIONS if {one[0], one[1]} <= there}
+    assert table == {one for one in CONNECTIONS if {one[0], one[1]} <= there}
 
 
 def test_every_pod_is_limited_in_both_directions(manifests: Any, selects: Any) -> None:

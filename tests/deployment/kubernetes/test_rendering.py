@@ -36,8 +36,8 @@ def notes(helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]
         done = subprocess.run(
             [*command, "--set", values], check=True, capture_output=True, text=True
         )
-        (found,) = load(done.stdout)
-        return str(found["notes"])
+        (rendered,) = load(done.stdout)
+        return str(rendered["notes"])
 
     return shown
 
@@ -93,8 +93,8 @@ def test_two_federations_share_a_namespace(render: Render) -> None:
 
 def job(objects: list[Any]) -> Any:
     """The job that makes join tokens."""
-    (found,) = [one for one in objects if one["kind"] == "Job"]
-    return found
+    (result,) = [one for one in objects if one["kind"] == "Job"]
+    return result
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ def test_clients_of_a_stateful_set_never_exit_by_themselves(manifests: Any, sett
 
 def test_containers_are_named_by_the_port_they_listen_on(manifests: Any, settings: Any) -> None:
     for pod in manifests.pods:
-        found = settings(pod)
+        values = settings(pod)
         ports = {port["name"]: port["containerPort"] for port in pod.container.get("ports", [])}
-        if found is None:
+        if values is None:
             assert ports == ({"redis": 6379} if pod.component == "redis" else {})
-        elif hasattr(found, "port"):
-            measured = getattr(found, "metrics_port", None)
-            assert ports == {"http": found.port} | ({"metrics": measured} if measured else {})
+        elif hasattr(values, "port"):
+            measured = getattr(values, "metrics_port", None)
+            assert ports == {"http": values.port} | ({"metrics": measured} if measured else {})
             assert (measured is not None) == (pod.component in {"api", "worker"})
-            assert found.host == "0.0.0.0"
+            assert values.host == "0.0.0.0"
         else:
             assert ports == {}
 
@@ -142,17 +142,17 @@ def test_every_mount_has_its_volume_and_every_volume_its_source(manifests: Any) 
 
 def test_folders_and_files_are_mounted_where_settings_look(manifests: Any, settings: Any) -> None:
     for pod in manifests.pods:
-        found = settings(pod)
-        if found is None:
+        values = settings(pod)
+        if values is None:
             continue
         mounts = {m["mountPath"]: m for m in pod.container["volumeMounts"]}
         writable = [path for path, mount in mounts.items() if not mount.get("readOnly")]
         for name in ("blobs", "blob_cache", "state"):
-            folder = getattr(found, name, None)
+            folder = getattr(values, name, None)
             if folder is not None and "://" not in str(folder):
                 assert any(PurePosixPath(folder).is_relative_to(path) for path in writable), folder
         for name in ("experiment", "join_tokens", "tls_certificate", "tls_key", "ca_certificate"):
-            path = getattr(found, name, None)
+            path = getattr(values, name, None)
             if path is None:
                 continue
             path = PurePosixPath(path)

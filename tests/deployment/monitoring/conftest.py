@@ -39,7 +39,7 @@ def expressions(alerts: list[dict[str, Any]], dashboards: dict[str, dict[str, An
 @pytest.fixture(scope="session")
 def promtool() -> str:
     """Where Prometheus's own checker is."""
-    found = shutil.which("promtool")
-    if found is None:
+    program = shutil.which("promtool")
+    if program is None:
         pytest.skip("no promtool on the path: only our own parser reads alerts and dashboards")
-    return found
+    return program

@@ -86,8 +86,8 @@ def test_series_arrive_and_a_failed_round_fires_its_alert(
     hosted.wait("collecting", 1)
 
     def firing() -> list[tuple[str, str]]:
-        found = prometheus("alerts")["alerts"]
-        return [(one["labels"]["alertname"], one["state"]) for one in found]
+        result = prometheus("alerts")["alerts"]
+        return [(one["labels"]["alertname"], one["state"]) for one in result]
 
     until(lambda: ("RampartRoundFails", "firing") in firing())
     hosted.hold.on = False

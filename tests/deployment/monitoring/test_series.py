@@ -28,12 +28,12 @@ VALUES = {
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The labels of every series that a process exposes, keyed by the series' name."""
     metrics = Metrics(tmp_path_factory.mktemp("blobs"))
-    found: dict[str, set[str]] = {"up": set()}
+    table: dict[str, set[str]] = {"up": set()}
     for family in metrics.registry._collector_to_names:
         names, labels = metrics.registry._collector_to_names[family], set(family._labelnames)
         for name in names:
-            found[name] = labels | ({"le"} if name.endswith("_bucket") else set())
-    return found
+            table[name] = labels | ({"le"} if name.endswith("_bucket") else set())
+    return table
 
 
 def test_the_code_s_series_are_found(measured: dict[str, set[str]]) -> None:
@@ -47,9 +47,9 @@ def test_every_series_and_label_is_measured(
 ) -> None:
     assert len(expressions) > 30
     for expression in expressions:
-        found, known = parse(expression), set[str]()
-        assert found.series, expression
-        for name, matchers in found.series:
+        result, known = parse(expression), set[str]()
+        assert result.series, expression
+        for name, matchers in result.series:
             assert name in measured, name
             known |= measured[name] | OF_TARGETS
             for label, operator, value in matchers:
@@ -57,7 +57,7 @@ def test_every_series_and_label_is_measured(
                 if label in measured[name]:
                     assert value and set(value.split("|")) <= VALUES[label], f"{label}: {value}"
                     assert operator == "=~" or "|" not in value
-        assert found.labels <= known, expression
+        assert result.labels <= known, expression
 
 
 def test_a_dashboard_shows_one_federation(dashboards: dict[str, dict[str, Any]]) -> None:
@@ -127,9 +127,9 @@ def test_the_parser_refuses_what_is_no_expression(text: str) -> None:
 
 
 def test_the_parser_finds_series_and_labels() -> None:
-    found = parse('max by (a) (x{b="c", d!="e"} offset 1h) > 0.5 unless on (f) rate(y[5m])')
-    assert found.series == [("x", [("b", "=", "c"), ("d", "!=", "e")]), ("y", [])]
-    assert found.labels == {"a", "f"}
+    result = parse('max by (a) (x{b="c", d!="e"} offset 1h) > 0.5 unless on (f) rate(y[5m])')
+    assert result.series == [("x", [("b", "=", "c"), ("d", "!=", "e")]), ("y", [])]
+    assert result.labels == {"a", "f"}
 
 
 def test_every_alert_has_a_section_in_the_runbook(root: Path, alerts: list[dict[str, Any]]) -> None:

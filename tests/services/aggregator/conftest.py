@@ -1,4 +1,4 @@
-"""Stores over a real Redis, and a federation founded in them."""
+"""Stores over a real Redis, and a federation with a run in them."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterable
@@ -25,7 +25,7 @@ BY = Attribution("ada", "a test", NOW)
 
 
 @dataclass
-class Founded:
+class LiveRun:
     """A run in Redis with its worker's fence, and shorthands for what happens to it."""
 
     stores: Stores
@@ -137,28 +137,30 @@ def policy() -> str:
 
 @pytest.fixture
 def experiment(policy: str) -> Experiment:
-    """The experiment of `founded`."""
+    """The experiment of `live_run`."""
     tables = {"name": "test", "data": {"dataset": "digits"}, "model": "logistic", "rounds": 3}
     return Experiment.from_tables({**tables, "policy": policy})
 
 
-async def found(stores: Stores, fence: int, experiment: Experiment, submission: str) -> RunStores:
+async def start_run(
+    stores: Stores, fence: int, experiment: Experiment, submission: str
+) -> RunStores:
     """Submits an experiment and starts its run, whose members are fixed: it has none yet."""
     info, new = await stores.runs.submit(experiment, submission, BY)
     assert new
     run = stores.of_run(info.run)
-    assert await run.state.found(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW) == "founded"
+    assert await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, NOW) == "founded"
     assert await run.members.seat(fence, {}, 0)
     return run
 
 
 @pytest.fixture
-async def founded(stores: Stores, experiment: Experiment, tmp_path: Path) -> Founded:
+async def live_run(stores: Stores, experiment: Experiment, tmp_path: Path) -> LiveRun:
     """A run in Redis, with the records of its rounds in blobs."""
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     await stores.runs.set_ready(fence)
-    run = await found(stores, fence, experiment, "first")
-    return Founded(
+    run = await start_run(stores, fence, experiment, "first")
+    return LiveRun(
         stores, run, fence, run.records(RunBlobs(str(tmp_path / "blobs"), tmp_path).of_run(run.run))
     )

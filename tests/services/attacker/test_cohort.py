@@ -51,8 +51,8 @@ async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.As
     late = asyncio.create_task(member(http, "a").exchange(3, "train", one_D, sent_D, wait=True))
     await asyncio.sleep(0.01)
     assert not late.done()
-    found = await member(http, "b").exchange(3, "train", two_D, one_D, wait=True)
-    assert list(found) == ["a", "b"]
+    result = await member(http, "b").exchange(3, "train", two_D, one_D, wait=True)
+    assert list(result) == ["a", "b"]
     updates, sent = zip(*(await late).values(), strict=True)
     assert [v.tolist() for v in updates] == [[1, 2], [3, 4]]
     assert [v.tolist() for v in sent] == [[7, 8], [1, 2]]
@@ -62,10 +62,10 @@ async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.As
 async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient, how: str) -> None:
     """A member that was not drawn says so, in whatever round."""
     other = member(http, "b")
-    await (other.absent(3) if how == "absent" else other.leave())
+    await (other.report_absence(3) if how == "absent" else other.leave())
     one_D = np.float32([1])
-    found = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
-    assert list(found) == ["a"]
+    updates = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
+    assert list(updates) == ["a"]
 
 
 async def test_patience_ends() -> None:
@@ -80,7 +80,7 @@ async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 401
     http.headers["Authorization"] = "Bearer wrong"
     with pytest.raises(ConfigurationError, match=r"cohort http://cohort.*401.*not a member"):
-        await member(http, "a").absent(0)
+        await member(http, "a").report_absence(0)
 
 
 @pytest.mark.parametrize("body", [b"", b"1234", b"123456789", bytes(16)])
@@ -91,8 +91,8 @@ async def test_what_is_no_update_of_the_others_size_is_refused(
     assert (await http.put("/runs/x-1/rounds/0/train/a", content=bytes(8))).status_code == 204
     answer = await http.put("/runs/x-1/rounds/0/train/b", content=body)
     assert (answer.status_code, "other members shared [8]" in answer.text) == (422, True)
-    found = await http.get("/runs/x-1/rounds/0/train?wait=false")
-    assert {name: len(vector) for name, vector in load(found.content).items()} == {"a": 2}
+    result = await http.get("/runs/x-1/rounds/0/train?wait=false")
+    assert {name: len(vector) for name, vector in load(result.content).items()} == {"a": 2}
 
 
 async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.AsyncClient) -> None:
@@ -109,9 +109,9 @@ async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.Async
     other = httpx.AsyncClient(
         base_url="http://cohort", transport=httpx.MockTransport(forgetful), headers=http.headers
     )
-    found = await member(other, "a").exchange(0, "train", one_D, one_D, wait=False)
+    updates = await member(other, "a").exchange(0, "train", one_D, one_D, wait=False)
     assert asked == ["PUT", "GET", "PUT", "GET"]
-    assert list(found) == ["a"]
+    assert list(updates) == ["a"]
     async with asyncio.timeout(5):
         answer = await http.get("/runs/x-1/rounds/0/train?member=b")
         assert list(load(answer.content)) == ["a"], "b is not let wait for itself"
@@ -134,19 +134,19 @@ async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
 
     monkeypatch.setattr(asyncio, "sleep", at_once)
     away = httpx.AsyncClient(base_url="http://cohort", transport=httpx.MockTransport(answer))
-    await member(away, "a").absent(0)
+    await member(away, "a").report_absence(0)
     assert not answers
     monkeypatch.setattr(cohort_client, "PATIENCE", 0.0)
     answers += [httpx.ConnectError("nobody there")]
     with pytest.raises(Unavailable, match=r"cohort http://cohort.*ConnectError: nobody there"):
-        await member(away, "a").absent(0)
+        await member(away, "a").report_absence(0)
     await away.aclose()
 
 
 async def test_a_url_that_is_none_is_told_at_once() -> None:
     lost = CohortClient("cohort:8450", TOKEN, "a", RUN)
     with pytest.raises(ConfigurationError, match="cohort cohort:8450"):
-        await lost.absent(0)
+        await lost.report_absence(0)
     await lost.close()
 
 

@@ -47,4 +47,4 @@ def test_what_is_missing_is_said_before_anything_starts(told: dict[str, Any], re
 def test_positions_follow_the_slots_unless_they_are_told(
     told: dict[str, Any], held: list[int]
 ) -> None:
-    assert AttackerSettings.model_validate({**told, "members": 6}).held == held
+    assert AttackerSettings.model_validate({**told, "members": 6}).own_positions == held

@@ -18,11 +18,11 @@ class Clock:
 def test_the_time_left_follows_from_the_pace() -> None:
     clock = Clock()
     pace = Pace(clock)
-    assert pace.left(0, 10) == "", "nothing is known before the first steps"
+    assert pace.time_left(0, 10) == "", "nothing is known before the first steps"
     told = []
     for done in range(1, 11):
         clock.now += 30
-        told.append(pace.left(done, 10))
+        told.append(pace.time_left(done, 10))
     assert told[1] == "4 min left"
     assert told[-2:] == ["30 s left", ""]
 

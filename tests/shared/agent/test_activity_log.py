@@ -12,10 +12,10 @@ from rampart_fl.shared.agent.activity_log import NAME, ActivityLog
 
 def test_every_act_is_a_line(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path / "client-0", clock=lambda: 1_800_000_000.25)
-    log.decided("mnist-1", Answer(False, "model 'cnn': this client trains only mlp"))
-    log.decided("digits-2", Answer(True, data_file=Path("own.npz")))
-    log.trained("digits-2", 3, epochs=5, samples=68, epsilon=1.25)
-    log.sending("digits-2", 3, "update", b"bytes")
+    log.record_decision("mnist-1", Answer(False, "model 'cnn': this client trains only mlp"))
+    log.record_decision("digits-2", Answer(True, data_file=Path("own.npz")))
+    log.record_training("digits-2", 3, epochs=5, samples=68, epsilon=1.25)
+    log.record_upload("digits-2", 3, "update", b"bytes")
     lines = (tmp_path / "client-0" / NAME).read_text().splitlines()
     time = {"time": "2027-01-15T08:00:00.250+00:00"}
     assert [json.loads(line) for line in lines] == [
@@ -52,7 +52,7 @@ def test_every_act_is_a_line(tmp_path: Path) -> None:
 def test_full_files_are_rotated_and_the_oldest_deleted(tmp_path: Path, kept: int) -> None:
     log = ActivityLog(tmp_path, most_bytes=1000, kept=kept)
     for round_ in range(200):
-        log.trained("digits-1", round_, epochs=1, samples=10)
+        log.record_training("digits-1", round_, epochs=1, samples=10)
     files = sorted(tmp_path.iterdir())
     assert len(files) == kept + 1
     assert all(file.stat().st_size <= 1000 for file in files)
@@ -63,22 +63,22 @@ def test_full_files_are_rotated_and_the_oldest_deleted(tmp_path: Path, kept: int
 
 def test_a_line_longer_than_a_file_is_written(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path, most_bytes=10)
-    log.decided("a-1", Answer(False, "x" * 500))
-    log.decided("b-2", Answer(False, "y" * 500))
+    log.record_decision("a-1", Answer(False, "x" * 500))
+    log.record_decision("b-2", Answer(False, "y" * 500))
     assert [entry["run"] for entry in log.entries()] == ["a-1", "b-2"]
 
 
 def test_a_line_that_a_crash_cut_off_costs_only_itself(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path)
     for round_ in range(3):
-        log.trained("a-1", round_, epochs=1, samples=10)
+        log.record_training("a-1", round_, epochs=1, samples=10)
     file = tmp_path / NAME
     file.write_bytes(file.read_bytes()[:-20])
-    ActivityLog(tmp_path).trained("a-1", 7, epochs=1, samples=10)
+    ActivityLog(tmp_path).record_training("a-1", 7, epochs=1, samples=10)
     assert [entry["round"] for entry in log.entries()] == [0, 1, 7]
 
 
 def test_only_the_owner_may_read_the_log(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path)
-    log.sending("a-1", 0, "update", b"")
+    log.record_upload("a-1", 0, "update", b"")
     assert (tmp_path / NAME).stat().st_mode & 0o077 == 0

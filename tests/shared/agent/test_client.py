@@ -192,12 +192,12 @@ async def test_a_ticket_may_come_with_its_model() -> None:
         return httpx.Response(200, content=b"the model", headers=headers)
 
     connection = connect(answer)
-    found = await connection.ticket_and_model(None, "")
-    assert found is not None
-    assert (found[0].models, found[1]) == ({"model": DIGEST}, b"the model")
+    result = await connection.ticket_and_model(None, "")
+    assert result is not None
+    assert (result[0].models, result[1]) == ({"model": DIGEST}, b"the model")
     held = await connection.ticket_and_model(None, DIGEST)
     assert held is not None
-    assert held == (found[0], None)
+    assert held == (result[0], None)
     await connection.close()
 
 

@@ -13,7 +13,7 @@ from rampart_fl.shared.agent.acceptance import Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import AgentContext, HostedClient, able, honest, host
-from rampart_fl.shared.agent.identity import Identity, held
+from rampart_fl.shared.agent.identity import Identity, lock_folder
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 
@@ -255,7 +255,7 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
 
 async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:
     settings = AgentSettings(state=tmp_path, join_token="t" * 43)
-    with held(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
+    with lock_folder(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
         await host(settings, honest(settings))
     assert "another process runs the client" in str(caught.value.exceptions[0])
     assert not (tmp_path / "client-0" / "identity.json").exists()

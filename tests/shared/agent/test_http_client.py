@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rampart_fl.shared.agent.http_client import HttpClient, trusted
+from rampart_fl.shared.agent.http_client import HttpClient, tls_context
 from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.anyio
@@ -36,9 +36,9 @@ async def test_what_is_answered_is_passed_on() -> None:
 
 
 def test_a_bundle_that_is_none_is_named(tmp_path: Path) -> None:
-    assert trusted(None).get_ca_certs(), "the system's"
+    assert tls_context(None).get_ca_certs(), "the system's"
     with pytest.raises(ConfigurationError, match=r"away.pem': No such file"):
-        trusted(str(tmp_path / "away.pem"))
+        tls_context(str(tmp_path / "away.pem"))
     (tmp_path / "no.pem").write_text("not a certificate")
     with pytest.raises(ConfigurationError, match=r"no.pem'"):
-        trusted(str(tmp_path / "no.pem"))
+        tls_context(str(tmp_path / "no.pem"))

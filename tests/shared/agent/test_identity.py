@@ -15,7 +15,7 @@ import pytest
 
 from rampart_fl.shared.agent import identity as identities
 from rampart_fl.shared.agent.client import AggregatorClient, Refused
-from rampart_fl.shared.agent.identity import Identity, establish, held, kept_fresh, renew
+from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh, lock_folder, renew
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.tokens import token_hash
 
@@ -266,9 +266,9 @@ async def test_a_proxy_that_refuses_costs_no_identity(
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     refused = pytest.raises(ConfigurationError, match=f"the client of {folder}")
-    with held(folder), refused, held(folder):
+    with lock_folder(folder), refused, lock_folder(folder):
         pass
-    with held(folder):
+    with lock_folder(folder):
         pass
 
 
@@ -279,5 +279,5 @@ def test_a_disk_without_locks_is_told_and_used(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", lock)
-    with held(tmp_path):
+    with lock_folder(tmp_path):
         assert "No locks available" in caplog.text

@@ -47,11 +47,11 @@ class Private:
 def test_probes_and_rounds_both_spend_privacy(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
     one = Private(tmp_path, privacy={"noise_multiplier": 1.0})
-    found = [one.steps]
+    result = [one.steps]
     for kind, round_ in (("probe", 0), ("train", 0), ("train", 1), ("probe", 2), ("train", 2)):
         one.work(kind, round_)
-        found.append(one.steps)
-    assert found == [0, 4, 8, 12, 16, 20]
+        result.append(one.steps)
+    assert result == [0, 4, 8, 12, 16, 20]
     assert Private(tmp_path, privacy={"noise_multiplier": 1.0}).steps == 20
 
 

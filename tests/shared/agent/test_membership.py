@@ -44,8 +44,8 @@ class Script:
         if self.refused is not None:
             problem = {"type": "urn:rampart:run-full", "detail": "full", "status": self.refused}
             return httpx.Response(self.refused, json={**problem, "title": ""})
-        found = {"run": run, "client_id": "a", "accept": body["accept"]}
-        return httpx.Response(200, json=found)
+        table = {"run": run, "client_id": "a", "accept": body["accept"]}
+        return httpx.Response(200, json=table)
 
 
 async def find(script: Script, last: Ticket | None = None) -> Ticket:
@@ -66,8 +66,8 @@ async def find(script: Script, last: Ticket | None = None) -> Ticket:
 
 async def test_an_offer_is_answered_and_the_run_is_taken_up() -> None:
     script = Script(ticket("wait", ""), ticket("offer"), ticket("wait", ""), ticket("wait", slot=2))
-    found = await find(script)
-    assert (found.run, found.slot) == ("x-1", 2)
+    result = await find(script)
+    assert (result.run, result.slot) == ("x-1", 2)
     assert script.answers == [{"run": "x-1", "accept": True, "reason": "", "slot": 3}]
 
 
@@ -99,8 +99,8 @@ async def test_who_was_barred_in_its_former_run_ends() -> None:
 
 
 async def test_who_is_barred_from_the_federation_ends() -> None:
-    found = await find(Script(ticket("offer"), ticket("evicted", "", reason="stolen")))
-    assert (found.kind, found.run, found.reason) == ("evicted", "", "stolen")
+    result = await find(Script(ticket("offer"), ticket("evicted", "", reason="stolen")))
+    assert (result.kind, result.run, result.reason) == ("evicted", "", "stolen")
 
 
 async def test_a_refused_answer_is_not_the_end() -> None:

@@ -17,16 +17,16 @@ Attempt = Callable[[], int]
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """Pauses are recorded and end at once; the clock advances by their length."""
-    found: list[float] = []
+    results: list[float] = []
     clock = time.monotonic
 
     async def note(seconds: float) -> None:
-        found.append(seconds)
+        results.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", note)
-    monkeypatch.setattr(time, "sleep", found.append)
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + sum(found))
-    yield found
+    monkeypatch.setattr(time, "sleep", results.append)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + sum(results))
+    yield results
 
 
 async def run(attempt: Attempt, patience: float, blocking: bool) -> int:

@@ -51,8 +51,8 @@ def test_what_does_nothing_is_refused(table: dict[str, Any], message: str) -> No
     ],
 )
 def test_what_counts_now_or_once_observing_ends_is_taken(table: dict[str, Any]) -> None:
-    found = Experiment.from_tables({**SMALL, "server": {"eviction": table}}).server.eviction
-    assert {key: getattr(found, key) for key in table} == table
+    result = Experiment.from_tables({**SMALL, "server": {"eviction": table}}).server.eviction
+    assert {key: getattr(result, key) for key in table} == table
 
 
 def test_the_table_is_frozen() -> None:

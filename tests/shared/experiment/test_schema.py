@@ -237,13 +237,13 @@ def test_the_digest_does_not_depend_on_the_order_of_keys(order: Any) -> None:
 
 def settings_of(tables: dict[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The paths of all numbers in tables."""
-    found = []
+    results = []
     for key, value in tables.items():
         if isinstance(value, dict):
-            found += settings_of(value, (*path, key))
+            results += settings_of(value, (*path, key))
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((*path, key))
-    return found
+            results.append((*path, key))
+    return results
 
 
 def test_the_digest_changes_with_every_number() -> None:
@@ -355,8 +355,8 @@ def test_attackers_take_slots_drawn_from_the_seed() -> None:
 
 def test_one_attacker_more_moves_nobody() -> None:
     def slots(count: int) -> set[int]:
-        found = placed(20, seed=7, attackers=[{"count": count, "attack": "lie"}])
-        return {slot for slot, role in enumerate(found.roles) if role is not None}
+        result = placed(20, seed=7, attackers=[{"count": count, "attack": "lie"}])
+        return {slot for slot, role in enumerate(result.roles) if role is not None}
 
     for count in range(1, 19):
         assert slots(count) < slots(count + 1)

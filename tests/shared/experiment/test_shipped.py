@@ -37,11 +37,11 @@ def test_fedcap_runs_by_its_papers_protocol(
 
 def test_shipped_experiments_say_what_colluders_know() -> None:
     """By default, LIE and its like know the colluders' updates only; the papers' know all."""
-    found = {
+    table = {
         one.name: line
         for one in SHIPPED.glob("*.toml")
         for line in re.findall(r"^attack = .*$", one.read_text(), re.M)
         if re.search(r'"(fang|ipm|jaa|lie|min_max|min_sum)"', line)
     }
-    assert len(found) > 10
-    assert [name for name, line in found.items() if "knows = " not in line] == []
+    assert len(table) > 10
+    assert [name for name, line in table.items() if "knows = " not in line] == []

@@ -16,13 +16,13 @@ def experiment(start: Any) -> Experiment:
 
 @pytest.mark.parametrize("start", [{"run": "a-1"}, {"run": "a-1", "round": 30}, {"file": "a"}])
 def test_a_start_is_apart_from_the_network(start: dict[str, Any]) -> None:
-    found = experiment(start)
-    assert found.start == Start(**start)
-    assert found.network == {"name": "mlp", "hidden": [8]}
-    assert found.tables()["model"] == {"name": "mlp", "hidden": [8], "start": start}
-    assert Experiment.from_tables(found.tables()) == found
-    assert found.client_part()["model"] == found.network
-    assert found.digest() != experiment({"file": "b"}).digest()
+    result = experiment(start)
+    assert result.start == Start(**start)
+    assert result.network == {"name": "mlp", "hidden": [8]}
+    assert result.tables()["model"] == {"name": "mlp", "hidden": [8], "start": start}
+    assert Experiment.from_tables(result.tables()) == result
+    assert result.client_part()["model"] == result.network
+    assert result.digest() != experiment({"file": "b"}).digest()
 
 
 def test_a_model_without_a_start_is_drawn() -> None:

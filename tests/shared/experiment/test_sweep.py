@@ -34,14 +34,14 @@ def sweep(text: str) -> Sweep:
 
 
 def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
-    found = sweep(
+    result = sweep(
         "rounds = [5, 6]\npersonalizer.lambda = { from = 0, to = 1, step = 0.5 }\nruns = 2"
     )
-    points = found.points()
+    points = result.points()
     assert [point.at for point in points] == [
         {"rounds": rounds, "lambda": value} for rounds in (5, 6) for value in (0, 0.5, 1)
     ]
-    tables = found.base.tables()
+    tables = result.base.tables()
     for point in points:
         own = {"name": "fedcap", "lambda": point.at["lambda"]}
         for run, seed in zip(point.runs, (3, 4), strict=True):
@@ -49,29 +49,29 @@ def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
             assert run == Experiment.from_tables({**tables, **changes})
     assert len({run.digest() for point in points for run in point.runs}) == 12
     listed = "rounds = [5, 6]\npersonalizer.lambda = [0.0, 0.5, 1.0]\nseeds = [3, 4]"
-    assert found.digest() == sweep(listed).digest() != sweep("rounds = [5, 6]").digest()
+    assert result.digest() == sweep(listed).digest() != sweep("rounds = [5, 6]").digest()
 
 
 def test_paths_go_through_lists_and_values_may_be_members() -> None:
-    found = sweep('server.rule = ["median", ["nnm", { name = "krum" }]]\nseeds = [7]')
-    rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in found.points()]
+    result = sweep('server.rule = ["median", ["nnm", { name = "krum" }]]\nseeds = [7]')
+    rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in result.points()]
     assert rules == [["median"], ["nnm", "krum"]]
-    assert [point.runs[0].seed for point in found.points()] == [7, 7]
+    assert [point.runs[0].seed for point in result.points()] == [7, 7]
     (point,) = sweep("server.rule.1.f = [2]").points()
     assert point.runs[0].server.rule[1] == {"name": "krum", "f": 2}
 
 
 def test_parameters_can_move_together_down_to_nobody_who_attacks() -> None:
-    found = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points()
-    assert [point.at for point in found] == [{"count": 0}, {"count": 2}]
-    for point in found:
+    result = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points()
+    assert [point.at for point in result] == [{"count": 0}, {"count": 2}]
+    for point in result:
         run = point.runs[0]
         assert sum(role is not None for role in run.roles) == run.server.f == point.at["count"]
 
 
 def test_axes_with_the_same_last_part_keep_their_paths() -> None:
-    found = sweep("server.momentum = [0.1]\ntraining.momentum = [0.2]\nserver.rule.0.f = [1]")
-    assert [axis.key for axis in found.axes] == ["server.momentum", "f", "training.momentum"]
+    result = sweep("server.momentum = [0.1]\ntraining.momentum = [0.2]\nserver.rule.0.f = [1]")
+    assert [axis.key for axis in result.axes] == ["server.momentum", "f", "training.momentum"]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
     path.write_text(f"{BASE}\n[sweep]\nrounds = [1, 2]")
     with pytest.raises(ConfigurationError, match="use rampart simulate"):
         Experiment.load(path)
-    found = Sweep.load(path, seed=9)
-    assert found is not None
-    assert [point.runs[0].seed for point in found.points()] == [9, 9]
+    result = Sweep.load(path, seed=9)
+    assert result is not None
+    assert [point.runs[0].seed for point in result.points()] == [9, 9]
     assert Sweep.load("digits-benign") is None
 
 
@@ -152,9 +152,9 @@ def test_figures_are_averaged_over_the_runs_that_have_them() -> None:
         {"models_digest": "b", "accuracy": 0.75, "fnr": None, "evicted": [], "to": {"0.5": None}},
         {"models_digest": "c", "accuracy": None, "fnr": None, "evicted": ["x"], "to": {"0.5": 5}},
     ]
-    found = averaged(runs)
-    spread = found.pop("spread")
-    assert found == {
+    result = averaged(runs)
+    spread = result.pop("spread")
+    assert result == {
         "accuracy": 0.5,
         "fnr": None,
         "evicted": pytest.approx(2 / 3),
@@ -194,6 +194,6 @@ def test_a_sweep_is_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in shipped() if Sweep.load(name) is not None])
 def test_shipped_sweeps_can_run(name: str) -> None:
-    found = Sweep.load(name)
-    assert found is not None
-    assert found.points()
+    result = Sweep.load(name)
+    assert result is not None
+    assert result.points()

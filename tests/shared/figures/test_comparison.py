@@ -87,11 +87,11 @@ def test_differences_are_settings_and_members_are_whole() -> None:
     other = Experiment.from_tables(
         {**TABLES, "seed": 2, "personalizer": "ditto", "training": {"privacy": {}, "epochs": 1}}
     )
-    found = differences([one.tables(), other.tables(), one.tables()])
-    assert found["seed"] == [1, 2, 1]
-    assert [value["name"] for value in found["personalizer"]] == ["none", "ditto", "none"]
-    assert found["training.privacy.clip"] == [None, 1.0, None]
-    assert set(found) == {
+    result = differences([one.tables(), other.tables(), one.tables()])
+    assert result["seed"] == [1, 2, 1]
+    assert [value["name"] for value in result["personalizer"]] == ["none", "ditto", "none"]
+    assert result["training.privacy.clip"] == [None, 1.0, None]
+    assert set(result) == {
         *("seed", "personalizer"),
         *(f"training.privacy.{key}" for key in ("clip", "noise_multiplier", "delta")),
     }

@@ -24,9 +24,9 @@ def estimated(**tables: Any) -> Estimate:
     return estimate(Experiment.from_tables({**given, **tables}))
 
 
-def rows(found: Estimate) -> tuple[float, float]:
+def rows(needs: Estimate) -> tuple[float, float]:
     """What the worker's memory and the blobs hold, in multiples of N models."""
-    return (found.memory_bytes - PROCESS) / (N * B), (found.disk_bytes - found.record_bytes) / (
+    return (needs.memory_bytes - PROCESS) / (N * B), (needs.disk_bytes - needs.record_bytes) / (
         N * B
     )
 
@@ -43,9 +43,9 @@ def rows(found: Estimate) -> tuple[float, float]:
     ],
 )
 def test_by_hand(tables: dict[str, Any], memory: float, disk: float) -> None:
-    found = estimated(**tables)
-    assert (found.parameters, found.clients) == (DIM, N)
-    assert rows(found) == (pytest.approx(memory), pytest.approx(disk))
+    needs = estimated(**tables)
+    assert (needs.parameters, needs.clients) == (DIM, N)
+    assert rows(needs) == (pytest.approx(memory), pytest.approx(disk))
 
 
 def test_a_client_s_traffic_by_hand() -> None:
@@ -69,6 +69,6 @@ def test_a_round_s_traffic_is_that_of_a_simulation() -> None:
         "training": {"epochs": 1},
     }
     experiment = Experiment.from_tables(tables)
-    found, run = estimate(experiment), simulate(experiment).summary()["bytes_per_client"]
-    assert found.down_bytes == run["down"]
-    assert abs(found.up_bytes - run["up"]) < 400
+    needs, run = estimate(experiment), simulate(experiment).summary()["bytes_per_client"]
+    assert needs.down_bytes == run["down"]
+    assert abs(needs.up_bytes - run["up"]) < 400

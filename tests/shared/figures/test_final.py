@@ -75,11 +75,11 @@ def test_a_final_accuracy_is_of_the_last_round_the_last_five_or_the_best_one() -
 
 def test_rounds_are_counted_until_the_better_model_first_reaches_an_accuracy() -> None:
     rounds = [{"client-00": measured(*hits)} for hits in [(1, 2), (7, 1), (2, 9), (1, 1)]]
-    found = final_figures(EXPERIMENT, rounds, set())["rounds_to_accuracy"]
-    assert found == {"0.5": 2, "0.6": 2, "0.7": 2, "0.8": 3, "0.9": 3, "0.95": None}
+    metrics = final_figures(EXPERIMENT, rounds, set())["rounds_to_accuracy"]
+    assert metrics == {"0.5": 2, "0.6": 2, "0.7": 2, "0.8": 3, "0.9": 3, "0.95": None}
     for which in ("mean5", "best"):
         same = final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
-        assert same["rounds_to_accuracy"] == found
+        assert same["rounds_to_accuracy"] == metrics
 
 
 def test_the_curve_keeps_clients_that_were_not_drawn() -> None:

@@ -87,14 +87,14 @@ def test_requests_for_join_tokens_are_bounded(change: dict[str, Any]) -> None:
 
 
 def test_every_refusal_has_a_status_and_a_type_of_its_own() -> None:
-    found = [
+    result = [
         value
         for value in vars(refusals).values()
         if isinstance(value, type) and issubclass(value, refusals.Refusal)
     ]
-    assert len(found) > 15
-    assert len({refusal.slug for refusal in found}) == len(found)
-    for refusal in found:
+    assert len(result) > 15
+    assert len({refusal.slug for refusal in result}) == len(result)
+    for refusal in result:
         assert 400 <= refusal.status < 500
         assert refusal.title
         assert refusal("why", 3.0).detail == "why"

@@ -24,10 +24,10 @@ def mixings(draw: st.DrawFn) -> dict[str, dict[str, float]]:
 
 @given(mixings())
 def test_reading_gives_what_was_written(mixing: dict[str, dict[str, float]]) -> None:
-    found = decode_mixing(encode_mixing(mixing))
-    assert found == mixing
-    assert [list(row) for row in found.values()] == [list(row) for row in mixing.values()]
-    assert list(found) == list(mixing)
+    result = decode_mixing(encode_mixing(mixing))
+    assert result == mixing
+    assert [list(row) for row in result.values()] == [list(row) for row in mixing.values()]
+    assert list(result) == list(mixing)
 
 
 @pytest.mark.parametrize(("weight", "dtype"), [(0.25, np.float32), (0.1, np.float64)])

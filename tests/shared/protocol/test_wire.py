@@ -82,8 +82,8 @@ def test_golden_bytes() -> None:
 
 def test_the_safetensors_library_reads_the_same() -> None:
     vector_D = np.array([1.5, -2, 3, 4], dtype=np.float32)
-    found = load_numpy(wire.encode(SPEC, vector_D))
-    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+    result = load_numpy(wire.encode(SPEC, vector_D))
+    assert {name: tensor.tolist() for name, tensor in result.items()} == {
         "a": [[1.5, -2.0]],
         "b": [3.0, 4.0],
     }

@@ -8,7 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rampart_fl.shared.robust.certificates import certified, radii, subset_radii, threshold, winners
+from rampart_fl.shared.robust.certificates import (
+    certified_counts,
+    radii,
+    subset_radii,
+    threshold,
+    winners,
+)
 
 
 def winner(votes: list[int]) -> int:
@@ -80,8 +86,8 @@ def test_all_subsets_against_every_set_of_hostile_clients(clients: int, size: in
             if any(winner(counts(tuple(votes), 2)) != y for votes in worst):
                 break
             safe = m
-        found = int(subset_radii(torch.tensor([counts(tuple(ballot), 2)]), clients, size))
-        assert 0 <= found <= safe
+        radius = int(subset_radii(torch.tensor([counts(tuple(ballot), 2)]), clients, size))
+        assert 0 <= radius <= safe
 
 
 def test_all_subsets_agreeing_is_certified_as_far_as_it_holds() -> None:
@@ -110,11 +116,11 @@ def test_the_bounds_of_drawn_subsets_hold_as_often_as_they_say() -> None:
     allowed = max(m for m, level in enumerate(levels) if true > level)
     for _ in range(runs):
         first = int((torch.rand(50, generator=draws) < 0.8).sum())
-        found = int(subset_radii(torch.tensor([[first, 50 - first]]), 40, 2, error=0.05))
-        wrong += found > allowed
+        radius = int(subset_radii(torch.tensor([[first, 50 - first]]), 40, 2, error=0.05))
+        wrong += radius > allowed
     assert wrong <= 0.05 * runs
 
 
 def test_certified_counts_only_what_is_right() -> None:
     right = torch.tensor([True, False, True, True])
-    assert certified(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]
+    assert certified_counts(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from rampart_fl.shared.assignment import handed
+from rampart_fl.shared.assignment import ticket_models
 from rampart_fl.shared.robust import Rows, challenges
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture
@@ -59,9 +59,11 @@ def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
 
 def test_without_models_of_their_own_the_global_one_is_changed() -> None:
     rows = Rows.of(torch.eye(3, 5))
-    found = challenges.challenged(Customization(), torch.ones(5), rows, {"1": torch.ones(1, 3)})
-    assert found.models is not None and found.models.names == ("challenge:1",)
-    assert found.models.model("challenge:1").tolist() == [2, 2, 2, 1, 1]
+    customization = challenges.challenged(
+        Customization(), torch.ones(5), rows, {"1": torch.ones(1, 3)}
+    )
+    assert customization.models is not None and customization.models.names == ("challenge:1",)
+    assert customization.models.model("challenge:1").tolist() == [2, 2, 2, 1, 1]
 
 
 def test_tickets_name_the_changed_model_until_the_end() -> None:
@@ -70,9 +72,9 @@ def test_tickets_name_the_changed_model_until_the_end() -> None:
         "customized": {"a": "1", "challenge:a": "2"},
         "challenged": {"a": "challenge:a"},
     }
-    assert handed("a", snapshot) == {"model": "2"}
-    assert handed("a", snapshot, final=True) == {"model": "1"}
-    assert handed("b", snapshot) == {"model": "g"}
+    assert ticket_models("a", snapshot) == {"model": "2"}
+    assert ticket_models("a", snapshot, final=True) == {"model": "1"}
+    assert ticket_models("b", snapshot) == {"model": "g"}
 
 
 def test_changes_have_the_asked_length_and_no_mean() -> None:
@@ -100,8 +102,8 @@ def test_an_answer_by_hand() -> None:
     assert challenges.answer(change_K, shift_JK) == pytest.approx(2 / math.sqrt(2 / 3))
     # Others who sent the same were answered by 2 and 0 in the mean 1.
     others_PK = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-    found = challenges.answer(change_K, shift_JK, others_PK)
-    assert found == pytest.approx(1 / math.sqrt(2 / 3))
+    answer = challenges.answer(change_K, shift_JK, others_PK)
+    assert answer == pytest.approx(1 / math.sqrt(2 / 3))
     assert challenges.answer(torch.zeros(2), shift_JK) == 0
     assert challenges.answer(change_K, torch.zeros(5, 2)) is None
 
@@ -111,9 +113,9 @@ def test_who_does_not_depend_on_its_challenge_answers_at_random() -> None:
     signs = []
     for _ in range(4000):
         shift_JK = torch.randn(17, 40, generator=DRAWS)
-        found = challenges.answer(torch.randn(40, generator=DRAWS), shift_JK)
-        assert found is not None
-        signs.append(found < 0)
+        answer = challenges.answer(torch.randn(40, generator=DRAWS), shift_JK)
+        assert answer is not None
+        signs.append(answer < 0)
     assert sum(signs) / len(signs) == pytest.approx(0.5, abs=0.04)  # five standard errors
 
 

@@ -101,9 +101,9 @@ def linked(groups: list[frozenset[int]], values: list[float]) -> list[frozenset[
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12))
 def test_finch_is_its_definition_and_leaves_nobody_alone(values: list[int]) -> None:
     numbers_M = [float(v) for v in values]
-    found = partition(finch(numbers(numbers_M)).tolist())
-    assert found == set(linked([frozenset([i]) for i in range(len(values))], numbers_M))
-    assert all(len(group) > 1 for group in found)
+    result = partition(finch(numbers(numbers_M)).tolist())
+    assert result == set(linked([frozenset([i]) for i in range(len(values))], numbers_M))
+    assert all(len(group) > 1 for group in result)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=24, unique=True), st.integers(1, 5))

@@ -119,18 +119,18 @@ def test_nobody_left_keeps_the_model() -> None:
 
 
 def test_whoever_is_observed_counts_in_the_mean_and_in_the_pool() -> None:
-    found = {
+    table = {
         mode: play(Plan.of("weighted_mean", ["norm_bound"], eviction=Eviction(mode=mode)))
         for mode in ("observe", "reject", "evict")
     }
     reference_D = torch.tensor([10.0, 20.0])
-    torch.testing.assert_close(found["observe"].global_D, reference_D + BLOCK_ND.mean(dim=0))
-    assert found["observe"].survivors.ids == tuple(IDS)
-    last = found["observe"].verdicts[3]
+    torch.testing.assert_close(table["observe"].global_D, reference_D + BLOCK_ND.mean(dim=0))
+    assert table["observe"].survivors.ids == tuple(IDS)
+    last = table["observe"].verdicts[3]
     assert (last.decision, last.asked, last.score) == ("accepted", "evicted", 50.0)
     for mode, decision in (("reject", "rejected"), ("evict", "evicted")):
-        torch.testing.assert_close(found[mode].global_D, reference_D + BLOCK_ND[:3].mean(dim=0))
-        assert found[mode].verdicts[3].decision == decision
+        torch.testing.assert_close(table[mode].global_D, reference_D + BLOCK_ND[:3].mean(dim=0))
+        assert table[mode].verdicts[3].decision == decision
 
 
 class Challenges(Objects, Challenger):

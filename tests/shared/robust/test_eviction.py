@@ -46,14 +46,14 @@ def done(asked: list[Verdict], **given: object) -> dict[str, str]:
 )
 def test_each_mode_goes_as_far_as_it_may(eviction: Eviction, expected: str) -> None:
     asked = asks(c1="evicted", c2="rejected")
-    found = outcome(asked, eviction)
-    assert found["c1"].decision == expected
-    assert found["c1"].asked == (None if expected == "evicted" else "evicted")
-    assert found["c1"].reason.startswith("2 exceeds 1")
+    verdicts = outcome(asked, eviction)
+    assert verdicts["c1"].decision == expected
+    assert verdicts["c1"].asked == (None if expected == "evicted" else "evicted")
+    assert verdicts["c1"].reason.startswith("2 exceeds 1")
     observed = expected == "accepted"
-    assert found["c2"].decision == ("accepted" if observed else "rejected")
-    assert found["c2"].asked == ("rejected" if observed else None)
-    assert found.keys() == {"c1", "c2"}
+    assert verdicts["c2"].decision == ("accepted" if observed else "rejected")
+    assert verdicts["c2"].asked == ("rejected" if observed else None)
+    assert verdicts.keys() == {"c1", "c2"}
 
 
 def test_reasons_say_what_follows() -> None:
@@ -68,8 +68,8 @@ def test_reasons_say_what_follows() -> None:
 
 def test_observing_leaves_out_rows_that_are_not_finite() -> None:
     asked = asks(c1="evicted", c2="rejected", c3="evicted")
-    found = outcome(asked, Eviction(mode="observe"), dropped=("c1", "c2"))
-    assert {c: (v.decision, v.asked) for c, v in found.items()} == {
+    verdicts = outcome(asked, Eviction(mode="observe"), dropped=("c1", "c2"))
+    assert {c: (v.decision, v.asked) for c, v in verdicts.items()} == {
         "c1": ("rejected", "evicted"),
         "c2": ("rejected", None),
         "c3": ("accepted", "evicted"),
@@ -96,11 +96,11 @@ def test_less_than_half_are_barred_and_the_rest_is_left_out(
     eviction: Eviction, barring: str
 ) -> None:
     everyone = asks(**dict.fromkeys(NAMES, "evicted"))
-    found = outcome(everyone, eviction)
-    assert [found[name].decision for name in NAMES] == [barring] * 4 + ["abstained"] * 6
+    verdicts = outcome(everyone, eviction)
+    assert [verdicts[name].decision for name in NAMES] == [barring] * 4 + ["abstained"] * 6
     said = "2 exceeds 1; left out of this round only: at most 4 of 10 may be barred"
-    assert found["c9"].reason == said
-    assert found["c9"].asked == "evicted"
+    assert verdicts["c9"].reason == said
+    assert verdicts["c9"].asked == "evicted"
 
 
 def test_f_bounds_too_and_who_joined_later_adds_one_each() -> None:
@@ -112,9 +112,9 @@ def test_f_bounds_too_and_who_joined_later_adds_one_each() -> None:
         (Standing(10, 10), 0, 0),
         (Standing(10, 10), None, 4),
     ):
-        found = list(done(everyone, standing=standing, f=f).values())
-        assert found.count("evicted") == expected
-        assert found.count("abstained") == 10 - expected
+        verdicts = list(done(everyone, standing=standing, f=f).values())
+        assert verdicts.count("evicted") == expected
+        assert verdicts.count("abstained") == 10 - expected
 
 
 def test_all_who_are_barred_count_and_who_is_back_gives_its_place_back() -> None:
@@ -143,8 +143,8 @@ def test_most_evidence_goes_first_then_furthest_beyond_the_threshold_then_the_lo
     ]
     order = ["c3", "c1", "c2", "c0", "c4"]
     for f in range(5):
-        found = done(asked, f=f)
-        assert {c for c, decision in found.items() if decision == "evicted"} == set(order[:f])
+        verdicts = done(asked, f=f)
+        assert {c for c, decision in verdicts.items() if decision == "evicted"} == set(order[:f])
 
 
 def test_a_score_that_is_no_number_goes_first() -> None:

@@ -31,11 +31,11 @@ def test_it_is_the_definition(rule: str, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(9, 4, generator=draws, dtype=torch.float64) + 5
     block_ND[:2] += 3
-    found = kappa(block_ND, rule, f=2)
+    ratio = kappa(block_ND, rule, f=2)
     result = aggregate(block_ND, rule, f=2).numpy()
-    assert found.kappa == pytest.approx(by_definition(block_ND.numpy(), result, 2))
-    assert found.exact and found.subsets == 36 and len(found.worst) == 7
-    assert found.lower_bound == pytest.approx(2 / 5)
+    assert ratio.kappa == pytest.approx(by_definition(block_ND.numpy(), result, 2))
+    assert ratio.exact and ratio.subsets == 36 and len(ratio.worst) == 7
+    assert ratio.lower_bound == pytest.approx(2 / 5)
 
 
 @given(
@@ -51,9 +51,9 @@ def test_no_pipeline_passes_its_proven_bound(
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(9, 3, generator=draws, dtype=torch.float64)
     block_ND[:f] += torch.randn(3, generator=draws, dtype=torch.float64) * 10**exponent
-    found = kappa(block_ND, ["nnm", rule] if mixing else rule, f=f)
-    assert found.upper_bound is not None
-    assert found.kappa <= found.upper_bound * (1 + 1e-6)
+    ratio = kappa(block_ND, ["nnm", rule] if mixing else rule, f=f)
+    assert ratio.upper_bound is not None
+    assert ratio.kappa <= ratio.upper_bound * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_no_pipeline_passes_its_proven_bound(
 )
 def test_known_values_of_the_bounds(n: int, f: int, plain: float, mixed: float) -> None:
     assert proven(Pipeline.of("trimmed_mean", f=f), n, f) == pytest.approx(plain, rel=1e-3)
-    found = proven(Pipeline.of(["nnm", "trimmed_mean"], f=f), n, f)
-    assert found == pytest.approx(mixed, rel=1e-3)
+    result = proven(Pipeline.of(["nnm", "trimmed_mean"], f=f), n, f)
+    assert result == pytest.approx(mixed, rel=1e-3)
 
 
 def test_nothing_is_claimed_where_nothing_is_known() -> None:
@@ -81,11 +81,11 @@ def test_without_hostile_rows_the_mean_has_none() -> None:
 
 def test_one_far_row_shows_that_the_mean_has_no_bound() -> None:
     # S without the far row sees a bias of D/n against a spread that stays.
-    found = [
+    result = [
         kappa(torch.tensor([[0.0], [1.0], [2.0], [far]]), "weighted_mean", f=1).kappa
         for far in (1e2, 1e4, 1e6)
     ]
-    assert found[1] > 1e3 * found[0] and found[2] > 1e3 * found[1]
+    assert result[1] > 1e3 * result[0] and result[2] > 1e3 * result[1]
     assert kappa(torch.tensor([[0.0], [1.0], [2.0], [1e30]]), "median", f=1).kappa < 4
 
 
@@ -110,9 +110,9 @@ def test_sampling_and_climbing_find_the_worst_subset_or_less(rule: str) -> None:
 
 def test_many_rows_are_sampled() -> None:
     block_ND = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
-    found = kappa(block_ND, "median", f=12, samples=2000)
-    assert not found.exact and 0 < found.kappa <= 4 * (1 + 12 / 36) ** 2
-    assert found == kappa(block_ND, "median", f=12, samples=2000)
+    ratio = kappa(block_ND, "median", f=12, samples=2000)
+    assert not ratio.exact and 0 < ratio.kappa <= 4 * (1 + 12 / 36) ** 2
+    assert ratio == kappa(block_ND, "median", f=12, samples=2000)
 
 
 def test_what_it_cannot_measure_is_refused() -> None:

@@ -55,12 +55,12 @@ def test_it_is_the_plain_loop(rows: int, samples: int) -> None:
     given = context(samples)
     assert given.reference_D is not None
     block_ND = normal(rows, len(given.reference_D), seed=3)
-    found = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
-    assert found.loss_M is not None
+    evaluation = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
+    assert evaluation.loss_M is not None
     for k in {0, rows - 1}:
         entropy, loss = by_hand(given, block_ND[k])
-        assert float(found.entropy_M[k]) == pytest.approx(entropy, abs=1e-5)
-        assert float(found.loss_M[k]) == pytest.approx(loss, abs=1e-5)
+        assert float(evaluation.entropy_M[k]) == pytest.approx(entropy, abs=1e-5)
+        assert float(evaluation.loss_M[k]) == pytest.approx(loss, abs=1e-5)
 
 
 def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,9 @@ def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
         return given.predict(models_KD, x_KB)
 
     monkeypatch.setattr(public_evaluation, "NUMBERS", 2 * len(given.reference_D) + 1)
-    found = evaluate_models(rows, replace(given, predict=counted), "test").entropy_M
+    evaluation = evaluate_models(rows, replace(given, predict=counted), "test").entropy_M
     assert passes == [2, 2, 1]
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(evaluation, expected)
 
 
 def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
@@ -86,10 +86,10 @@ def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
     assert given.reference_D is not None
     block_ND = normal(3, len(given.reference_D), seed=3)
     block_ND[1] *= 3e38 / block_ND[1].abs().max()
-    found = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
-    assert found.loss_M is not None
-    assert found.entropy_M.isfinite().tolist() == [True, False, True]
-    assert found.loss_M.isfinite().tolist() == [True, False, True]
+    evaluation = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
+    assert evaluation.loss_M is not None
+    assert evaluation.entropy_M.isfinite().tolist() == [True, False, True]
+    assert evaluation.loss_M.isfinite().tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("missing", ["predict", "public", "reference_D"])

@@ -98,11 +98,11 @@ def test_lanczos_finds_what_a_whole_decomposition_finds(n: int) -> None:
         points_ND = torch.randn(n, 3 * n, generator=draws, dtype=torch.float64)
         points_ND[: n // 4] *= 10.0**seed
         gram_NN = points_ND @ points_ND.T
-        found = spectral.lanczos(gram_NN)
-        assert found is not None
+        result = spectral.lanczos(gram_NN)
+        assert result is not None
         values_N, vectors_NN = torch.linalg.eigh(gram_NN)
-        assert found[0] == pytest.approx(float(values_N[-1]), rel=1e-10)
-        assert abs(float(found[1] @ vectors_NN[:, -1])) == pytest.approx(1, abs=1e-8)
+        assert result[0] == pytest.approx(float(values_N[-1]), rel=1e-10)
+        assert abs(float(result[1] @ vectors_NN[:, -1])) == pytest.approx(1, abs=1e-8)
 
 
 def test_lanczos_stops_where_nothing_is_left() -> None:

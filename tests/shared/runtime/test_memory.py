@@ -36,9 +36,9 @@ def test_objects_that_refer_to_each_other_go_however_old_they_are() -> None:
     one, other = Node(), Node()
     one.other, other.other = other, one  # type: ignore[attr-defined]  # a cycle
     gc.collect()  # Now the nodes are among the oldest objects.
-    found = weakref.ref(one)
+    result = weakref.ref(one)
     del one, other
     gc.collect(1)
-    assert found() is not None
+    assert result() is not None
     release_unused_memory()
-    assert found() is None
+    assert result() is None

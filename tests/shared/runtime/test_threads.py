@@ -9,7 +9,7 @@ import torch
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime import cpus
-from rampart_fl.shared.runtime.threads import use, wanted
+from rampart_fl.shared.runtime.threads import training_threads, use
 from rampart_fl.shared.simulation import Simulation
 
 WATCH = """
@@ -60,8 +60,8 @@ def test_small_steps_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Experiment.from_tables({**small.tables(), "model": {"name": "mlp", "hidden": [2048]}})
     for given, threads in ((8, 6), (3, 3)):
         with use(given):
-            assert wanted(parameters=10**4, samples=200) == 1
-            assert wanted(parameters=10**6, samples=200) == threads
+            assert training_threads(parameters=10**4, samples=200) == 1
+            assert training_threads(parameters=10**6, samples=200) == threads
             assert Simulation.of(small).threads == 1
             assert Simulation.of(large).threads == threads
 

@@ -13,8 +13,8 @@ from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.simulation.certification import (
     certify_groups,
     certify_subsets,
+    simulate_clients,
     subsets_of,
-    trained,
 )
 
 SMALL = {
@@ -71,7 +71,7 @@ def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
     assert len(subsets) == 6
 
     def votes(run: Experiment) -> Tensor:
-        runs = [trained(run, subset) for subset in subsets]
+        runs = [simulate_clients(run, subset) for subset in subsets]
         learner = runs[0].clients.learner
         return ballots(learner, x_T, [one.server.global_D for one in runs])
 
@@ -84,38 +84,43 @@ def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
 
 def test_the_curve_is_the_one_that_clients_count() -> None:
     run = experiment(**GROUPS)
-    found = certify_groups(run)
-    assert found.curve == pytest.approx(simulate(run).summary()["certified"])
-    assert (found.scheme, found.clients, found.present, found.error) == ("disjoint groups", 5, 0, 0)
-    assert len(found.curve) == found.voters // 2 + 1
-    assert list(found.curve) == sorted(found.curve, reverse=True)
+    result = certify_groups(run)
+    assert result.curve == pytest.approx(simulate(run).summary()["certified"])
+    assert (result.scheme, result.clients, result.present, result.error) == (
+        "disjoint groups",
+        5,
+        0,
+        0,
+    )
+    assert len(result.curve) == result.voters // 2 + 1
+    assert list(result.curve) == sorted(result.curve, reverse=True)
 
 
 def test_subsets_of_one_client_each_certify_like_votes_of_clients() -> None:
     run = attacked(experiment(), {"name": "sign_flip"}, 1)
     heard: list[tuple[int, int]] = []
-    found = certify_subsets(run, 99, 1, on_progress=lambda done, of: heard.append((done, of)))
+    result = certify_subsets(run, 99, 1, on_progress=lambda done, of: heard.append((done, of)))
     assert heard == [(number, 5) for number in range(1, 6)]
-    assert (found.voters, found.present, found.error) == (5, 1, 0.0)
-    assert found.samples == sum(
+    assert (result.voters, result.present, result.error) == (5, 1, 0.0)
+    assert result.samples == sum(
         len(client.y_test)
         for client, role in zip(Simulation.of(run).clients.data, run.roles, strict=True)
         if role is None
     )
-    assert 0 < found.curve[0] <= 1
+    assert 0 < result.curve[0] <= 1
 
 
 def test_drawn_subsets_say_how_sure_they_are() -> None:
     run = experiment(clients=8)
-    found = certify_subsets(run, 6, 4, error=0.1)
-    assert (found.voters, found.error) == (6, 0.1)
+    result = certify_subsets(run, 6, 4, error=0.1)
+    assert (result.voters, result.error) == (6, 0.1)
     exact = subsets_of(run, 6, 4)
     assert exact == subsets_of(run, 6, 4) != subsets_of(experiment(clients=8, seed=6), 6, 4)
     assert all(len(set(subset)) == 4 for subset in exact)
 
 
 def test_a_federation_of_some_clients_has_no_others() -> None:
-    simulation = trained(experiment(), ["client-01", "client-03"])
+    simulation = simulate_clients(experiment(), ["client-01", "client-03"])
     assert [record.participants for record in simulation.records] == 2 * [
         ["client-01", "client-03"]
     ]

@@ -55,16 +55,16 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     }
     path = tmp_path / "one.safetensors"
     checkpoint.save(path, memory)
-    found = checkpoint.load(path)
+    state = checkpoint.load(path)
     for name in ("rounds", "nothing", "names", "evicted", "list"):
-        assert found[name] == memory[name]
-    assert found["rows"].ids == ("a", "b")
+        assert state[name] == memory[name]
+    assert state["rows"].ids == ("a", "b")
     for name in ("block_ND", "index_K", "weights_M"):
-        assert torch.equal(getattr(found["rows"], name), getattr(rows, name))
-    assert found["rows"].metadata["loss_gap"].tolist() == [1, 0]
-    assert found["state"].tensors["v"].tolist() == [2, 3]
-    assert found["state"].ids == {"v": ("a", "b")}
-    assert found["half"].dtype == torch.bfloat16
+        assert torch.equal(getattr(state["rows"], name), getattr(rows, name))
+    assert state["rows"].metadata["loss_gap"].tolist() == [1, 0]
+    assert state["state"].tensors["v"].tolist() == [2, 3]
+    assert state["state"].ids == {"v": ("a", "b")}
+    assert state["half"].dtype == torch.bfloat16
 
 
 def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
     rows = Rows.of(block_ND, ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
     checkpoint.save(path, {"rows": rows.mixed(torch.eye(2)), "model": block_ND[0]})
     with PretendedDevice():
-        found = checkpoint.load(path, NAME)
-        rows = found["rows"]
-        assert near(found["model"]).tolist() == [0, 1, 2]
+        state = checkpoint.load(path, NAME)
+        rows = state["rows"]
+        assert near(state["model"]).tolist() == [0, 1, 2]
         assert near(rows.block_ND).tolist() == block_ND.tolist()
         held = (rows.index_K, rows.mix_MK, rows.weights_M, rows.metadata["loss_gap"])
         assert {tensor.device.type for tensor in held} == {"cpu"}
@@ -84,8 +84,8 @@ def test_a_tensor_that_stands_twice_is_written_once(tmp_path: Path) -> None:
     path, model_D = tmp_path / "one.safetensors", torch.zeros(100_000)
     checkpoint.save(path, {"global": model_D, "reference": model_D, "other": model_D.clone()})
     assert 800_000 < path.stat().st_size < 900_000
-    found = checkpoint.load(path)
-    assert found["global"] is found["reference"] is not found["other"]
+    state = checkpoint.load(path)
+    assert state["global"] is state["reference"] is not state["other"]
 
 
 def test_what_it_cannot_hold_is_told_and_the_file_stays(tmp_path: Path) -> None:

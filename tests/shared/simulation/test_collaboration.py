@@ -91,20 +91,20 @@ def test_against_loops_over_clients() -> None:
         for _ in range(run.rounds):
             model_D = model_D - 0.3 * gradient(model_D, k, 2)
         pilots.append(model_D)
-    found = estimated(run)
-    assert found.pdim == len(start_D) and found.samples_N.tolist() == [30] * 6
+    needs = estimated(run)
+    assert needs.pdim == len(start_D) and needs.samples_N.tolist() == [30] * 6
     wrong_PN = torch.empty(6, 6)
     for p, pilot_D in enumerate(pilots):
         for k in range(6):
             logits = load(module, pilot_D)(data[k].x_train[1::2])
             wrong_PN[p, k] = (logits.argmax(1) != data[k].y_train[1::2]).float().mean()
-    assert torch.allclose(found.discrepancy_N, discrepancies(wrong_PN, 1), atol=1e-6)
+    assert torch.allclose(needs.discrepancy_N, discrepancies(wrong_PN, 1), atol=1e-6)
     honest = simulation.clients.honest
     assert len(honest) == 5 and 5 in honest, "the attacker is not the last one"
     for i in honest:
         honest_ND = torch.stack([gradient(pilots[i], k) for k in honest])
         spread = (honest_ND - honest_ND.mean(0)).square().sum(1).mean()
-        assert found.dissimilarity_N[i].item() == pytest.approx(spread.item(), rel=1e-3)
+        assert needs.dissimilarity_N[i].item() == pytest.approx(spread.item(), rel=1e-3)
 
 
 def test_heterogeneity_lowers_the_share_of_the_others() -> None:

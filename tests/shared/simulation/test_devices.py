@@ -43,11 +43,11 @@ def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def short(name: str, **changes: object) -> Experiment:
     """A shipped experiment with few rounds of a few steps: more would repeat the same ones."""
-    found = Experiment.load(name)
-    training = found.training.model_copy(update={"epochs": 1})
-    data = found.data.model_copy(update={"samples": 20})
+    experiment = Experiment.load(name)
+    training = experiment.training.model_copy(update={"epochs": 1})
+    data = experiment.data.model_copy(update={"samples": 20})
     less = {"rounds": 2, "training": training, "data": data}
-    return found.model_copy(update={**less, **changes})
+    return experiment.model_copy(update={**less, **changes})
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -56,9 +56,9 @@ def test_rounds_come_to_the_same_models(name: str) -> None:
     expected = [here.step() for _ in range(2)]
     with PretendedDevice():
         there = Simulation.of(short(name), NAME)
-        found = [there.step() for _ in range(2)]
+        result = [there.step() for _ in range(2)]
     torch.testing.assert_close(near(there.server.global_D), here.server.global_D)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         assert one.participants == other.participants and one.status == other.status
         assert {v.client: v.decision for v in one.verdicts} == {
             v.client: v.decision for v in other.verdicts
@@ -135,6 +135,6 @@ def test_a_run_goes_on_there_from_its_checkpoint(name: str, tmp_path: Path) -> N
     with PretendedDevice():
         there = Simulation.of(short(name, rounds=3), NAME)
         there.recall(checkpoint.load(path, NAME), list(here.records[:2]))
-        found = there.step()
-    assert found.participants == expected.participants
+        result = there.step()
+    assert result.participants == expected.participants
     torch.testing.assert_close(near(there.server.global_D), here.server.global_D)

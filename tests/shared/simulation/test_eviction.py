@@ -135,8 +135,8 @@ def test_reinstating_gives_the_budget_back() -> None:
     assert out(simulation.step()) == {undecided: "abstained"}
     reinstated = max(simulation.server.evicted)
     simulation.server.evicted -= {reinstated}
-    found = out(simulation.step())
-    assert sorted(found.values()) == ["abstained", "evicted"]
+    result = out(simulation.step())
+    assert sorted(result.values()) == ["abstained", "evicted"]
     assert len(simulation.server.evicted) == 2
 
 

@@ -68,11 +68,11 @@ def test_the_summary_has_the_names_that_stay() -> None:
 def test_an_overwhelming_attack_is_rejected_at_once_and_evicted_in_the_second_round() -> None:
     result = run(attackers=[{"count": 3, "attack": "model_replacement"}])
     honest, hostile = sides(result.experiment)
-    found = [
+    actual = [
         sorted(v.client for v in record.verdicts if v.decision != "accepted")
         for record in result.records
     ]
-    assert found == [hostile, hostile, [], []]
+    assert actual == [hostile, hostile, [], []]
     assert result.figures["evicted"] == hostile
     assert result.records[1].probed == hostile
     assert result.records[2].participants == honest
@@ -192,10 +192,10 @@ def test_at_the_end_clients_that_were_not_drawn_get_models_of_their_own() -> Non
     simulation = Simulation.of(Experiment.from_tables({**SMALL, **tables}))
     while not simulation.ended:
         simulation.step()
-    found = simulation.evaluate()
-    assert list(found) == simulation.clients.names
+    scores = simulation.evaluate()
+    assert list(scores) == simulation.clients.names
     assert simulation.server.clients_to_probe(simulation.clients.names)
-    customized = {name: own["correct_customized"] for name, own in found.items()}
+    customized = {name: own["correct_customized"] for name, own in scores.items()}
     common = simulation.clients.measure(
         simulation.clients.names, simulation.server.global_D.repeat(10, 1)
     )

@@ -38,8 +38,8 @@ def share_of(experiment: Experiment) -> float:
 def test_without_attackers_it_is_the_closed_form() -> None:
     noise, apart, n = 15**2 / 20, 2**2, 30
     expected = noise * (1 - 1 / n) / (noise * (1 - 1 / n) + apart)
-    found = sum(share_of(means("formula", seed=seed)) for seed in range(4)) / 4
-    assert found == pytest.approx(expected, abs=0.02)
+    result = sum(share_of(means("formula", seed=seed)) for seed in range(4)) / 4
+    assert result == pytest.approx(expected, abs=0.02)
 
 
 def test_it_is_the_best_of_all_shares() -> None:

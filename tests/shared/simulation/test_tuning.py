@@ -24,16 +24,16 @@ def test_the_grids_of_the_papers_example() -> None:
 def test_more_refinements_come_nearer() -> None:
     errors = []
     for refinements in range(4):
-        found = coarse_to_fine(lambda v: -abs(math.log10(v) + 1.4), refinements=refinements)
-        errors.append(abs(math.log10(found.best) + 1.4))
+        search = coarse_to_fine(lambda v: -abs(math.log10(v) + 1.4), refinements=refinements)
+        errors.append(abs(math.log10(search.best) + 1.4))
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.1
 
 
 def test_it_stays_within_its_bounds_and_prefers_the_smaller_of_equals() -> None:
-    found = coarse_to_fine(lambda value: 0.0, low=0.1, high=10)
-    assert found.best == 0.1
-    assert all(0.1 <= value <= 10 for value in found.scores)
+    search = coarse_to_fine(lambda value: 0.0, low=0.1, high=10)
+    assert search.best == 0.1
+    assert all(0.1 <= value <= 10 for value in search.scores)
 
 
 @pytest.mark.parametrize("bounds", [{"low": 0.0}, {"low": 2.0, "high": 1.0}, {"points": 1}])
@@ -56,10 +56,10 @@ def tiny() -> Experiment:
 
 def test_a_weight_that_stops_learning_is_not_chosen() -> None:
     options = {"low": 1e-6, "high": 1e2, "points": 2, "refinements": 0}
-    found = search_weight(tiny(), "fedprox", seeds=[1, 2], **options)
-    assert found.best == 1e-6
-    assert found.scores[1e-6] > found.scores[1e2]
-    assert search_weight(tiny(), "fedprox", seeds=[1, 2], **options) == found
+    search = search_weight(tiny(), "fedprox", seeds=[1, 2], **options)
+    assert search.best == 1e-6
+    assert search.scores[1e-6] > search.scores[1e2]
+    assert search_weight(tiny(), "fedprox", seeds=[1, 2], **options) == search
 
 
 def test_other_terms_stay() -> None:

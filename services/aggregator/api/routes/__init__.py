@@ -1,4 +1,8 @@
-"""The HTTP API, version 1: one module per kind of resource."""
+"""The HTTP API, version 1: one module per kind of resource.
+
+A route checks a request, and reads or writes state. Waiting, connections and the admission of
+uploads belong in `api`, and keys and scripts of Redis belong in `state`.
+"""
 
 from typing import Any
 

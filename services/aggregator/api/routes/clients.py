@@ -191,10 +191,12 @@ async def clients(
     """Lists clients by id, with their labels, and whether each is online or barred."""
     records = await runtime.stores.clients.records()
     chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
-    return await described(runtime, {client_id: records[client_id] for client_id in chosen})
+    return await client_infos(runtime, {client_id: records[client_id] for client_id in chosen})
 
 
-async def described(runtime: Runtime, known: Mapping[str, Mapping[str, Any]]) -> list[ClientInfo]:
+async def client_infos(
+    runtime: Runtime, known: Mapping[str, Mapping[str, Any]]
+) -> list[ClientInfo]:
     """Clients as operators see them.
 
     Args:
@@ -227,7 +229,7 @@ async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) 
     record = await runtime.stores.clients.record(client_id)
     if record is None:
         raise refusals.NotFound(f"no client {client_id}")
-    (info,) = await described(runtime, {client_id: record})
+    (info,) = await client_infos(runtime, {client_id: record})
     return info
 
 

@@ -48,7 +48,7 @@ async def acceptance(
     if not await eligible(runtime, client, experiment):
         raise refusals.NotMember(f"run {run.run} does not select {client}")
     answer = {**body.model_dump(), "at": time.time()}
-    found, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
+    outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted(f"{client} is barred from run {run.run}"),
         "unfounded": run.not_started,
@@ -56,8 +56,8 @@ async def acceptance(
         "frozen": refusals.Conflict(f"{client} already takes part in run {run.run}"),
         "full": refusals.RunFull(f"all {experiment.data.clients} slots of {run.run} are taken"),
     }
-    if found in errors:
-        raise errors[found]
+    if outcome in errors:
+        raise errors[outcome]
     return Acceptance(
         run=run.run,
         client_id=client,
@@ -142,7 +142,7 @@ async def confirm(
 ) -> Member:
     """Evicts a client whose eviction was proposed."""
     answer = await run.stores.evictions.confirm(client_id, actor.because(body.reason))
-    return await settled(runtime, run, client_id, answer)
+    return await member_after(runtime, run, client_id, answer)
 
 
 @router.post(
@@ -154,20 +154,20 @@ async def dismiss(
 ) -> Member:
     """Dismisses a proposal: readmits the client and discards the evidence."""
     answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
-    return await settled(runtime, run, client_id, answer)
+    return await member_after(runtime, run, client_id, answer)
 
 
-async def settled(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
+async def member_after(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
     """The client's state after an operator's decision on the proposal to evict it.
 
     Raises:
         NotFound: there is no such client.
         Conflict: there was no proposal.
     """
-    found = await member(runtime, run, client_id)
+    info = await member(runtime, run, client_id)
     if answer == "gone":
         raise refusals.Conflict(f"there is no proposal to evict {client_id}")
-    return found
+    return info
 
 
 async def member(runtime: Runtime, run: RunParts, client_id: str) -> Member:
@@ -176,8 +176,8 @@ async def member(runtime: Runtime, run: RunParts, client_id: str) -> Member:
     Raises:
         NotFound: there is no such client.
     """
-    for found in await members(runtime, run, client_id):
-        return found
+    for info in await members(runtime, run, client_id):
+        return info
     if await runtime.stores.clients.record(client_id) is None:
         raise refusals.NotFound(f"no client {client_id}")
     return Member(client_id=client_id)

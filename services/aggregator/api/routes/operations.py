@@ -15,7 +15,7 @@ router = APIRouter(tags=["operations"], responses=PROBLEMS)
 watched = APIRouter(
     prefix="/v1", tags=["operations"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
-measured = APIRouter(tags=["operations"], responses=PROBLEMS)
+metrics_router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
 """Timeout in seconds of each part of a health check. The two parts check Redis and the blobs. The
 platform's timeout for the whole check has to be longer."""
@@ -71,7 +71,7 @@ async def health(runtime: RuntimeDep) -> Health:
     return Health(redis=redis, blobs=blobs, worker=worker)
 
 
-@measured.get("/metrics", response_class=Response)
+@metrics_router.get("/metrics", response_class=Response)
 async def metrics(runtime: RuntimeDep) -> Response:
     """Prometheus metrics of this process."""
     known = runtime.metrics

@@ -33,12 +33,12 @@ async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
 
     The list does not include the operator `owner`, whose token is a setting of the aggregator.
     """
-    found = await runtime.stores.operators.records()
+    records = await runtime.stores.operators.records()
     return [
         OperatorInfo.model_validate(
             {"name": name, **{k: v for k, v in record.items() if k != "token_hash"}}
         )
-        for name, record in found.items()
+        for name, record in records.items()
     ]
 
 

@@ -35,14 +35,14 @@ HEADERS = {
 def assets() -> dict[str, Path]:
     """The files below `/assets/`, by name."""
     folder = FOLDER / "assets"
-    found = (path for path in folder.rglob("*") if path.suffix in TYPES)
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    paths = (path for path in folder.rglob("*") if path.suffix in TYPES)
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 @router.get("/")
 async def index() -> Response:
     """The page."""
-    return served(FOLDER / "index.html")
+    return file_response(FOLDER / "index.html")
 
 
 @router.get("/assets/{name:path}")
@@ -51,9 +51,9 @@ async def asset(name: str) -> Response:
     path = assets().get(name)
     if path is None:
         raise NotFound(f"the page has no file {name[:80]}")
-    return served(path)
+    return file_response(path)
 
 
-def served(path: Path) -> Response:
+def file_response(path: Path) -> Response:
     """Sends a file with headers that forbid the page to load or run content of other hosts."""
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)

@@ -78,13 +78,13 @@ async def figures(
     """
     await run.brief()
     entries = await run.records.entries(first, first + limit - 1)
-    found = []
+    sums = []
     for entry in entries.values():
         record = await run.records.record_json(entry)
         if record is not None:
             summing = partial(round_figures, record, client)
-            found.append(await asyncio.get_running_loop().run_in_executor(runtime.disk, summing))
-    return found
+            sums.append(await asyncio.get_running_loop().run_in_executor(runtime.disk, summing))
+    return sums
 
 
 @router.get("/rounds/{round}", responses=problems(refusals.NotFound))

@@ -16,7 +16,7 @@ from rampart_fl.services.aggregator.api.deps import (
 )
 from rampart_fl.services.aggregator.api.links import OF_STATUS
 from rampart_fl.services.aggregator.api.routes import problems
-from rampart_fl.services.aggregator.api.routes.runs import described
+from rampart_fl.services.aggregator.api.routes.runs import run_info
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import TAPPED
@@ -50,7 +50,7 @@ ABSTAINING = (
 async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
     """Shows the run's current status."""
     stores, state = run.stores, await run.state()
-    slots, seen = await stores.members.slots(), await runtime.stores.clients.seen()
+    slots, seen = await stores.members.slots(), await runtime.stores.clients.last_requests()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
     receipts = await stores.uploads.receipts(state.round)
     wanted = "evaluation" if state.phase in {"evaluating", "done"} else "update"
@@ -122,15 +122,15 @@ async def events(
     position = last_event_id or await run.stores.events.last_position()
     while not runtime.hub.closing:
         try:
-            found = await run.stores.events.read(position, TICK)
+            batch = await run.stores.events.read(position, TICK)
             await runtime.operators.of(token)
         except (Unavailable, refusals.OperatorExpired, refusals.OperatorRevoked):
             return
-        for event in found:
+        for event in batch:
             position = event.position
             data = {name: value for name, value in event.fields.items() if name != "receipt"}
             yield ServerSentEvent(id=position, event=event.type, data=data)
-        if not found:
+        if not batch:
             yield ServerSentEvent(event="tick")
 
 
@@ -160,7 +160,7 @@ async def stop(
     """
     by = actor.because(body.reason)
     if await runtime.stores.runs.cancel(run.run, by) == "cancelled":
-        return await described(runtime, run.run)
+        return await run_info(runtime, run.run)
     return await set_status(runtime, run, "stopping", by)
 
 
@@ -168,7 +168,7 @@ async def stop(
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
     """Sets the mode of evictions, beginning with the next round that the worker decides."""
     by = actor.because(body.reason)
-    await changed(runtime, run, *await run.stores.state.set_mode(body.mode, by))
+    await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)
 
 
@@ -178,10 +178,10 @@ async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attributi
     Raises:
         RunOver: the run has ended, or it is stopping and `status` is not "stopping".
     """
-    return await changed(runtime, run, *await run.stores.state.set_status(status, by))
+    return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 
 
-async def changed(runtime: Runtime, run: RunParts, answer: str, now: str) -> RunInfo:
+async def info_after(runtime: Runtime, run: RunParts, answer: str, now: str) -> RunInfo:
     """The run after a change.
 
     Raises:
@@ -195,4 +195,4 @@ async def changed(runtime: Runtime, run: RunParts, answer: str, now: str) -> Run
         raise run.not_started
     if answer == "over":
         raise refusals.RunOver(f"run {run.run} is {now}")
-    return await described(runtime, run.run)
+    return await run_info(runtime, run.run)

@@ -39,8 +39,10 @@ async def runs(
     last = inf if before is None else number_of(before)
     queue, current = await ahead(runtime)
     entries = await runtime.stores.runs.entries()
-    found = [info for info in entries if number_of(info.run) < last][-limit:]
-    return list(await asyncio.gather(*(present(runtime, info, queue, current) for info in found)))
+    page = [info for info in entries if number_of(info.run) < last][-limit:]
+    return list(
+        await asyncio.gather(*(current_info(runtime, info, queue, current) for info in page))
+    )
 
 
 @router.post(
@@ -77,7 +79,7 @@ async def submit(
                 f"run {info.run} was submitted with this key, but with another experiment"
             )
         response.status_code = 200
-    return await described(runtime, info.run)
+    return await run_info(runtime, info.run)
 
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
@@ -87,14 +89,14 @@ async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
     Nothing is submitted.
     """
     await runtime.require_ready()
-    _, found = await check(runtime, body.experiment)
-    return found
+    _, estimate = await check(runtime, body.experiment)
+    return estimate
 
 
 @router.get("/{run}", responses=problems(refusals.RunNotFound))
 async def one_run(runtime: RuntimeDep, run: RunDep) -> RunInfo:
     """Shows one run: its state, its round, and what it waits for."""
-    return await described(runtime, run.run)
+    return await run_info(runtime, run.run)
 
 
 @router.delete(
@@ -134,19 +136,19 @@ async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experime
         answer = None
         while answer is None and time.monotonic() < until:
             await wait(until - time.monotonic())
-            answer = await runtime.stores.checks.answered(ask)
+            answer = await runtime.stores.checks.result(ask)
             if runtime.hub.closing:
                 break
     if answer is None:
         raise Unavailable("no worker has checked the experiment in time")
-    found = json.loads(answer)
-    if "refused" in found:
-        raise refusals.InvalidExperiment(found["refused"])
-    estimate = Estimate.model_validate(found["estimate"])
-    return Experiment.from_tables(found["experiment"]), estimate
+    result = json.loads(answer)
+    if "refused" in result:
+        raise refusals.InvalidExperiment(result["refused"])
+    estimate = Estimate.model_validate(result["estimate"])
+    return Experiment.from_tables(result["experiment"]), estimate
 
 
-async def described(runtime: Runtime, run: str) -> RunInfo:
+async def run_info(runtime: Runtime, run: str) -> RunInfo:
     """A run, as shown to operators.
 
     Raises:
@@ -156,7 +158,7 @@ async def described(runtime: Runtime, run: str) -> RunInfo:
     info = await runtime.stores.runs.entry(run)
     if info is None:
         raise refusals.RunNotFound(f"there is no run {run}")
-    return await present(runtime, info, queue, current)
+    return await current_info(runtime, info, queue, current)
 
 
 async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
@@ -168,7 +170,7 @@ async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
     return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 
 
-async def present(
+async def current_info(
     runtime: Runtime, info: RunInfo, queue: list[str], current: str | None
 ) -> RunInfo:
     """A run's entry with its current state and what it waits for.
@@ -187,7 +189,7 @@ async def present(
         if runs:
             waits = f"the end of {runs[0]}{more}"
         else:
-            waits = await runtime.stores.runs.held(info.run) or "a worker"
+            waits = await runtime.stores.runs.wait_reason(info.run) or "a worker"
         return info.model_copy(update={"waits_for": waits})
     if info.state not in LIVE:
         return info
@@ -199,7 +201,7 @@ async def present(
     waits = ""
     if brief.phase == "joining":
         experiment = await runtime.stores.runs.experiment(info.run)
-        willing, _ = await stores.members.accepted()
+        willing, _ = await stores.members.acceptances()
         wanted = experiment.phases.joining.clients or experiment.data.clients
         waits = f"clients: {len(willing)} of {wanted} have accepted"
     return info.model_copy(

@@ -103,15 +103,21 @@ async def gather(
     while True:
         brief = await run.stores.state.brief()
         over = brief is None or brief.round != round_ or brief.phase != "collecting"
-        if over or loop.time() > until or not await owing(run, round_, kind, left_out):
+        if (
+            over
+            or loop.time() > until
+            or not await has_missing_uploads(run, round_, kind, left_out)
+        ):
             # Storing a receipt removes the client's ticket, so receipts are read after tickets.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
-            found = [r for r in receipts if r.client not in left_out]
-            return sorted(found, key=lambda receipt: receipt.client)
+            seen = [r for r in receipts if r.client not in left_out]
+            return sorted(seen, key=lambda receipt: receipt.client)
         await asyncio.sleep(PAUSE)
 
 
-async def owing(run: RunParts, round_: int, kind: str, left_out: frozenset[str]) -> bool:
+async def has_missing_uploads(
+    run: RunParts, round_: int, kind: str, left_out: frozenset[str]
+) -> bool:
     """Whether any client outside `left_out` still holds a ticket for an upload of this kind."""
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(

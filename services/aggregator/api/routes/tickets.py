@@ -67,12 +67,12 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
-    found = (await run.definition()).experiment
+    definition = (await run.definition()).experiment
     member = (await run.stores.tickets.standing(caller)).slot is not None
-    if not member and not await eligible(runtime, caller, found):
+    if not member and not await eligible(runtime, caller, definition):
         raise refusals.NotMember(f"run {run.run} does not select {caller}")
-    initial = None if found.start is None else (await run.state()).snapshot.initial
-    return JSONResponse({**found.client_part(), **({"initial": initial} if initial else {})})
+    initial = None if definition.start is None else (await run.state()).snapshot.initial
+    return JSONResponse({**definition.client_part(), **({"initial": initial} if initial else {})})
 
 
 async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> bool:
@@ -126,13 +126,17 @@ async def ticket(
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
-    found = await await_ticket(
-        runtime, client, run, wish.patience, lambda found: f'"{found.etag}"' != if_none_match
+    next_ticket = await await_ticket(
+        runtime,
+        client,
+        run,
+        wish.patience,
+        lambda candidate: f'"{candidate.etag}"' != if_none_match,
     )
-    if found is None:
+    if next_ticket is None:
         assert if_none_match is not None
         return Response(status_code=204, headers={"ETag": if_none_match})
-    return await ticket_response(runtime, found, wish.held)
+    return await ticket_response(runtime, next_ticket, wish.held)
 
 
 async def await_ticket(
@@ -154,43 +158,43 @@ async def await_ticket(
     until = loop.time() + patience
     with runtime.hub.listen(client) as wait:
         while True:
-            found = await current_ticket(runtime, client, run)
-            if news(found):
-                return found
+            candidate = await current_ticket(runtime, client, run)
+            if news(candidate):
+                return candidate
             left = until - loop.time()
             if left <= 0 or not await wait(left):
                 return None
 
 
-async def ticket_response(runtime: Runtime, found: Ticket, held: str | None) -> Response:
+async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -> Response:
     """The response that sends a ticket: as JSON, or in a header with the ticket's model as body.
 
     Args:
         runtime: the objects that all requests of the process share.
-        found: the ticket.
+        current: the ticket.
         held: digest of the model that the client holds ("" for none); None if the client wants no
             model sent along.
     """
-    headers = {"ETag": f'"{found.etag}"', "Cache-Control": "no-store"}
-    text = found.model_dump_json()
-    model = found.models.get("model") if found.kind in WANTED.values() else None
+    headers = {"ETag": f'"{current.etag}"', "Cache-Control": "no-store"}
+    text = current.model_dump_json()
+    model = current.models.get("model") if current.kind in WANTED.values() else None
     if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
         # If the aggregator no longer has the model, send the ticket alone. If the client then
         # requests the model, it gets an error that states the reason.
         with contextlib.suppress(refusals.NotFound, refusals.RunNotFound):
-            own = await runtime.run(found.run)
+            own = await runtime.run(current.run)
             return await model_response(runtime, own, model, {**headers, wire.TICKET_HEADER: text})
     return Response(text, media_type="application/json", headers=headers)
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
     """A client's ticket: for the given run, otherwise for the current run, otherwise for no run."""
-    found = await ticket_of_run(runtime, client, run)
-    if found is None:
-        found = await ticket_of_run(runtime, client, await runtime.stores.runs.current())
-    if found is not None:
-        return found
+    current = await ticket_of_run(runtime, client, run)
+    if current is None:
+        current = await ticket_of_run(runtime, client, await runtime.stores.runs.current())
+    if current is not None:
+        return current
     barred = (await runtime.stores.clients.facts([client]))[client].barred
     return out(barred) if barred is not None else Ticket(kind="wait")
 
@@ -241,4 +245,4 @@ async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | No
 async def final_models(run: RunParts, client: str) -> dict[str, str]:
     """The digests of the models that a member may keep after the run's end."""
     snapshot = (await run.state()).snapshot
-    return {**snapshot.handed(client, final=True), "global": snapshot.global_model}
+    return {**snapshot.ticket_models(client, final=True), "global": snapshot.global_model}

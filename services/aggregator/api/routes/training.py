@@ -124,12 +124,16 @@ async def upload(
     text = receipt.model_dump_json()
     if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
-        found = await await_ticket(
-            runtime, known.client, run.run, wish.patience, lambda found: found.kind != "wait"
+        ticket = await await_ticket(
+            runtime,
+            known.client,
+            run.run,
+            wish.patience,
+            lambda candidate: candidate.kind != "wait",
         )
         request.state.held = time.perf_counter() - started
-        if found is not None:
-            answer = await ticket_response(runtime, found, wish.held)
+        if ticket is not None:
+            answer = await ticket_response(runtime, ticket, wish.held)
             answer.headers[wire.RECEIPT_HEADER] = text
             return answer
     return Response(text, media_type="application/json")
@@ -275,7 +279,7 @@ async def customize(
         made = None
         for _ in range(3):
             await wait(10.0)
-            made = await run.stores.customizations.answered(ask)
+            made = await run.stores.customizations.result(ask)
             if made is not None:
                 break
     if made is None:

@@ -2,4 +2,6 @@
 
 `files` reads a table's `definition`, and `cells` makes an experiment for each of its cells. `runs`
 runs the cells, and `report` writes the table next to the paper's values.
+
+Code that runs or tabulates other experiments belongs in `studies`.
 """

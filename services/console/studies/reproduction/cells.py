@@ -58,12 +58,12 @@ def cells(
 
 def _cell(definition: Definition, at: At, scale: Scale, seeds: int) -> Cell:
     value = None if scale == "smoke" else definition.value(at)
-    measure = definition.measured(at)
-    reason = definition.refused(at, scale)
+    measure = definition.metric(at)
+    reason = definition.refusal(at, scale)
     if reason is not None:
         return Cell(at, value, measure, definition.accuracy, reason=reason)
     try:
-        first = validate(Experiment.from_tables(definition.changed(at, scale)))
+        first = validate(Experiment.from_tables(definition.tables_of(at, scale)))
     except RampartError as error:
         place = ", ".join(f"{axis} {choice}" for axis, choice in at.items())
         raise ConfigurationError(f"{place}: {error}") from None

@@ -146,7 +146,7 @@ class Definition(Paper):
         value = float(here[list(self.axes[last]).index(at[last])])
         return None if isnan(value) else value
 
-    def measured(self, at: At) -> str:
+    def metric(self, at: At) -> str:
         """The metric that the table shows for a cell.
 
         It is the `measure` of the cell's last choice that has one, or else the table's `measure`.
@@ -154,7 +154,7 @@ class Definition(Paper):
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure
 
-    def changed(self, at: At, scale: Scale) -> dict[str, Any]:
+    def tables_of(self, at: At, scale: Scale) -> dict[str, Any]:
         """The experiment of a cell, as tables for `Experiment.from_tables`."""
         here = {**self.fixed, **at, "scale": scale}
         changes = [choice.change for choice in self._choices(at)]
@@ -164,7 +164,7 @@ class Definition(Paper):
             tables = merged(tables, change)
         return tables
 
-    def refused(self, at: At, scale: Scale) -> str | None:
+    def refusal(self, at: At, scale: Scale) -> str | None:
         """Why a cell cannot be run; None if it can."""
         here = {**self.fixed, **at, "scale": scale}
         return next((one.reason for one in self.impossible if one.holds(here)), None)

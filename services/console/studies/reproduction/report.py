@@ -19,7 +19,7 @@ from rampart_fl.services.console.studies.reproduction.definition import (
 )
 from rampart_fl.services.console.studies.reproduction.runs import (
     Results,
-    measured,
+    metric_value,
     runs_of,
     seconds,
 )
@@ -80,7 +80,7 @@ def outcome(cell: Cell, results: Results) -> Outcome:
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
     """A metric in the unit of the tables: shares in percent, errors and gaps unchanged."""
-    value = None if isinstance(run.get("error"), str) else measured(run, measure)
+    value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None
     if isinstance(value, list):
@@ -112,7 +112,7 @@ def markdown(
     definition: Definition, scale: Scale, outcomes: Sequence[Outcome], command: str
 ) -> str:
     """The table as Markdown, with the reasons for missing cells and the command for this table."""
-    found = {file: run for one in outcomes for file, run in _files(one)}
+    runs = {file: run for one in outcomes for file, run in _files(one)}
     seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [
         f"Scale `{scale}`, {seeds} {'seed' if seeds == 1 else 'seeds'}, figure "
@@ -123,7 +123,7 @@ def markdown(
     lines = [f"# {definition.title}", "", *about, *([SMOKE] if scale == "smoke" else [])]
     lines += ["", *_table(definition, outcomes), *_notes(definition.notes), *_missing(outcomes)]
     lines += ["", "## Made by", "", "```sh", command, "```", ""]
-    lines += [f"{seconds(found):.0f} seconds of simulation. {_versions(found)}", ""]
+    lines += [f"{seconds(runs):.0f} seconds of simulation. {_versions(runs)}", ""]
     return "\n".join(lines)
 
 
@@ -157,14 +157,14 @@ def _missing(outcomes: Sequence[Outcome]) -> list[str]:
             reasons.setdefault(one.missing, []).append(" / ".join(one.cell.at.values()))
     if not reasons:
         return []
-    told = [f"- {reason}: {'; '.join(cells)}." for reason, cells in reasons.items()]
-    return ["", "## Missing", "", *told]
+    lines = [f"- {reason}: {'; '.join(cells)}." for reason, cells in reasons.items()]
+    return ["", "## Missing", "", *lines]
 
 
 def _versions(results: Results) -> str:
-    told = {json.dumps(run["versions"]) for run in results.values() if "versions" in run}
-    said = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in sorted(told)]
-    return f"Versions: {'; '.join(said)}." if said else ""
+    versions = {json.dumps(run["versions"]) for run in results.values() if "versions" in run}
+    texts = [", ".join(f"{k} {v}" for k, v in json.loads(one).items()) for one in sorted(versions)]
+    return f"Versions: {'; '.join(texts)}." if texts else ""
 
 
 def plain(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:

@@ -8,10 +8,10 @@ from rampart_fl.shared.figures.final import (
     KINDS,
     accuracy,
     attack_success,
+    best_accuracy,
     errors,
     largest_gap,
     newer,
-    reported,
     server_accuracy,
     sides,
 )
@@ -35,7 +35,7 @@ def curves(result: SimulationResult) -> Curves:
     newest_of = newer(record.metrics for record in result.records)
     for newest, record in zip(newest_of, result.records, strict=True):
         shares = {kind: accuracy(newest, both[0], kind) for kind in KINDS}
-        best, kind = reported(shares)
+        best, kind = best_accuracy(shares)
         now: dict[str, float | None] = {
             "accuracy": best,
             **{f"accuracy_{kind}": share for kind, share in shares.items()},

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.studies.batch import Figures, failed, follow, kept
+from rampart_fl.services.console.studies.batch import Figures, each_cached, failed, follow
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.services.console.studies.reproduction.cells import Cell
 from rampart_fl.services.console.studies.reproduction.rounds import curves
@@ -88,7 +88,7 @@ def run(
         raise ConfigurationError(
             f"{folder} holds runs: use --resume to continue, or choose another folder"
         )
-    alike = {one.file: one for one in planned(cells)}
+    alike = {one.file: one for one in plan(cells)}
     results: Results = {}
     follow(
         title,
@@ -101,7 +101,7 @@ def run(
     return results
 
 
-def planned(cells: Sequence[Cell]) -> list[Run]:
+def plan(cells: Sequence[Cell]) -> list[Run]:
     """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
     return [Run(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
@@ -113,13 +113,13 @@ def _run(
     """Runs with their results; runs with cached results come first."""
     folder.mkdir(parents=True, exist_ok=True)
     one = partial(figures_of, folder=folder.absolute(), device=device)
-    for ended, figures in kept(one, runs, lambda run: folder / "cells" / run.file, pool):
+    for ended, figures in each_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
         if failed(figures):
             yield ended, figures
             continue
         # The models of the ended run are no longer needed.
         shutil.rmtree(folder / "runs" / ended.experiment.digest(), ignore_errors=True)
-        yield ended, {**figures, "shown": measured(figures, ended.cell.measure)}
+        yield ended, {**figures, "shown": metric_value(figures, ended.cell.measure)}
 
 
 def figures_of(one: Run, folder: Path, device: str) -> Figures:
@@ -144,15 +144,15 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
     return {**small(result), "device": device, "versions": versions()}
 
 
-def measured(figures: Figures, measure: str) -> Any:
+def metric_value(figures: Figures, measure: str) -> Any:
     """A run's metric with this name; a suffix after a dot selects one of several values.
 
-    >>> measured({"rounds_to_accuracy": {"0.8": 9}}, "rounds_to_accuracy.0.8")
+    >>> metric_value({"rounds_to_accuracy": {"0.8": 9}}, "rounds_to_accuracy.0.8")
     9
     """
     name, _, part = measure.partition(".")
-    found = figures.get(name)
-    return found.get(part) if part and isinstance(found, dict) else found
+    value = figures.get(name)
+    return value.get(part) if part and isinstance(value, dict) else value
 
 
 def small(result: SimulationResult) -> Figures:
@@ -180,4 +180,4 @@ def seconds(results: Results) -> float:
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
     """The results of a cell's runs, in the order of seeds; a failed run's results have `error`."""
-    return [results[one.file] for one in planned([cell]) if one.file in results]
+    return [results[one.file] for one in plan([cell]) if one.file in results]

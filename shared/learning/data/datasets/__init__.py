@@ -3,6 +3,8 @@
 To add a data set, write a module in this package with a subclass of `Dataset`, decorated with
 `@datasets.register("name")`, and a test file of the same name.
 
+Code that divides a data set among clients belongs in `partitions`.
+
 Legend: n samples.
 """
 
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.families.registry import Member, Registry
-from rampart_fl.shared.learning.data.arrays import fitted
+from rampart_fl.shared.learning.data.arrays import as_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ Arrived = Callable[[int, int], None]
 """A function of the number of rows that have been read and the number of all rows."""
 
 
-def unreported(rows: int, total: int) -> None:
+def no_progress(rows: int, total: int) -> None:
     """Reports no progress."""
 
 
@@ -116,7 +118,7 @@ class Dataset(Member, ABC):
         """Where `load` would currently read the data set from."""
         return Source("Rampart", "needs no file", True)
 
-    def fetch(self, arrived: Arrived = unreported) -> Path | None:
+    def fetch(self, arrived: Arrived = no_progress) -> Path | None:
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
@@ -138,7 +140,7 @@ class Dataset(Member, ABC):
             ConfigurationError: the array has another shape, has numbers that are not finite, or
                 does not contain numbers.
         """
-        x = fitted(array, self.shape, what)
+        x = as_samples(array, self.shape, what)
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
 
     def prepared(self, array: np.ndarray, what: str) -> Tensor:
@@ -148,7 +150,7 @@ class Dataset(Member, ABC):
             x = x / self.scale
         return x.to(torch.float32, memory_format=torch.contiguous_format)
 
-    def drawn(self, seed: int) -> Samples | None:
+    def draw(self, seed: int) -> Samples | None:
         """The samples for one seed, if the data set is drawn from the seed; otherwise None."""
         del seed
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.data.datasets import Arrived, Samples, datasets, unreported
+from rampart_fl.shared.learning.data.datasets import Arrived, Samples, datasets, no_progress
 from rampart_fl.shared.learning.data.datasets.files import FileDataset, Original
 
 WINDOW = 200
@@ -48,7 +48,7 @@ class WISDM(FileDataset):
         return replace(super().load(), standardized=True)
 
 
-def windows(text: str, arrived: Arrived = unreported) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def windows(text: str, arrived: Arrived = no_progress) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) from WISDM's raw text.
 
     A record is `user,activity,time,x,y,z;` with accelerations in m/s². Records that lack a number
@@ -72,7 +72,7 @@ def windows(text: str, arrived: Arrived = unreported) -> tuple[np.ndarray, np.nd
     return x.reshape(-1, 3, WINDOW), key[cuts, 1].astype(np.uint8), key[cuts, 0].astype(np.uint8)
 
 
-def read_raw(path: Path, arrived: Arrived = unreported) -> dict[str, np.ndarray]:
+def read_raw(path: Path, arrived: Arrived = no_progress) -> dict[str, np.ndarray]:
     """The arrays from WISDM's raw file; the last quarter of each user's windows is the test set."""
     x, y, users = windows(path.read_text(encoding="utf-8", errors="replace"), arrived)
     if not len(y):

@@ -19,7 +19,7 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.arrays import ARRAYS, PARTS, archive, labels, read
-from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, unreported
+from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, no_progress
 from rampart_fl.shared.runtime import caches, durable
 
 VARIABLE = "RAMPART_DATA_DIR"
@@ -65,7 +65,7 @@ class FileDataset(Dataset):
             return Source("OpenML", f"data set {self.openml}", False)
         return Source("you", f"{self._file} in {VARIABLE}", False)
 
-    def fetch(self, arrived: Arrived = unreported) -> Path:
+    def fetch(self, arrived: Arrived = no_progress) -> Path:
         """The path of the data set's .npz file, which is made or downloaded if it is missing."""
         source = self.source()
         if source.present and source.place.endswith(".npz"):
@@ -73,7 +73,7 @@ class FileDataset(Dataset):
         if source.present and self.original:
             return self._keep(self.original.read(Path(source.place), arrived))
         if self.openml:
-            return self._keep(self._fetched(arrived))
+            return self._keep(self._fetch(arrived))
         raise ConfigurationError(f"data set {self.name!r} is not on this machine: {self._advice()}")
 
     def load(self) -> Samples:
@@ -124,7 +124,7 @@ class FileDataset(Dataset):
             f"({', '.join(ARRAYS)}; see docs/data.md){lost}"
         )
 
-    def _fetched(self, arrived: Arrived) -> dict[str, np.ndarray]:
+    def _fetch(self, arrived: Arrived) -> dict[str, np.ndarray]:
         from rampart_fl.shared.learning.data.datasets.openml import table
 
         try:
@@ -155,11 +155,11 @@ class FileDataset(Dataset):
         return path
 
 
-def held(path: Path) -> int | None:
+def sample_count(path: Path) -> int | None:
     """Number of samples in a data set's file; None if the file cannot be read."""
     try:
-        with archive(path) as found:
-            return sum(found[f"y_{part}"].size for part in PARTS)
+        with archive(path) as arrays:
+            return sum(arrays[f"y_{part}"].size for part in PARTS)
     except ConfigurationError:
         return None
 

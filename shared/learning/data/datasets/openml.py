@@ -53,8 +53,8 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
 
 def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     try:
-        about = _asked(f"{ADDRESS}/{data_id}")["data_set_description"]
-        columns = _asked(f"{ADDRESS}/features/{data_id}")["data_features"]["feature"]
+        about = _request(f"{ADDRESS}/{data_id}")["data_set_description"]
+        columns = _request(f"{ADDRESS}/features/{data_id}")["data_features"]["feature"]
         columns.sort(key=lambda column: int(column["index"]))
         targets = [column["is_target"] == "true" for column in columns]
         unused = [
@@ -65,7 +65,7 @@ def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     except (KeyError, TypeError) as error:
         raise ValueError(f"OpenML's answer lacks {error}") from None
     checksum = hashlib.md5(usedforsecurity=False)
-    with _opened(address) as lines, warnings.catch_warnings():
+    with _open(address) as lines, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data", UserWarning)
         rows = _rows(lines, checksum.update, arrived)
         values = np.loadtxt(rows, delimiter=",", quotechar="'", comments="%", ndmin=2)
@@ -93,12 +93,12 @@ def _rows(lines: Iterable[bytes], checked: Callable[[bytes], None], arrived: Row
             count = 0
 
 
-def _asked(address: str) -> Any:
-    with _opened(address) as answer:
+def _request(address: str) -> Any:
+    with _open(address) as answer:
         return json.loads(answer.read())
 
 
-def _opened(address: str) -> Any:
+def _open(address: str) -> Any:
     """The decompressed response to a request, as a binary file object."""
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"{address!r} is not an address on the web")

@@ -45,9 +45,9 @@ class SyntheticMeans(Dataset):
         return self.population
 
     def load(self) -> Samples:
-        return self.drawn(0)
+        return self.draw(0)
 
-    def drawn(self, seed: int) -> Samples:
+    def draw(self, seed: int) -> Samples:
         draws, per_client = generator(seed, "synthetic means"), self.samples + 1
         means_Nd = self.sigma_h * torch.randn(self.population, self.dimension, generator=draws)
         x_NMd = means_Nd[:, None].repeat(1, per_client, 1)

@@ -3,6 +3,8 @@
 To add a partition, write a module in this package with a subclass of `Partition`, decorated with
 `@partitions.register("name")`, and a test file of the same name.
 
+Code that reads or creates samples belongs in `datasets`.
+
 Legend: n samples, K clients.
 """
 
@@ -52,12 +54,12 @@ def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
     return shuffled(torch.arange(n), draws)
 
 
-def spread(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
+def relative_sizes(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
     """Relative sizes (K,) with largest / smallest = `imbalance`; None if all sizes are equal.
 
     The sizes form a geometric progression in random order.
 
-    >>> spread(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
+    >>> relative_sizes(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 10.0, 100.0]
     """
     if imbalance == 1:

@@ -5,7 +5,13 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.data.partitions import Partition, cut, partitions, shuffled, spread
+from rampart_fl.shared.learning.data.partitions import (
+    Partition,
+    cut,
+    partitions,
+    relative_sizes,
+    shuffled,
+)
 
 
 @partitions.register("classes_per_client")
@@ -38,7 +44,7 @@ class ClassesPerClient(Partition):
                 f"{self.classes} classes per client, but the data has {len(labels)} classes"
             )
         holders = self._holders(len(labels), clients, draws)
-        size_K = spread(clients, self.imbalance, draws)
+        size_K = relative_sizes(clients, self.imbalance, draws)
         parts: list[list[Tensor]] = [[] for _ in range(clients)]
         for label, held_by in zip(labels, holders, strict=True):
             if not held_by:

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.partitions import (
     cut,
     deck,
     partitions,
-    spread,
+    relative_sizes,
     two_sizes,
 )
 
@@ -38,7 +38,7 @@ class IID(Partition):
     ) -> list[Tensor]:
         order = deck(len(y), clients, draws)
         if self.large is None:
-            size_K = spread(clients, self.imbalance, draws)
+            size_K = relative_sizes(clients, self.imbalance, draws)
         else:
             size_K = two_sizes(clients, self.imbalance, self.large, draws)
         return [part.sort().values for part in cut(order, clients, size_K)]

@@ -4,6 +4,8 @@ To add a model, write a module in this package with a subclass of `Model`, decor
 `@models.register("name")`, and a test file of the same name. When many clients train at once, a
 model whose layers are in one `torch.nn.Sequential` trains fastest (see
 `rampart_fl.shared.learning.network.stacked`).
+
+Code that trains a model belongs in `training`.
 """
 
 from abc import ABC, abstractmethod

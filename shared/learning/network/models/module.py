@@ -55,18 +55,18 @@ class UserModule(Model):
         return f"model {self.path!r}"
 
     def _make(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        found = load_callable(self.path, "a model")
-        if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        module = load_callable(self.path, "a model")
+        if not (isinstance(module, type) and issubclass(module, nn.Module)):
             raise ConfigurationError(f"{self._who} is not a subclass of torch.nn.Module")
-        takes = inspect.signature(found).parameters
+        takes = inspect.signature(module).parameters
         fitted = {"shape": shape, "classes": classes}
         given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
         try:
-            return found(**{**given, **(self.model_extra or {})})
+            return module(**{**given, **(self.model_extra or {})})
         except Exception as error:  # The user's code may raise anything.
             raise ConfigurationError(
                 f"{self._who} cannot be built: {type(error).__name__}: {error}; "
-                f"it takes {inspect.signature(found)}"
+                f"it takes {inspect.signature(module)}"
             ) from None
 
     def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -89,8 +89,8 @@ class UserModule(Model):
                 )
             if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
                 tensor = isinstance(logits, torch.Tensor)
-                got = tuple(logits.shape) if tensor else type(logits).__name__
+                output = tuple(logits.shape) if tensor else type(logits).__name__
                 raise ConfigurationError(
-                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {got}, not to "
+                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {output}, not to "
                     f"logits {(2, classes)}" + (" in training" if training else "")
                 )

@@ -10,6 +10,8 @@ term also acts on the personal models of a personalizer.
 To add a term, write a module in this package with a subclass of `Objective`, decorated with
 `@objectives.register("name")`, and a test file of the same name.
 
+Code that takes the training steps belongs in `training`.
+
 Legend: K clients, B samples in a batch, N training samples, D parameters.
 """
 

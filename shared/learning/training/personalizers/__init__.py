@@ -7,6 +7,8 @@ client at a time, and the simulator calls them for many clients at once.
 To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
 with `@personalizers.register("name")`, and a test file of the same name.
 
+Models that the server makes for clients belong in `rampart_fl.shared.robust.customizers`.
+
 Legend: K clients, B samples in a batch, D parameters.
 """
 

@@ -5,6 +5,8 @@ rounds, so a client that missed some rounds uses the same rate as all other clie
 
 To add a schedule, write a module in this package with a subclass of `Schedule`, decorated with
 `@schedules.register("name")`, and a test file of the same name.
+
+Code that applies the rate to a model belongs in `training`.
 """
 
 from abc import ABC, abstractmethod

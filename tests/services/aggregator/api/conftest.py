@@ -1,4 +1,4 @@
-"""The application in this process, over a founded federation and a real Redis."""
+"""The application in this process, over a running federation and a real Redis."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from rampart_fl.shared.protocol.operators import OperatorToken
 from rampart_fl.shared.runtime.tokens import mint
 
 RUN = "/v1/runs/test-1"
-"""The path of the run in `founded`."""
+"""The path of the run in `live_run`."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Api:
     app: FastAPI
     runtime: Runtime
     owner: str
-    founded: Any
+    live_run: Any
 
     async def ask(
         self, method: str, path: str, token: str | None = None, **options: Any
@@ -47,19 +47,19 @@ class Api:
 
 
 @pytest.fixture
-async def api(founded: Any, redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
-    """An api process over the federation in `founded`."""
+async def api(live_run: Any, redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """An api process over the federation in `live_run`."""
     owner = mint()
     runtime = Runtime(
         Settings(
             operator_token=SecretStr(owner),
             redis_url=redis_url,
-            namespace=founded.stores.keys.prefix.strip("{}:"),
+            namespace=live_run.stores.keys.prefix.strip("{}:"),
             blobs=str(tmp_path / "blobs"),
             blob_cache=tmp_path / "cache",
         )
     )
-    yield Api(create_app(runtime), runtime, owner, founded)
+    yield Api(create_app(runtime), runtime, owner, live_run)
     await runtime.close()
 
 

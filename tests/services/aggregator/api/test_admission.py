@@ -237,11 +237,11 @@ async def admit_all(admission: Admission, bodies: list[bytes]) -> list[Admitted 
 async def test_small_bodies_become_durable_together(admission: Admission, blobs: Blobs) -> None:
     bodies = [tiny(samples) for samples in range(1, 60)]
     bodies[3], bodies[50] = tiny(101), tiny(1, float("nan"))
-    found = await admit_all(admission, bodies)
-    assert isinstance(found.pop(50), NotFinite)
-    assert isinstance(found.pop(3), InvalidClaim)
+    outcomes = await admit_all(admission, bodies)
+    assert isinstance(outcomes.pop(50), NotFinite)
+    assert isinstance(outcomes.pop(3), InvalidClaim)
     del bodies[50], bodies[3]
-    for body, admitted in zip(bodies, found, strict=True):
+    for body, admitted in zip(bodies, outcomes, strict=True):
         assert isinstance(admitted, Admitted)
         assert admitted.report == check_update(SmallBody(bytearray(body)), TINY, 100)
         with Blobs(blobs.folder).open(admitted.digest) as file:
@@ -258,12 +258,12 @@ async def test_a_failed_sync_refuses_all_bodies_that_it_would_have_stored(
 
     monkeypatch.setattr(os, "fsync", full)
     bodies = [tiny(samples) for samples in range(1, 20)]
-    found = await admit_all(admission, bodies)
-    assert {type(one) for one in found} == {Unavailable}
+    outcomes = await admit_all(admission, bodies)
+    assert {type(one) for one in outcomes} == {Unavailable}
     assert empty(blobs)
     monkeypatch.undo()
-    found = await admit_all(admission, bodies)
-    assert {type(one) for one in found} == {Admitted}
+    outcomes = await admit_all(admission, bodies)
+    assert {type(one) for one in outcomes} == {Admitted}
 
 
 UPLOADER = """

@@ -164,9 +164,9 @@ async def test_the_openapi_document_is_whole(runtime: Runtime) -> None:
     document = create_app(runtime).openapi()
     assert document["openapi"].startswith("3.1")
     for reference in references(document):
-        found: Any = document
+        result: Any = document
         for part in reference.removeprefix("#/").split("/"):
-            found = found[part]
+            result = result[part]
     operations = {
         f"{method.upper()} {path}": operation
         for path, methods in document["paths"].items()

@@ -51,7 +51,7 @@ async def port() -> AsyncIterator[int]:
     """A server of `app` with short time limits."""
     config = uvicorn.Config(
         app,
-        http=Connection.bounded(PATIENCE, MOST),
+        http=Connection.with_limits(PATIENCE, MOST),
         ws="none",
         lifespan="off",
         log_config=None,

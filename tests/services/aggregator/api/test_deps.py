@@ -23,20 +23,20 @@ PARTS = {
 
 def routes(api: Api) -> list[tuple[str, str]]:
     """(method, path) of every route that needs a token."""
-    found = [
+    result = [
         (method.upper(), re.sub(r"\{(\w+)\}", lambda part: PARTS[part[1]], path))
         for path, methods in api.app.openapi()["paths"].items()
         for method in methods
         if path not in PUBLIC
     ]
-    assert len(found) >= 30
-    return found
+    assert len(result) >= 30
+    return result
 
 
 @pytest.fixture
 async def viewer(api: Api) -> str:
     """The token of a viewer."""
-    await api.founded.join("ada")
+    await api.live_run.join("ada")
     return await api.add("vera")
 
 
@@ -59,7 +59,7 @@ async def test_a_viewer_reads_all_that_an_operator_reads(api: Api, viewer: str) 
 
 
 async def test_a_viewer_changes_nothing(api: Api, viewer: str) -> None:
-    before = await api.founded.dump()
+    before = await api.live_run.dump()
     told = []
     for method, path in routes(api):
         if method == "GET":
@@ -68,7 +68,7 @@ async def test_a_viewer_changes_nothing(api: Api, viewer: str) -> None:
         # The others are for clients, and for who has a join token.
         told.append(slug(answer))
         assert told[-1] in {"read-only", "forbidden", "unauthorized"}, (method, path)
-        assert await api.founded.dump() == before, (method, path)
+        assert await api.live_run.dump() == before, (method, path)
     assert told.count("read-only") >= 15
 
 
@@ -77,10 +77,10 @@ async def test_a_client_is_no_operator(api: Api) -> None:
     first, token = mint(), mint()
     body = {"token_hash": token_hash(first), "client_id": "ada"}
     assert (await api.ask("POST", "/v1/clients", join, json=body)).status_code == 201
-    before = await api.founded.stores.audit.end()
+    before = await api.live_run.stores.audit.end()
     change = {"token_hash": token_hash(token)}
     assert (await api.ask("PUT", "/v1/clients/ada/token", first, json=change)).status_code == 200
-    assert await api.founded.stores.audit.end() == before, "its own token is its own affair"
+    assert await api.live_run.stores.audit.end() == before, "its own token is its own affair"
     for method, path in [
         ("GET", "/v1/whoami"),
         ("GET", "/v1/operators"),
@@ -94,9 +94,9 @@ async def test_a_client_is_no_operator(api: Api) -> None:
 
 
 async def test_an_operator_acts_in_its_own_name(api: Api) -> None:
-    await api.founded.join("ada")
+    await api.live_run.join("ada")
     operator = await api.add("bob", "operator")
-    since, _ = await api.founded.stores.audit.end()
+    since, _ = await api.live_run.stores.audit.end()
     joins = await api.ask("POST", "/v1/join-tokens", operator, json={"reason": "a new site"})
     assert joins.status_code == 200
     acts: list[tuple[str, str, dict[str, Any]]] = [

@@ -38,7 +38,7 @@ async def running(stores: Stores) -> AsyncIterator[EventHub]:
             await task
 
 
-async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
+async def test_a_thousand_waiting_requests_miss_nothing(live_run: Any) -> None:
     rounds = 5
     current = -1
 
@@ -52,31 +52,31 @@ async def test_a_thousand_waiting_requests_miss_nothing(founded: Any) -> None:
                 seen.append(current)
         return seen
 
-    async with running(founded.stores) as hub:
+    async with running(live_run.stores) as hub:
         polls = [asyncio.create_task(poll(hub, f"client-{n}")) for n in range(1000)]
         while hub.waiting < 1000:
             await asyncio.sleep(0.001)
         for number in range(rounds):
             current = number
-            await founded.open(number, [f"client-{n}" for n in range(1000)])
+            await live_run.open(number, [f"client-{n}" for n in range(1000)])
             await asyncio.sleep(0.01 * (number % 2))
         seen = await asyncio.gather(*polls)
         assert all(one[-1] == rounds - 1 for one in seen)
         assert hub.waiting == 0
 
 
-async def test_what_concerns_one_client_wakes_that_one(founded: Any) -> None:
-    async with running(founded.stores) as hub:
+async def test_what_concerns_one_client_wakes_that_one(live_run: Any) -> None:
+    async with running(live_run.stores) as hub:
         with hub.listen("a") as a, hub.listen("b") as b, hub.listen("r") as request:
-            await founded.run.tickets.grant(founded.fence, "a", founded.ticket(0))
+            await live_run.run.tickets.grant(live_run.fence, "a", live_run.ticket(0))
             assert await a(5)
             assert not await b(0.05)
-            await founded.run.customizations.answer(founded.fence, "r", DIGEST)
+            await live_run.run.customizations.answer(live_run.fence, "r", DIGEST)
             assert await request(5)
             assert not await b(0.05)
 
 
-async def test_a_round_wakes_only_the_clients_that_it_draws(founded: Any) -> None:
+async def test_a_round_wakes_only_the_clients_that_it_draws(live_run: Any) -> None:
     drawn, others = [f"drawn-{n}" for n in range(20)], [f"other-{n}" for n in range(200)]
     woken = Counter[str]()
 
@@ -85,38 +85,38 @@ async def test_a_round_wakes_only_the_clients_that_it_draws(founded: Any) -> Non
             while await wait(60):
                 woken[client] += 1
 
-    async with running(founded.stores) as hub:
+    async with running(live_run.stores) as hub:
         watching = [asyncio.create_task(watch(hub, client)) for client in drawn + others]
         while hub.waiting < len(watching):
             await asyncio.sleep(0.001)
         for number in range(3):
-            await founded.open(number, drawn)
+            await live_run.open(number, drawn)
             while sum(woken.values()) < (number + 1) * len(drawn):
                 await asyncio.sleep(0.001)
-        await founded.open(3, [])
+        await live_run.open(3, [])
         with hub.listen("last") as wait:
-            await founded.run.tickets.grant(founded.fence, "last", founded.ticket(3))
+            await live_run.run.tickets.grant(live_run.fence, "last", live_run.ticket(3))
             assert await wait(60), "all earlier events were handled"
         hub.close()
         await asyncio.gather(*watching)
     assert woken == dict.fromkeys(drawn, 3)
 
 
-async def test_what_happens_before_the_wait_is_not_missed(founded: Any) -> None:
-    async with running(founded.stores) as hub:
+async def test_what_happens_before_the_wait_is_not_missed(live_run: Any) -> None:
+    async with running(live_run.stores) as hub:
         with hub.listen("a") as wait:
             with hub.listen("a") as witness:
-                await founded.open(0, ["a"])
+                await live_run.open(0, ["a"])
                 assert await witness(5)
             assert await wait(5)
             assert not await wait(0.01), "one event wakes once"
 
 
-async def test_changed_tokens_are_noticed(founded: Any) -> None:
-    await founded.join("a")
-    async with running(founded.stores) as hub:
+async def test_changed_tokens_are_noticed(live_run: Any) -> None:
+    await live_run.join("a")
+    async with running(live_run.stores) as hub:
         before = hub.token_changes
-        await founded.stores.clients.change_token("a", "", 0, None)
+        await live_run.stores.clients.change_token("a", "", 0, None)
         while hub.token_changes == before:
             await asyncio.sleep(0.001)
 
@@ -134,7 +134,7 @@ async def test_closing_lets_everyone_go(stores: Stores) -> None:
 async def test_who_was_seen_is_written_in_the_background(stores: Stores) -> None:
     async with running(stores) as hub:
         hub.saw("a")
-        while "a" not in await stores.clients.seen():
+        while "a" not in await stores.clients.last_requests():
             await asyncio.sleep(0.01)
 
 
@@ -172,25 +172,25 @@ async def test_a_hub_that_is_told_to_stop_stops_whatever_arrives_meanwhile(
             await stores.of_run("x-1").customizations.request("r", "x", DIGEST)
 
 
-async def test_the_events_of_the_next_run_are_heard(founded: Any, experiment: Experiment) -> None:
-    stores = founded.stores
+async def test_the_events_of_the_next_run_are_heard(live_run: Any, experiment: Experiment) -> None:
+    stores = live_run.stores
     async with running(stores) as hub:
         with hub.listen("a") as wait:
             info, _ = await stores.runs.submit(experiment, "second", BY)
-            await founded.run.state.end(founded.fence, 1.0)
+            await live_run.run.state.end(live_run.fence, 1.0)
             run = stores.of_run(info.run)
-            await run.state.found(founded.fence, experiment, ModelSpec.of([]), SNAPSHOT, 1.0)
-            await run.members.seat(founded.fence, {}, 0)
+            await run.state.start(live_run.fence, experiment, ModelSpec.of([]), SNAPSHOT, 1.0)
+            await run.members.seat(live_run.fence, {}, 0)
             while await wait(0.5):
                 pass
             assert await run.members.answer("a", YES, 3) == ("recorded", "0")
             assert await wait(5), "an event of the next run"
 
 
-async def test_a_deleted_run_is_noticed(founded: Any, experiment: Experiment) -> None:
-    async with running(founded.stores) as hub:
+async def test_a_deleted_run_is_noticed(live_run: Any, experiment: Experiment) -> None:
+    async with running(live_run.stores) as hub:
         before = hub.deletions
-        info, _ = await founded.stores.runs.submit(experiment, "second", BY)
-        await founded.stores.runs.delete(info.run, BY)
+        info, _ = await live_run.stores.runs.submit(experiment, "second", BY)
+        await live_run.stores.runs.delete(info.run, BY)
         while hub.deletions == before:
             await asyncio.sleep(0.001)

@@ -31,9 +31,9 @@ def counting(stores: Stores) -> Counting:
 
 
 async def test_nothing_is_remembered_while_nothing_is_heard(
-    founded: Any, stores: Stores, counting: Counting
+    live_run: Any, stores: Stores, counting: Counting
 ) -> None:
-    await founded.join("a")
+    await live_run.join("a")
     identities = Identities(counting, EventHub(stores))
     for _ in range(3):
         assert await identities.of("token-a") == Known("a", 1_000_600.0, None)
@@ -41,9 +41,9 @@ async def test_nothing_is_remembered_while_nothing_is_heard(
 
 
 async def test_a_token_is_looked_up_once_until_any_token_changes(
-    founded: Any, stores: Stores, counting: Counting
+    live_run: Any, stores: Stores, counting: Counting
 ) -> None:
-    await founded.join("a", "b")
+    await live_run.join("a", "b")
     hub = EventHub(stores)
     task = asyncio.create_task(hub.run())
     while not hub.listening:
@@ -57,7 +57,7 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     assert counting.asked == 3, "what is unknown is asked every time"
 
     changes = hub.token_changes
-    await founded.stores.clients.change_token("a", "", 0, None)  # By another process.
+    await live_run.stores.clients.change_token("a", "", 0, None)  # By another process.
     while hub.token_changes == changes:
         await asyncio.sleep(0.001)
     assert await identities.of("token-a") is None

@@ -36,7 +36,7 @@ async def test_a_request_counts_without_the_time_for_which_it_was_held() -> None
         for held in (0.0, 1000.0):
             assert (await client.put(f"/update/{held}")).status_code == 200
         await client.get("/v1/ticket")
-    found = seconds(metrics, "/update/{held}")
-    assert found is not None
-    assert found < 0  # A thousand seconds were held that did not pass.
+    result = seconds(metrics, "/update/{held}")
+    assert result is not None
+    assert result < 0  # A thousand seconds were held that did not pass.
     assert seconds(metrics, "/v1/ticket") is None

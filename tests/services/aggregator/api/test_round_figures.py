@@ -34,15 +34,15 @@ JSON = RECORD.model_dump_json().encode()
 
 
 def test_figures_sum_a_record_up() -> None:
-    found = round_figures(JSON)
-    assert (found.round, found.status, found.seconds) == (3, "published", 2.5)
-    assert (found.participants, found.absent, found.late) == (3, 2, 1)
-    assert found.decisions == {"accepted": 2, "evicted": 1}
-    assert found.accuracies == {"customized": 0.5, "local": 1.0}
+    summary = round_figures(JSON)
+    assert (summary.round, summary.status, summary.seconds) == (3, "published", 2.5)
+    assert (summary.participants, summary.absent, summary.late) == (3, 2, 1)
+    assert summary.decisions == {"accepted": 2, "evicted": 1}
+    assert summary.accuracies == {"customized": 0.5, "local": 1.0}
     norms = [1.0, 2.0, 9.0]
-    assert found.norm_median == median(norms) == 2.0
-    assert found.norm_mad == median(abs(norm - 2.0) for norm in norms) == 1.0
-    assert found.client is None
+    assert summary.norm_median == median(norms) == 2.0
+    assert summary.norm_mad == median(abs(norm - 2.0) for norm in norms) == 1.0
+    assert summary.client is None
 
 
 def test_figures_tell_what_one_client_did() -> None:
@@ -65,5 +65,5 @@ def test_figures_tell_what_one_client_did() -> None:
 
 def test_a_round_without_updates_has_no_norms() -> None:
     empty = RoundRecord(round=0, status="failed").model_dump_json().encode()
-    found = round_figures(empty)
-    assert (found.norm_median, found.norm_mad, found.accuracies) == (None, None, {})
+    summary = round_figures(empty)
+    assert (summary.norm_median, summary.norm_mad, summary.accuracies) == (None, None, {})

@@ -48,13 +48,13 @@ async def ask(app: Any, method: str, path: str, **headers: str) -> tuple[int, An
     ],
 )
 async def test_an_answer_is_that_of_the_route(
-    api: Api, founded: Any, method: str, path: str, headers: dict[str, str]
+    api: Api, live_run: Any, method: str, path: str, headers: dict[str, str]
 ) -> None:
     token = await enrol(api, "ada")
-    await founded.run.members.answer(
+    await live_run.run.members.answer(
         "ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 3
     )
-    await founded.open(0, ["bob"])
+    await live_run.open(0, ["bob"])
     given = {"authorization": f"Bearer {token}", **headers}
     shortened = await ask(api.app, method, path, **given)
     api.app.user_middleware = [m for m in api.app.user_middleware if m.cls is not Shortcuts]

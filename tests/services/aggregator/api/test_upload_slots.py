@@ -66,8 +66,8 @@ async def test_any_number_of_clients_may_wait_but_not_forever(
     upload_slots = UploadSlots(1, Metrics())
     async with upload_slots.take("a"):
         waiting = [visit(upload_slots, f"client-{number}") for number in range(5000)]
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {type(refusal) for refusal in found} == {TooMany}
+        result = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(refusal) for refusal in result} == {TooMany}
     monkeypatch.undo()
     async with upload_slots.take("a"):
         waiting_again = [

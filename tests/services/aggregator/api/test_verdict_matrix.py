@@ -36,13 +36,13 @@ def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
 
 
 def test_a_thousand_by_a_thousand_is_small_and_right() -> None:
-    found = entries(1000, 1000)
-    matrix = verdict_matrix(found)
+    result = entries(1000, 1000)
+    matrix = verdict_matrix(result)
     assert len(zlib.compress(matrix.model_dump_json().encode(), level=1)) < 5_000_000
     scores_NR = np.frombuffer(base64.b64decode(matrix.scores), "<f4").reshape(1000, 1000)
     for number in (0, 500, 999):
-        np.testing.assert_array_equal(scores_NR[:, number], found[number].scores_N)
-        assert "".join(row[number] for row in matrix.decisions) == found[number].decisions
+        np.testing.assert_array_equal(scores_NR[:, number], result[number].scores_N)
+        assert "".join(row[number] for row in matrix.decisions) == result[number].decisions
 
 
 def test_too_many_cells_are_refused_with_the_size_that_fits() -> None:
@@ -61,10 +61,10 @@ def test_too_many_cells_are_refused_with_the_size_that_fits() -> None:
 
 
 def test_one_client_has_the_row_that_it_has_among_all() -> None:
-    found = entries(5, 4) | {4: RoundEntry.of(DIGEST, None, {"verdicts": []})}
-    whole, one = verdict_matrix(found), verdict_matrix(found, "client-00003")
+    result = entries(5, 4) | {4: RoundEntry.of(DIGEST, None, {"verdicts": []})}
+    whole, one = verdict_matrix(result), verdict_matrix(result, "client-00003")
     assert (one.clients, one.rounds) == (["client-00003"], [0, 1, 2, 3, 4])
     assert one.decisions == [whole.decisions[3]]
     scores_NR = np.frombuffer(base64.b64decode(whole.scores), "<f4").reshape(5, 5)
     np.testing.assert_array_equal(np.frombuffer(base64.b64decode(one.scores), "<f4"), scores_NR[3])
-    assert verdict_matrix(found, "nobody").decisions == []
+    assert verdict_matrix(result, "nobody").decisions == []

@@ -45,19 +45,19 @@ ACTS: dict[str, tuple[str, Callable[[Any], Awaitable[Any]]]] = {
 
 
 @pytest.fixture
-async def eventful(founded: Any, experiment: Experiment) -> Any:
+async def eventful(live_run: Any, experiment: Experiment) -> Any:
     """A federation in which an operator can do every act, except for `resume`."""
-    stores = founded.stores
+    stores = live_run.stores
     await stores.runs.submit(experiment, "second", BY)
-    await founded.join("a", "barred", "doubtful", "out")
-    await founded.open(0, ["a"])
+    await live_run.join("a", "barred", "doubtful", "out")
+    await live_run.open(0, ["a"])
     why = {"until": 3, "kind": "proposal", "reason": "too far", "round": 0, "evidence": 2.5}
-    await founded.quarantine(0, doubtful=why)
-    await founded.run.evictions.evict("barred", BY)
+    await live_run.quarantine(0, doubtful=why)
+    await live_run.run.evictions.evict("barred", BY)
     await stores.clients.bar("out", BY)
     await stores.clients.add_join_tokens({"spare": JOIN}, BY)
     assert await stores.operators.add("vera", "viewer", "t0", None, BY) == "added"
-    return founded
+    return live_run
 
 
 @pytest.mark.parametrize("name", get_args(ActName))
@@ -127,11 +127,11 @@ async def test_a_client_s_own_token_change_is_no_operator_s_act(eventful: Any) -
     assert await eventful.stores.audit.end() == before
 
 
-async def test_processes_that_act_at_once_leave_one_chain(founded: Any, redis_url: str) -> None:
+async def test_processes_that_act_at_once_leave_one_chain(live_run: Any, redis_url: str) -> None:
     clients = [f"c{number}" for number in range(24)]
-    await founded.join(*clients)
-    already, _ = await founded.stores.audit.end()
-    namespace = founded.stores.keys.prefix.strip("{}:")
+    await live_run.join(*clients)
+    already, _ = await live_run.stores.audit.end()
+    namespace = live_run.stores.keys.prefix.strip("{}:")
     async with AsyncExitStack() as opened:
         processes = [
             await opened.enter_async_context(aclosing(Stores.connect(redis_url, None, namespace)))
@@ -141,19 +141,19 @@ async def test_processes_that_act_at_once_leave_one_chain(founded: Any, redis_ur
         async def act(number: int, stores: Stores) -> None:
             by = Attribution(f"operator-{number}", "a race", NOW)
             for client in clients[number::3]:
-                run = stores.of_run(founded.run.run)
+                run = stores.of_run(live_run.run.run)
                 assert await run.evictions.evict(client, by) == "evicted"
 
         await asyncio.gather(*(act(number, stores) for number, stores in enumerate(processes)))
-    entries = await founded.stores.audit.entries(0, 100)
+    entries = await live_run.stores.audit.entries(0, 100)
     assert check_chain(entries) == (already + len(clients), entries[-1].hash)
     done = [(entry.actor, entry.target) for entry in entries[already:]]
     assert sorted(done) == sorted((f"operator-{n % 3}", c) for n, c in enumerate(clients))
 
 
-async def test_entries_come_in_pages(founded: Any) -> None:
-    audit = founded.stores.audit
-    await founded.join("a", "b", "c")
+async def test_entries_come_in_pages(live_run: Any) -> None:
+    audit = live_run.stores.audit
+    await live_run.join("a", "b", "c")
     entries = await audit.entries(0, 10)
     assert [entry.number for entry in entries] == [0, 1, 2, 3]
     assert await audit.entries(1, 1) == entries[1:2]
@@ -166,17 +166,17 @@ async def test_the_log_begins_empty(stores: Stores) -> None:
     assert await stores.audit.entries(0, 10) == []
 
 
-async def test_the_entry_for_join_tokens_names_their_clients(founded: Any) -> None:
+async def test_the_entry_for_join_tokens_names_their_clients(live_run: Any) -> None:
     joins = {name: {**JOIN, "client_id": name} for name in ("a", "b")}
-    await founded.stores.clients.add_join_tokens(joins, BY)
-    (entry,) = await founded.stores.audit.entries(1, 10)
+    await live_run.stores.clients.add_join_tokens(joins, BY)
+    (entry,) = await live_run.stores.audit.entries(1, 10)
     until = "1970-01-12T13:47:40.000Z"
     assert entry.details == {"count": 2, "expires_at": until, "clients": ["a", "b"]}
 
 
-async def test_what_is_no_entry_is_named(founded: Any) -> None:
-    stores = founded.stores
-    await founded.join("a", "b")
+async def test_what_is_no_entry_is_named(live_run: Any) -> None:
+    stores = live_run.stores
+    await live_run.join("a", "b")
     await stores.redis.client.lset(stores.audit.keys.audit, 1, "{}")
     with pytest.raises(AuditBroken, match="entry 1 cannot be parsed"):
         await stores.audit.entries(0, 10)

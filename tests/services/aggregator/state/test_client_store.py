@@ -52,9 +52,9 @@ async def test_refused_joins(stores: Stores) -> None:
     )
 
 
-async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
-    stores = founded.stores
-    await founded.join("a", "b")
+async def test_tokens_are_rotated_and_revoked(live_run: Any) -> None:
+    stores = live_run.stores
+    await live_run.join("a", "b")
     assert await stores.clients.change_token("a", "new", NOW + 9, None) == "done"
     assert await stores.clients.of_token("token-a") is None
     assert await stores.clients.of_token("new") == {"client": "a", "expires_at": NOW + 9}
@@ -77,10 +77,10 @@ async def test_tokens_are_rotated_and_revoked(founded: Any) -> None:
 
 async def test_when_clients_were_seen(stores: Stores) -> None:
     await stores.clients.saw({})
-    assert await stores.clients.seen() == {}
+    assert await stores.clients.last_requests() == {}
     await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
     await stores.clients.saw({"a": (NOW + 1, "rampart-fl/0.2")})
-    assert await stores.clients.seen() == {"a": NOW + 1, "b": NOW + 0.125}
+    assert await stores.clients.last_requests() == {"a": NOW + 1, "b": NOW + 0.125}
     assert await stores.clients.facts(["b", "a", "c"]) == {
         "b": (NOW + 0.125, "", None),
         "a": (NOW + 1, "rampart-fl/0.2", None),
@@ -100,13 +100,13 @@ async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) ->
     assert "labels" not in (await stores.clients.records())["a"]
 
 
-async def test_barred_clients_are_readmitted(founded: Any) -> None:
-    clients = founded.stores.clients
-    await founded.join("a")
+async def test_barred_clients_are_readmitted(live_run: Any) -> None:
+    clients = live_run.stores.clients
+    await live_run.join("a")
     assert await clients.bar("a", BY) == "barred"
     assert await clients.bar("a", BY) == "already"
     why = {"reason": "a test", "detector": "operator", "at": NOW}
     assert (await clients.facts(["a"]))["a"].barred == why
-    assert (await founded.run.tickets.standing("a")).barred["reason"] == "a test"
+    assert (await live_run.run.tickets.standing("a")).barred["reason"] == "a test"
     assert await clients.readmit("a", BY) == "readmitted"
     assert (await clients.facts(["a"]))["a"].barred is None

@@ -9,17 +9,19 @@ DIGEST = "d" * 64
 OTHER = "e" * 64
 
 
-async def test_an_answer_to_customize_is_found_by_its_request(founded: Any) -> None:
-    stores = founded.stores
-    await founded.run.customizations.request("r1", "a", DIGEST)
-    assert await founded.run.customizations.answered("r1") is None
-    await founded.run.customizations.answer(founded.fence, "r1", OTHER)
-    assert await founded.run.customizations.answered("r1") == OTHER
+async def test_an_answer_to_customize_is_found_by_its_request(live_run: Any) -> None:
+    stores = live_run.stores
+    await live_run.run.customizations.request("r1", "a", DIGEST)
+    assert await live_run.run.customizations.result("r1") is None
+    await live_run.run.customizations.answer(live_run.fence, "r1", OTHER)
+    assert await live_run.run.customizations.result("r1") == OTHER
     assert (
-        0 < await stores.redis.client.ttl(founded.run.customizations.keys.customized("r1")) <= 3600
+        0
+        < await stores.redis.client.ttl(live_run.run.customizations.keys.customization("r1"))
+        <= 3600
     )
-    await founded.run.customizations.answer(founded.fence, "r2", DIGEST)
-    assert await founded.run.customizations.answered("r1") == OTHER
-    assert not await stores.redis.client.exists(f"{founded.run.keys.prefix}customized"), (
+    await live_run.run.customizations.answer(live_run.fence, "r2", DIGEST)
+    assert await live_run.run.customizations.result("r1") == OTHER
+    assert not await stores.redis.client.exists(f"{live_run.run.keys.prefix}customized"), (
         "each answer ends by itself"
     )

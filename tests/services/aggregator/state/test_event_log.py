@@ -8,12 +8,12 @@ pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64
 
 
-async def test_events_are_dropped_but_for_the_last(founded: Any) -> None:
+async def test_events_are_dropped_but_for_the_last(live_run: Any) -> None:
     for _ in range(30):
-        await founded.run.customizations.request("r", "a", DIGEST)
-    await founded.run.events.trim(10)
-    assert len(await founded.run.events.read("0-0", 0.001)) == 32, "whole nodes of the stream go"
+        await live_run.run.customizations.request("r", "a", DIGEST)
+    await live_run.run.events.trim(10)
+    assert len(await live_run.run.events.read("0-0", 0.001)) == 32, "whole nodes of the stream go"
     for _ in range(500):
-        await founded.run.customizations.request("r", "a", DIGEST)
-    await founded.run.events.trim(10)
-    assert 10 <= len(await founded.run.events.read("0-0", 0.001)) <= 130
+        await live_run.run.customizations.request("r", "a", DIGEST)
+    await live_run.run.events.trim(10)
+    assert 10 <= len(await live_run.run.events.read("0-0", 0.001)) <= 130

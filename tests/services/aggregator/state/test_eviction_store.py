@@ -18,25 +18,25 @@ def why(until: int, kind: str = "quarantine") -> dict[str, Any]:
     return {"until": until, "kind": kind, "reason": "too far", "round": 0, "evidence": 2.5}
 
 
-def liveness_of(founded: Any) -> Liveness:
+def liveness_of(live_run: Any) -> Liveness:
     """Which clients of a run may be drawn, with a worker that has just started."""
-    run = founded.run
-    return Liveness(founded.stores.clients, run.members, run.evictions, 60, lambda: NOW)
+    run = live_run.run
+    return Liveness(live_run.stores.clients, run.members, run.evictions, 60, lambda: NOW)
 
 
 @pytest.fixture
-async def away(founded: Any) -> Any:
+async def away(live_run: Any) -> Any:
     """A federation whose round 0 has put `a` out until round 3, and proposed `b` until then."""
-    await founded.join("a", "b", "c")
-    await founded.open(0, ["a", "b", "c"])
-    await founded.quarantine(0, a=why(3), b=why(3, "proposal"))
-    return founded
+    await live_run.join("a", "b", "c")
+    await live_run.open(0, ["a", "b", "c"])
+    await live_run.quarantine(0, a=why(3), b=why(3, "proposal"))
+    return live_run
 
 
-async def test_operators_evict_and_reinstate(founded: Any) -> None:
-    run = founded.run
-    await founded.join("a")
-    await founded.open(0, ["a"])
+async def test_operators_evict_and_reinstate(live_run: Any) -> None:
+    run = live_run.run
+    await live_run.join("a")
+    await live_run.open(0, ["a"])
     assert await run.evictions.evict("a", BY) == "evicted"
     assert await run.evictions.evict("a", BY) == "already"
     assert await run.evictions.evict("nobody", BY) == "unknown"
@@ -163,10 +163,10 @@ async def test_reinstating_ends_a_quarantine_too(away: Any) -> None:
     assert (await run.evictions.barred()).quarantined == {}
 
 
-async def test_founders_are_those_who_were_there_when_round_0_opened(founded: Any) -> None:
-    await founded.join("a", "b")
-    assert (await founded.run.evictions.barred()).standing == Standing(2, 2)
-    await founded.open(0, ["a", "b"])
-    await founded.join("c")
-    await founded.open(1, ["a", "b", "c"])
-    assert (await founded.run.evictions.barred()).standing == Standing(3, 2)
+async def test_founders_are_those_who_were_there_when_round_0_opened(live_run: Any) -> None:
+    await live_run.join("a", "b")
+    assert (await live_run.run.evictions.barred()).standing == Standing(2, 2)
+    await live_run.open(0, ["a", "b"])
+    await live_run.join("c")
+    await live_run.open(1, ["a", "b", "c"])
+    assert (await live_run.run.evictions.barred()).standing == Standing(3, 2)

@@ -59,14 +59,14 @@ async def test_a_lease_ends_by_itself(stores: Stores) -> None:
     ("deadline", "expected"), [(NOW + 100, NOW + 142.5), (None, None)], ids=["open", "none"]
 )
 async def test_time_without_a_worker_extends_the_deadline(
-    founded: Any, deadline: float | None, expected: float | None
+    live_run: Any, deadline: float | None, expected: float | None
 ) -> None:
-    stores = founded.stores
-    await founded.open(0, ["a"], deadline=deadline)
-    await stores.lease.renew("worker", founded.fence, 60, NOW + 10)
+    stores = live_run.stores
+    await live_run.open(0, ["a"], deadline=deadline)
+    await stores.lease.renew("worker", live_run.fence, 60, NOW + 10)
     await stores.lease.acquire("worker", 60, NOW + 52.5)
-    assert (await founded.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.brief()).deadline == expected
     await stores.lease.acquire("worker", 60, NOW + 52.5)  # A retried request adds nothing.
-    assert (await founded.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.brief()).deadline == expected
     await stores.lease.acquire("worker", 60, NOW + 40)  # Nor does a clock that runs behind.
-    assert (await founded.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.brief()).deadline == expected

@@ -32,7 +32,7 @@ async def offered(stores: Stores, experiment: Experiment) -> RunStores:
     info, _ = await stores.runs.submit(experiment, "first", BY)
     run = stores.of_run(info.run)
     assert await run.members.answer("a", yes(), SLOTS) == ("unfounded", "")
-    await run.state.found(1, experiment, ModelSpec.of([]), SNAPSHOT, NOW)
+    await run.state.start(1, experiment, ModelSpec.of([]), SNAPSHOT, NOW)
     return run
 
 
@@ -40,10 +40,10 @@ async def test_answers_may_change_until_the_start(offered: RunStores) -> None:
     members = offered.members
     assert await members.answer("a", yes(2), SLOTS) == ("recorded", "")
     assert await members.answer("b", NO, SLOTS) == ("recorded", "")
-    assert await members.accepted() == ({"a": 2}, 2)
+    assert await members.acceptances() == ({"a": 2}, 2)
     assert await members.answer("b", yes(), SLOTS) == ("recorded", "")
     assert await members.answer("a", NO, SLOTS) == ("recorded", "")
-    assert await members.accepted() == ({"b": None}, 2)
+    assert await members.acceptances() == ({"b": None}, 2)
     assert await members.answers() == {"a": NO, "b": yes()}
     assert await members.slots() == {}
     types = [event.type for event in await offered.events.read("0-0", 0.001)]
@@ -115,7 +115,7 @@ async def test_barred_clients_do_not_count(offered: RunStores, stores: Stores) -
         await offered.members.answer(name, yes(), SLOTS)
     await offered.evictions.evict("a", BY)
     await stores.clients.bar("b", BY)
-    assert await offered.members.accepted() == ({"c": None}, 3)
+    assert await offered.members.acceptances() == ({"c": None}, 3)
     assert (await offered.members.answer("b", yes(), SLOTS))[0] == "evicted"
 
 

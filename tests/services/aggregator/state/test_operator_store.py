@@ -42,9 +42,9 @@ async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: St
     await operators.revoke("vera", by())
     assert await operators.add("vera", "viewer", "three", None, by()) == "added"
     for former in ("one", "two", "three"):
-        found = await operators.of_token(former)
-        assert found is not None
-        assert (found[0], found[1]["token_hash"]) == ("vera", "three")
+        entry = await operators.of_token(former)
+        assert entry is not None
+        assert (entry[0], entry[1]["token_hash"]) == ("vera", "three")
 
 
 async def test_the_entry_tells_the_role_and_the_end(stores: Stores) -> None:

@@ -41,18 +41,18 @@ def record(round_: int, status: str = "published") -> RoundRecord:
     )
 
 
-async def publish(founded: Any, records: RecordStore, *rounds: int) -> None:
+async def publish(live_run: Any, records: RecordStore, *rounds: int) -> None:
     """Opens these rounds and publishes a record for each."""
     for number in rounds:
-        await founded.open(number, [])
-        await published(founded, records, record(number))
+        await live_run.open(number, [])
+        await published(live_run, records, record(number))
 
 
-async def published(founded: Any, records: RecordStore, one: RoundRecord) -> None:
+async def published(live_run: Any, records: RecordStore, one: RoundRecord) -> None:
     """Stores one record in blobs, and publishes its round."""
     filed = await records.file(one)
-    snapshot = (await founded.run.state.read()).snapshot
-    await founded.run.rounds.publish(founded.fence, filed, {}, snapshot, "0-0")
+    snapshot = (await live_run.run.state.read()).snapshot
+    await live_run.run.rounds.publish(live_run.fence, filed, {}, snapshot, "0-0")
 
 
 async def read(records: RecordStore, round_: int) -> RoundRecord | None:
@@ -69,46 +69,46 @@ async def read(records: RecordStore, round_: int) -> RoundRecord | None:
     return RoundRecord(**facts)
 
 
-async def in_redis(founded: Any) -> int:
+async def in_redis(live_run: Any) -> int:
     """Number of bytes that the entries take according to Redis' `MEMORY USAGE`."""
-    keys = founded.run.rounds.keys
-    return await founded.stores.redis.client.memory_usage(keys.history, samples=0) or 0
+    keys = live_run.run.rounds.keys
+    return await live_run.stores.redis.client.memory_usage(keys.history, samples=0) or 0
 
 
-async def test_what_is_read_is_what_was_published(founded: Any) -> None:
-    await publish(founded, founded.records, 0)
-    await founded.open(1, [])
+async def test_what_is_read_is_what_was_published(live_run: Any) -> None:
+    await publish(live_run, live_run.records, 0)
+    await live_run.open(1, [])
     failed = RoundRecord(round=1, status="failed", reason="nobody came", missing=["a"])
-    await published(founded, founded.records, failed)
-    assert await read(founded.records, 0) == record(0)
-    assert await read(founded.records, 1) == failed
-    assert await read(founded.records, 2) is None
+    await published(live_run, live_run.records, failed)
+    assert await read(live_run.records, 0) == record(0)
+    assert await read(live_run.records, 1) == failed
+    assert await read(live_run.records, 2) is None
 
 
-async def test_rounds_come_in_order_with_gaps_and_across_segments(founded: Any) -> None:
+async def test_rounds_come_in_order_with_gaps_and_across_segments(live_run: Any) -> None:
     rounds = [*range(2 * ROUNDS), 500, 507]
-    await publish(founded, founded.records, *rounds)
-    keys, client = founded.run.rounds.keys, founded.stores.redis.client
+    await publish(live_run, live_run.records, *rounds)
+    keys, client = live_run.run.rounds.keys, live_run.stores.redis.client
     assert sorted(map(int, await client.hkeys(keys.segments))) == [ROUNDS - 1, 2 * ROUNDS - 1]
     assert sorted(map(int, await client.hkeys(keys.history))) == [500, 507]
-    entries = founded.records.entries
+    entries = live_run.records.entries
     assert list(await entries(0, 999)) == rounds
     assert list(await entries(60, 70)) == list(range(60, 71))
     assert list(await entries(127, 505)) == [127, 500]
     assert await entries(128, 499) == {} == await entries(508, 999) == await entries(5, 4)
     for number in (0, 63, 64, 127, 500):
-        assert await read(founded.records, number) == record(number)
-    assert await founded.records.entry(300) is None
+        assert await read(live_run.records, number) == record(number)
+    assert await live_run.records.entry(300) is None
 
 
 @pytest.mark.parametrize("bound", [1, 1000, 5000])
-async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) -> None:
+async def test_the_bound_holds_at_every_publication(live_run: Any, bound: int) -> None:
     """With a bound of any size, every round can be read afterwards."""
-    records = replace(founded.records, bound=bound)
+    records = replace(live_run.records, bound=bound)
     held = []
     for number in range(40):
-        await publish(founded, records, number)
-        held.append(await in_redis(founded))
+        await publish(live_run, records, number)
+        held.append(await in_redis(live_run))
     assert max(held) <= bound
     assert (max(held) > 0) == (bound > 1)
     for number in range(40):
@@ -118,9 +118,9 @@ async def test_the_bound_holds_at_every_publication(founded: Any, bound: int) ->
 class Moving(RedisAccess):
     """A connection that, after its first answer, publishes the round that moves all entries."""
 
-    def __init__(self, founded: Any) -> None:
-        super().__init__(founded.stores.redis.client)
-        self._founded = founded
+    def __init__(self, live_run: Any) -> None:
+        super().__init__(live_run.stores.redis.client)
+        self._founded = live_run
         self._asked = 0
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
@@ -131,52 +131,52 @@ class Moving(RedisAccess):
         return answer
 
 
-async def test_a_reader_misses_no_entry_that_moves_meanwhile(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS))
-    moving = replace(founded.records, redis=Moving(founded))
+async def test_a_reader_misses_no_entry_that_moves_meanwhile(live_run: Any) -> None:
+    await publish(live_run, live_run.records, *range(ROUNDS))
+    moving = replace(live_run.records, redis=Moving(live_run))
     assert list(await moving.entries(0, ROUNDS - 1)) == list(range(ROUNDS))
-    keys, client = founded.run.rounds.keys, founded.stores.redis.client
+    keys, client = live_run.run.rounds.keys, live_run.stores.redis.client
     assert await client.hkeys(keys.history) == [str(ROUNDS)], "the entries did move"
 
 
-async def test_nothing_in_use_is_missed_while_entries_move(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS))
-    before = await founded.records.referenced()
+async def test_nothing_in_use_is_missed_while_entries_move(live_run: Any) -> None:
+    await publish(live_run, live_run.records, *range(ROUNDS))
+    before = await live_run.records.blob_digests()
     assert len(before) == 2 * ROUNDS
-    assert before <= await replace(founded.records, redis=Moving(founded)).referenced()
+    assert before <= await replace(live_run.records, redis=Moving(live_run)).blob_digests()
 
 
-async def test_only_the_newest_records_are_kept_if_that_is_set(founded: Any) -> None:
-    records = replace(founded.records, kept=10)
-    await publish(founded, records, *range(ROUNDS + 10))
+async def test_only_the_newest_records_are_kept_if_that_is_set(live_run: Any) -> None:
+    records = replace(live_run.records, kept=10)
+    await publish(live_run, records, *range(ROUNDS + 10))
     assert await read(records, 0) == record(0), "a segment goes as a whole"
-    await publish(founded, records, *range(ROUNDS + 10, 2 * ROUNDS + 1))
+    await publish(live_run, records, *range(ROUNDS + 10, 2 * ROUNDS + 1))
     assert await read(records, ROUNDS - 1) is None
-    old = await founded.records.entries(0, 999)
+    old = await live_run.records.entries(0, 999)
     assert list(old) == list(range(ROUNDS, 2 * ROUNDS + 1))
     unswept = set(records.blobs.digests())
-    records.blobs.sweep(await records.referenced(), -1)
-    assert set(records.blobs.digests()) == await records.referenced() < unswept
+    records.blobs.sweep(await records.blob_digests(), -1)
+    assert set(records.blobs.digests()) == await records.blob_digests() < unswept
     assert await read(records, ROUNDS) == record(ROUNDS)
 
 
-async def test_a_reader_finishes_although_the_record_is_swept(founded: Any) -> None:
-    await publish(founded, founded.records, 0)
-    entry = await founded.records.entry(0)
-    with founded.records.blobs.open(entry.record) as file:
+async def test_a_reader_finishes_although_the_record_is_swept(live_run: Any) -> None:
+    await publish(live_run, live_run.records, 0)
+    entry = await live_run.records.entry(0)
+    with live_run.records.blobs.open(entry.record) as file:
         first = file.read(1)
-        founded.records.blobs.sweep(set(), -1)
+        live_run.records.blobs.sweep(set(), -1)
         assert StoredRound.model_validate_json(zlib.decompress(first + file.read())).round == 0
-    assert await founded.records.record_json(entry) is None
+    assert await live_run.records.record_json(entry) is None
 
 
-async def test_a_missing_segment_is_told_to_who_would_sweep(founded: Any) -> None:
-    await publish(founded, founded.records, *range(ROUNDS + 1))
-    (segment,) = await founded.stores.redis.client.hvals(founded.run.rounds.keys.segments)
-    founded.records.blobs.delete([segment])
+async def test_a_missing_segment_is_told_to_who_would_sweep(live_run: Any) -> None:
+    await publish(live_run, live_run.records, *range(ROUNDS + 1))
+    (segment,) = await live_run.stores.redis.client.hvals(live_run.run.rounds.keys.segments)
+    live_run.records.blobs.delete([segment])
     with pytest.raises(FileNotFoundError):
-        await founded.records.referenced()
-    assert list(await founded.records.entries(0, ROUNDS)) == [ROUNDS]
+        await live_run.records.blob_digests()
+    assert list(await live_run.records.entries(0, ROUNDS)) == [ROUNDS]
 
 
 async def late(records: RecordStore, *rounds: int) -> dict[int, list[str]]:
@@ -190,49 +190,49 @@ async def late(records: RecordStore, *rounds: int) -> dict[int, list[str]]:
     return {number: entries[number].late for number in rounds}
 
 
-async def test_late_uploads_show_in_entries_and_records(founded: Any) -> None:
-    records, note = founded.records, founded.run.uploads.note_late
+async def test_late_uploads_show_in_entries_and_records(live_run: Any) -> None:
+    records, note = live_run.records, live_run.run.uploads.note_late
     away = record(0).model_copy(update={"missing": ["a", "b", "c"]})
-    await founded.open(0, [])
+    await live_run.open(0, [])
     await note("a", 0)  # The round is open, so no upload for it is late.
-    await founded.run.rounds.close(founded.fence, 0, "0-0")
+    await live_run.run.rounds.close(live_run.fence, 0, "0-0")
     await note("b", 0)
-    await published(founded, records, away)
+    await published(live_run, records, away)
     assert await late(records, 0) == {0: ["b"]}
     for _ in range(2):
         await note("a", 0)
     await note(CLIENTS[0], 0)  # Its first update was in time, and has a verdict.
     await note("a", 7)
     assert await late(records, 0) == {0: ["a", "b"]}
-    assert (await founded.happened()).count("late") == 3
+    assert (await live_run.happened()).count("late") == 3
 
     for number in range(1, ROUNDS):
-        await publish(founded, records, number)
-    await founded.open(ROUNDS, [])
-    await published(founded, records, away.model_copy(update={"round": ROUNDS}))
-    keys, client = founded.run.rounds.keys, founded.stores.redis.client
+        await publish(live_run, records, number)
+    await live_run.open(ROUNDS, [])
+    await published(live_run, records, away.model_copy(update={"round": ROUNDS}))
+    keys, client = live_run.run.rounds.keys, live_run.stores.redis.client
     assert await client.hkeys(keys.history) == [str(ROUNDS)]
     assert await client.exists(keys.late) == 0, "the notes moved with their entries"
     await note("c", 0)  # Its entry is in a blob, which does not change.
     await note("c", ROUNDS)
-    found = {0: ["a", "b"], ROUNDS: ["c"]}
-    assert await late(records, 0, ROUNDS) == found
-    await founded.run.state.end(founded.fence, 0.0, segment=await records.seal_rest())
+    table = {0: ["a", "b"], ROUNDS: ["c"]}
+    assert await late(records, 0, ROUNDS) == table
+    await live_run.run.state.end(live_run.fence, 0.0, segment=await records.seal_rest())
     assert await client.exists(keys.late, keys.history) == 0
-    assert await late(records, 0, ROUNDS) == found
+    assert await late(records, 0, ROUNDS) == table
 
 
-async def test_late_uploads_count_against_the_bound(founded: Any) -> None:
-    records = replace(founded.records, bound=3500)
+async def test_late_uploads_count_against_the_bound(live_run: Any) -> None:
+    records = replace(live_run.records, bound=3500)
     clients = [f"{number:050}" for number in range(20)]
     for number in range(6):
-        await founded.open(number, [])
+        await live_run.open(number, [])
         one = RoundRecord(round=number, status="published", missing=clients)
-        await published(founded, records, one)
+        await published(live_run, records, one)
         for client in clients:
-            await founded.run.uploads.note_late(client, number)
-        keys = founded.run.rounds.keys
-        assert await founded.stores.redis.client.hlen(keys.late) == 1
+            await live_run.run.uploads.note_late(client, number)
+        keys = live_run.run.rounds.keys
+        assert await live_run.stores.redis.client.hlen(keys.late) == 1
     assert await late(records, *range(6)) == dict.fromkeys(range(6), clients)
 
 
@@ -255,15 +255,15 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("before", [1, ROUNDS])
 async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_nothing(
-    founded: Any, redis_url: str, before: int
+    live_run: Any, redis_url: str, before: int
 ) -> None:
     """This also holds if the round would have moved entries to a segment."""
-    records = founded.records
-    await publish(founded, records, *range(before))
+    records = live_run.records
+    await publish(live_run, records, *range(before))
     whole = set(records.blobs.digests())
-    await founded.open(before, [])
+    await live_run.open(before, [])
     dead = record(before).model_copy(update={"closed_at": 5.0})
-    namespace = founded.stores.keys.prefix.strip("{}:")
+    namespace = live_run.stores.keys.prefix.strip("{}:")
     folder = str(records.blobs.folder)
     child = subprocess.run(
         [sys.executable, "-c", KILLED, redis_url, namespace, folder, dead.model_dump_json()],
@@ -273,20 +273,20 @@ async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_noth
     left = set(records.blobs.digests()) - whole
     assert len(left) == (3 if before == ROUNDS else 2), "the record, its weights, the segment"
     assert await records.entry(before) is None
-    assert not left & await records.referenced()
+    assert not left & await records.blob_digests()
 
-    await published(founded, records, record(before))
-    records.blobs.sweep(await records.referenced(), -1)
-    assert set(records.blobs.digests()) == await records.referenced()
+    await published(live_run, records, record(before))
+    records.blobs.sweep(await records.blob_digests(), -1)
+    assert set(records.blobs.digests()) == await records.blob_digests()
     for number in range(before + 1):
         assert await read(records, number) == record(number)
 
 
-async def test_receipts_of_long_closed_rounds_go(founded: Any) -> None:
-    await founded.join("a")
+async def test_receipts_of_long_closed_rounds_go(live_run: Any) -> None:
+    await live_run.join("a")
     for number in range(66):
-        await founded.open(number, ["a"])
-        await founded.run.uploads.accept(founded.receipt("a", number))
-        await published(founded, founded.records, record(number))
-    rounds = {receipt.round for receipt in await founded.run.uploads.every_receipt()}
+        await live_run.open(number, ["a"])
+        await live_run.run.uploads.accept(live_run.receipt("a", number))
+        await published(live_run, live_run.records, record(number))
+    rounds = {receipt.round for receipt in await live_run.run.uploads.every_receipt()}
     assert rounds == set(range(2, 66))

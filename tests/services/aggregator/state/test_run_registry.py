@@ -21,7 +21,7 @@ async def test_runs_queue_in_the_order_of_their_submission(
     stores: Stores, experiment: Experiment
 ) -> None:
     runs = stores.runs
-    assert (await runs.submitted(), await runs.entries(), await runs.queue()) == (0, [], [])
+    assert (await runs.submission_count(), await runs.entries(), await runs.queue()) == (0, [], [])
     first, new = await runs.submit(experiment, "a", BY)
     assert new
     second, _ = await runs.submit(experiment, "b", BY, name="tuesday", wait_until=NOW + 60)
@@ -32,7 +32,7 @@ async def test_runs_queue_in_the_order_of_their_submission(
     assert (first.experiment, first.rounds) == (experiment.digest(), 3)
     assert second.wait_until == NOW + 60
     assert await runs.experiment("tuesday-2") == experiment
-    assert await runs.submitted() == 2
+    assert await runs.submission_count() == 2
     assert [event.type for event in await stores.events.read("0-0", 0.001)] == ["submitted"] * 2
 
 
@@ -50,61 +50,61 @@ async def test_submissions_at_the_same_time_get_numbers_of_their_own(
 ) -> None:
     namespace = stores.keys.prefix.strip("{}:")
     async with aclosing(Stores.connect(redis_url, None, namespace)) as other:
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             *(
                 (stores, other)[n % 2].runs.submit(experiment, f"key-{n // 3}", BY)
                 for n in range(18)
             )
         )
-    assert sorted(info.run for info, new in found if new) == [f"test-{n}" for n in range(1, 7)]
+    assert sorted(info.run for info, new in result if new) == [f"test-{n}" for n in range(1, 7)]
     assert len(await stores.runs.entries()) == len(await stores.runs.queue()) == 6
 
 
-async def test_a_run_that_waits_can_be_cancelled(founded: Any, experiment: Experiment) -> None:
-    runs = founded.stores.runs
+async def test_a_run_that_waits_can_be_cancelled(live_run: Any, experiment: Experiment) -> None:
+    runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     assert await runs.cancel(waiting.run, BY) == "cancelled"
     assert await runs.queue() == []
     entry = await runs.entry(waiting.run)
     assert (entry.state, entry.reason, entry.ended_at) == ("cancelled", "a test", NOW)
     assert await runs.cancel(waiting.run, BY) == "cancelled"
-    assert await runs.cancel(founded.run.run, BY) == "running"
+    assert await runs.cancel(live_run.run.run, BY) == "running"
     assert await runs.cancel("test-9", BY) == "unknown"
 
 
-async def test_a_worker_drops_runs_that_cannot_start(founded: Any, experiment: Experiment) -> None:
-    runs = founded.stores.runs
+async def test_a_worker_drops_runs_that_cannot_start(live_run: Any, experiment: Experiment) -> None:
+    runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     with pytest.raises(Fenced):
-        await runs.drop(founded.fence - 1, waiting.run, NOW, "failed", "no such model")
-    await runs.drop(founded.fence, waiting.run, NOW, "failed", "no such model")
+        await runs.drop(live_run.fence - 1, waiting.run, NOW, "failed", "no such model")
+    await runs.drop(live_run.fence, waiting.run, NOW, "failed", "no such model")
     entry = await runs.entry(waiting.run)
     assert (entry.state, entry.reason) == ("failed", "no such model")
     assert await runs.queue() == []
-    await runs.drop(founded.fence, founded.run.run, NOW, "failed", "too late")
-    assert (await runs.entry(founded.run.run)).state == "running"
+    await runs.drop(live_run.fence, live_run.run.run, NOW, "failed", "too late")
+    assert (await runs.entry(live_run.run.run)).state == "running"
 
 
 async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
-    founded: Any, experiment: Experiment
+    live_run: Any, experiment: Experiment
 ) -> None:
     """The ids of both runs begin alike."""
-    runs = founded.stores.runs
-    before = await founded.dump()
+    runs = live_run.stores.runs
+    before = await live_run.dump()
     other, _ = await runs.submit(experiment, "b", BY, name="test-1")
     assert other.run == "test-1-2"
-    await founded.stores.of_run(other.run).customizations.request("r", "a", "d" * 64)
+    await live_run.stores.of_run(other.run).customizations.request("r", "a", "d" * 64)
     assert await runs.delete("test-1", BY) == "current"
     assert await runs.delete(other.run, BY) == "deleted"
     assert await runs.delete(other.run, BY) == "unknown"
     assert (await runs.entry(other.run), await runs.queue()) == (None, [])
-    assert await runs.deleted() == [other.run]
+    assert await runs.deleted_runs() == [other.run]
     await runs.forget(other.run)
-    assert await runs.deleted() == []
-    after = await founded.dump()
+    assert await runs.deleted_runs() == []
+    after = await live_run.dump()
     gone = ("events", "audit", "audit_head", "run_counter")
     changed = {key for key in before | after if before.get(key) != after.get(key)}
-    assert changed == {founded.stores.keys.prefix + name for name in gone}
+    assert changed == {live_run.stores.keys.prefix + name for name in gone}
     again, new = await runs.submit(experiment, "b", BY)
     assert (again.run, new) == ("test-3", True), "its number is not used again"
 
@@ -115,14 +115,14 @@ async def test_the_head_of_the_queue_is_held_for_a_reason(
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     info, _ = await stores.runs.submit(experiment, "a", BY)
-    assert await stores.runs.held(info.run) == ""
+    assert await stores.runs.wait_reason(info.run) == ""
     with pytest.raises(Fenced):
         await stores.runs.hold(fence - 1, info.run, "disk")
     await stores.runs.hold(fence, info.run, "disk")
-    assert await stores.runs.held(info.run) == "disk"
-    assert await stores.runs.held("another-2") == ""
+    assert await stores.runs.wait_reason(info.run) == "disk"
+    assert await stores.runs.wait_reason("another-2") == ""
     await stores.runs.hold(fence, info.run, "")
-    assert await stores.runs.held(info.run) == ""
+    assert await stores.runs.wait_reason(info.run) == ""
 
 
 async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores) -> None:

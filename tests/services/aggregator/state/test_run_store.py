@@ -24,10 +24,10 @@ async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> 
     assert fence is not None
     first, _ = await stores.runs.submit(experiment, "first", BY)
     second, _ = await stores.runs.submit(experiment, "second", BY)
-    found = stores.of_run(first.run).state.found
+    start = stores.of_run(first.run).state.start
     given = (fence, experiment, SPEC, SNAPSHOT, NOW)
-    assert await stores.of_run(second.run).state.found(*given) == "gone", "it is not its turn"
-    assert await found(*given, NOW + 60) == "founded"
+    assert await stores.of_run(second.run).state.start(*given) == "gone", "it is not its turn"
+    assert await start(*given, NOW + 60) == "founded"
     run = await stores.of_run(first.run).state.read()
     assert run is not None
     assert (run.digest, run.phase, run.schema, run.seated) == (digest, "joining", "3", False)
@@ -35,21 +35,21 @@ async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> 
     assert (run.experiment, run.spec) == (experiment, SPEC)
     assert run.snapshot == SNAPSHOT
     assert (
-        await found(
+        await start(
             fence, experiment, SPEC, Snapshot(global_model="f" * 64, reference="f" * 64), NOW
         )
         == "same"
     )
     assert await stores.of_run(first.run).state.read() == run
     assert (await stores.runs.current(), await stores.runs.queue()) == (first.run, [second.run])
-    assert await stores.of_run(second.run).state.found(*given) == "gone", "another is executed"
+    assert await stores.of_run(second.run).state.start(*given) == "gone", "another is executed"
 
 
-async def test_another_schema_is_refused(founded: Any) -> None:
-    stores = founded.stores
-    await stores.redis.client.hset(founded.run.keys.state, "schema", "0")
+async def test_another_schema_is_refused(live_run: Any) -> None:
+    stores = live_run.stores
+    await stores.redis.client.hset(live_run.run.keys.state, "schema", "0")
     with pytest.raises(ConfigurationError, match="schema 0, this version reads 3"):
-        await founded.run.state.read()
+        await live_run.run.state.read()
 
 
 async def test_nothing_can_be_steered_before_it_starts(
@@ -65,8 +65,8 @@ async def test_nothing_can_be_steered_before_it_starts(
     assert await run.events.last_position() == "0-0"
 
 
-async def test_the_status_goes_one_way_once_it_stops(founded: Any) -> None:
-    run = founded.run
+async def test_the_status_goes_one_way_once_it_stops(live_run: Any) -> None:
+    run = live_run.run
     assert await run.state.set_status("paused", BY) == ("done", "paused")
     assert await run.state.set_status("running", BY) == ("done", "running")
     assert await run.state.set_status("stopping", BY) == ("done", "stopping")
@@ -74,26 +74,26 @@ async def test_the_status_goes_one_way_once_it_stops(founded: Any) -> None:
     assert await run.state.set_status("stopping", BY) == ("already", "stopping")
 
 
-async def test_the_mode_is_the_operator_s_once_it_is_said(founded: Any) -> None:
-    run = founded.run
+async def test_the_mode_is_the_operator_s_once_it_is_said(live_run: Any) -> None:
+    run = live_run.run
     assert (await run.state.read()).mode is None
     assert await run.state.set_mode("observe", BY) == ("done", "observe")
     assert (await run.state.read()).mode == "observe"
     assert (await run.evictions.barred()).standing.mode == "observe"
-    (event,) = await founded.last_events(1)
+    (event,) = await live_run.last_events(1)
     assert event == {"type": "mode", "mode": "observe", "reason": "a test"}
     await run.state.set_status("stopping", BY)
     assert await run.state.set_mode("evict", BY) == ("over", "stopping")
 
 
-async def test_the_end_frees_the_federation_for_the_next_run(founded: Any) -> None:
-    run, runs = founded.run, founded.stores.runs
-    await founded.join("a", "b")
-    await founded.open(0, ["a"])
-    await founded.publish(RoundRecord(round=0, status="published"), b="it lied")
-    await founded.open(0, ["a"], kind="evaluate", phase="evaluating", deadline=NOW + 5)
-    await run.uploads.accept(founded.receipt("a", 0, "evaluation"))
-    await run.state.end(founded.fence, NOW + 9, segment=await founded.records.seal_rest())
+async def test_the_end_frees_the_federation_for_the_next_run(live_run: Any) -> None:
+    run, runs = live_run.run, live_run.stores.runs
+    await live_run.join("a", "b")
+    await live_run.open(0, ["a"])
+    await live_run.publish(RoundRecord(round=0, status="published"), b="it lied")
+    await live_run.open(0, ["a"], kind="evaluate", phase="evaluating", deadline=NOW + 5)
+    await run.uploads.accept(live_run.receipt("a", 0, "evaluation"))
+    await run.state.end(live_run.fence, NOW + 9, segment=await live_run.records.seal_rest())
     brief = await run.state.brief()
     assert (brief.phase, brief.status, brief.deadline) == ("done", "finished", None)
     assert await run.tickets.outstanding() == {}
@@ -103,40 +103,40 @@ async def test_the_end_frees_the_federation_for_the_next_run(founded: Any) -> No
     info = await runs.entry(run.run)
     assert (info.state, info.ended_at, info.round) == ("finished", NOW + 9, 0)
     assert (info.clients, info.evicted) == (2, 1)
-    redis = founded.stores.redis.client
+    redis = live_run.stores.redis.client
     assert await redis.hgetall(run.keys.history) == {}, "its entries are in a segment"
-    assert list(await founded.records.entries(0, 9)) == [0]
+    assert list(await live_run.records.entries(0, 9)) == [0]
     assert await redis.ttl(run.keys.receipts(0)) == -1, "the measurements are kept"
     assert 0 < await redis.ttl(run.keys.events) <= 86_400, "events take up to 330 kB per run"
     large = [key async for key in redis.scan_iter(f"{run.keys.prefix}*") if "events" not in key]
     assert sum([await redis.memory_usage(key, samples=0) for key in large]) < 10_000
 
 
-async def test_a_run_that_is_stopped_before_its_first_round_is_cancelled(founded: Any) -> None:
-    await founded.run.state.set_status("stopping", BY)
-    await founded.run.state.end(founded.fence, NOW)
-    info = await founded.stores.runs.entry(founded.run.run)
+async def test_a_run_that_is_stopped_before_its_first_round_is_cancelled(live_run: Any) -> None:
+    await live_run.run.state.set_status("stopping", BY)
+    await live_run.run.state.end(live_run.fence, NOW)
+    info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("cancelled", "a test")
 
 
-async def test_a_run_that_waits_too_long_for_clients_stops(founded: Any) -> None:
-    await founded.run.state.expire(founded.fence, "too few clients")
-    assert (await founded.run.state.brief()).status == "stopping"
-    await founded.run.state.end(founded.fence, NOW)
-    info = await founded.stores.runs.entry(founded.run.run)
+async def test_a_run_that_waits_too_long_for_clients_stops(live_run: Any) -> None:
+    await live_run.run.state.expire(live_run.fence, "too few clients")
+    assert (await live_run.run.state.brief()).status == "stopping"
+    await live_run.run.state.end(live_run.fence, NOW)
+    info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("cancelled", "too few clients")
 
 
-async def test_a_run_that_has_begun_does_not_expire(founded: Any) -> None:
-    await founded.join("a")
-    await founded.open(0, ["a"])
-    await founded.run.state.expire(founded.fence, "too few clients")
-    assert (await founded.run.state.brief()).status == "running"
+async def test_a_run_that_has_begun_does_not_expire(live_run: Any) -> None:
+    await live_run.join("a")
+    await live_run.open(0, ["a"])
+    await live_run.run.state.expire(live_run.fence, "too few clients")
+    assert (await live_run.run.state.brief()).status == "running"
 
 
-async def test_a_run_fails_with_its_reason(founded: Any) -> None:
-    await founded.open(0, ["a"])
-    await founded.run.state.end(founded.fence, NOW, "failed", "out of memory")
-    info = await founded.stores.runs.entry(founded.run.run)
+async def test_a_run_fails_with_its_reason(live_run: Any) -> None:
+    await live_run.open(0, ["a"])
+    await live_run.run.state.end(live_run.fence, NOW, "failed", "out of memory")
+    info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("failed", "out of memory")
-    assert (await founded.run.state.brief()).status == "failed"
+    assert (await live_run.run.state.brief()).status == "failed"

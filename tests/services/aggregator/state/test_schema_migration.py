@@ -52,8 +52,8 @@ class Restored:
     async def dump(self) -> dict[str, Any]:
         """Everything in the namespace, but for the lease."""
         client, prefix = self.stores.redis.client, self.stores.keys.prefix
-        found = {key: await client.dump(key) async for key in client.scan_iter(match=f"{prefix}*")}
-        return {key: data for key, data in found.items() if not key.endswith(("lease", "fence"))}
+        values = {key: await client.dump(key) async for key in client.scan_iter(match=f"{prefix}*")}
+        return {key: data for key, data in values.items() if not key.endswith(("lease", "fence"))}
 
 
 def expected(history: dict[str, str] | None = None) -> list[RoundRecord]:
@@ -65,8 +65,8 @@ def expected(history: dict[str, str] | None = None) -> list[RoundRecord]:
 @pytest.fixture(params=[SCHEMA_1, SCHEMA_2], ids=["1", "2"])
 def dump(request: pytest.FixtureRequest) -> Path:
     """The dump of each older schema."""
-    found: Path = request.param
-    return found
+    path: Path = request.param
+    return path
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_the_run_is_registered_and_all_clients_are_members(restored: Resto
     runs = restored.stores.runs
     (info,) = await runs.entries()
     assert (info.run, info.state, info.submission, info.rounds) == (RUN, "running", "founding", 4)
-    assert (await runs.current(), await runs.queue(), await runs.submitted()) == (RUN, [], 1)
+    assert (await runs.current(), await runs.queue(), await runs.submission_count()) == (RUN, [], 1)
     assert await restored.run.members.slots() == {"ada": 0, "bob": 1, "cleo": 2}
     assert sorted(await restored.stores.clients.records()) == ["ada", "bob", "cleo"]
     tickets = await restored.run.tickets.outstanding()
@@ -167,7 +167,7 @@ async def test_clients_that_had_joined_before_the_start_have_accepted(restored: 
     await client.hset(f"{prefix}federation", mapping={"phase": "joining", "round": "0"})
     await restored.migrate()
     assert await restored.run.members.slots() == {}
-    assert await restored.run.members.accepted() == ({"ada": 0, "bob": 1, "cleo": 2}, 3)
+    assert await restored.run.members.acceptances() == ({"ada": 0, "bob": 1, "cleo": 2}, 3)
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_1], ids=["1"])

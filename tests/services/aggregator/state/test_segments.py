@@ -158,8 +158,8 @@ def traced() -> Iterator[Callable[[], int]]:
 
     def held() -> int:
         gc.collect()
-        found = tracemalloc.take_snapshot().filter_traces([others])
-        return sum(trace.size for trace in found.traces)
+        result = tracemalloc.take_snapshot().filter_traces([others])
+        return sum(trace.size for trace in result.traces)
 
     tracemalloc.start()
     yield held

@@ -53,12 +53,12 @@ def test_a_snapshot_names_every_blob() -> None:
 
 
 def test_a_client_is_handed_its_models_and_at_the_end_those_that_vote() -> None:
-    assert SNAPSHOT.handed("a") == {"model": digest("6")}
-    assert SNAPSHOT.handed("b") == {"model": digest("7"), "peer_00": digest("6")}
-    assert SNAPSHOT.handed("b", final=True) == {"model": digest("7"), "vote_00": digest("6")}
-    assert [SNAPSHOT.known(client) for client in "abc"] == [True, True, True]
+    assert SNAPSHOT.ticket_models("a") == {"model": digest("6")}
+    assert SNAPSHOT.ticket_models("b") == {"model": digest("7"), "peer_00": digest("6")}
+    assert SNAPSHOT.ticket_models("b", final=True) == {"model": digest("7"), "vote_00": digest("6")}
+    assert [SNAPSHOT.has_own_model(client) for client in "abc"] == [True, True, True]
     first = Snapshot(global_model=digest("0"), reference=digest("0"))
-    assert first.handed("a") == {"model": digest("0")} and not first.known("a")
+    assert first.ticket_models("a") == {"model": digest("0")} and not first.has_own_model("a")
 
 
 @pytest.mark.parametrize("version", ["0", "1", None])

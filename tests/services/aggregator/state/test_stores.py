@@ -20,31 +20,31 @@ DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 
 
-async def test_an_old_fence_writes_nothing(founded: Any, experiment: Experiment) -> None:
-    stores, old = founded.stores, founded.fence
-    await founded.join("a")
-    await founded.open(0, ["a"])
+async def test_an_old_fence_writes_nothing(live_run: Any, experiment: Experiment) -> None:
+    stores, old = live_run.stores, live_run.fence
+    await live_run.join("a")
+    await live_run.open(0, ["a"])
     current = await stores.lease.acquire("worker", 60, NOW)
     assert current is not None
-    before = await founded.dump()
-    filed = await founded.records.file(RoundRecord(round=0, status="published"))
+    before = await live_run.dump()
+    filed = await live_run.records.file(RoundRecord(round=0, status="published"))
     for attempt in (
-        founded.run.state.found(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
-        founded.run.rounds.open(old, 1, "collecting", NOW, None, {}, []),
-        founded.run.tickets.grant(old, "a", founded.ticket(0, "probe")),
-        founded.run.rounds.close(old, 0, "0-0"),
-        founded.run.rounds.publish(old, filed, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
-        founded.run.state.end(old, NOW),
-        founded.run.customizations.answer(old, "request", DIGEST),
+        live_run.run.state.start(old, experiment, ModelSpec.of([]), SNAPSHOT, NOW),
+        live_run.run.rounds.open(old, 1, "collecting", NOW, None, {}, []),
+        live_run.run.tickets.grant(old, "a", live_run.ticket(0, "probe")),
+        live_run.run.rounds.close(old, 0, "0-0"),
+        live_run.run.rounds.publish(old, filed, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
+        live_run.run.state.end(old, NOW),
+        live_run.run.customizations.answer(old, "request", DIGEST),
     ):
         with pytest.raises(Fenced):
             await attempt
-    assert await founded.dump() == before
+    assert await live_run.dump() == before
 
 
-async def test_namespaces_do_not_meet(founded: Any, redis_url: str) -> None:
+async def test_namespaces_do_not_meet(live_run: Any, redis_url: str) -> None:
     async with aclosing(Stores.connect(redis_url, None, "somewhere-else")) as other:
-        await founded.join("a")
+        await live_run.join("a")
         assert await other.clients.records() == {}
         assert await other.lease.acquire("worker-2", 0.01, NOW) is not None
 
@@ -64,12 +64,12 @@ async def test_a_redis_that_is_away_is_unavailable() -> None:
 
 
 async def test_closing_answers_no_question_that_is_still_open(
-    founded: Any,
+    live_run: Any,
 ) -> None:
-    stores = founded.stores
+    stores = live_run.stores
     asked = [
-        asyncio.ensure_future(founded.run.tickets.standing("a")),
-        asyncio.ensure_future(founded.run.uploads.accept(founded.receipt("a"))),
+        asyncio.ensure_future(live_run.run.tickets.standing("a")),
+        asyncio.ensure_future(live_run.run.uploads.accept(live_run.receipt("a"))),
     ]
     await asyncio.sleep(0)
     await stores.aclose()

@@ -12,9 +12,9 @@ DIGEST = "d" * 64
 OTHER = "e" * 64
 
 
-async def test_an_update_is_accepted_once(founded: Any) -> None:
-    run = founded.run
-    await founded.open(0, ["a"])
+async def test_an_update_is_accepted_once(live_run: Any) -> None:
+    run = live_run.run
+    await live_run.open(0, ["a"])
     receipt = Receipt(
         round=0,
         kind="update",
@@ -32,7 +32,7 @@ async def test_an_update_is_accepted_once(founded: Any) -> None:
     conflict = receipt.model_copy(update={"digest": OTHER})
     assert await run.uploads.accept(conflict) == ("conflict", None)
     assert await run.uploads.receipts(0) == [receipt]
-    assert (await founded.happened()).count("update") == 1
+    assert (await live_run.happened()).count("update") == 1
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ async def test_an_update_is_accepted_once(founded: Any) -> None:
     ],
 )
 async def test_refused_uploads(
-    founded: Any, client: str, round_: int, kind: str, answer: str
+    live_run: Any, client: str, round_: int, kind: str, answer: str
 ) -> None:
-    run = founded.run
-    await founded.join("a", "barred")
-    await founded.open(0, ["a"])
-    await founded.open(1, ["a", "barred"])
+    run = live_run.run
+    await live_run.join("a", "barred")
+    await live_run.open(0, ["a"])
+    await live_run.open(1, ["a", "barred"])
     await run.evictions.evict("barred", Attribution("ada", "a test", 0.0))
-    assert await run.uploads.accept(founded.receipt(client, round_, kind)) == (answer, None)
+    assert await run.uploads.accept(live_run.receipt(client, round_, kind)) == (answer, None)
     assert await run.uploads.every_receipt() == []
 
 
@@ -68,31 +68,31 @@ async def test_refused_uploads(
     ],
 )
 async def test_after_the_close_only_the_buffered_policy_takes_updates(
-    founded: Any, phase: str, answer: str
+    live_run: Any, phase: str, answer: str
 ) -> None:
-    await founded.open(0, ["a"])
-    await founded.run.rounds.close(founded.fence, 0, "0-0")
+    await live_run.open(0, ["a"])
+    await live_run.run.rounds.close(live_run.fence, 0, "0-0")
     if phase == "published":
-        await founded.publish(RoundRecord(round=0, status="published"))
-    assert (await founded.run.uploads.accept(founded.receipt("a")))[0] == answer
+        await live_run.publish(RoundRecord(round=0, status="published"))
+    assert (await live_run.run.uploads.accept(live_run.receipt("a")))[0] == answer
 
 
-async def test_evaluations_are_for_the_end(founded: Any) -> None:
-    run = founded.run
-    await founded.open(0, ["a"], kind="evaluate", phase="evaluating")
-    assert (await run.uploads.accept(founded.receipt("a", kind="update")))[0] == "no-ticket"
-    assert (await run.uploads.accept(founded.receipt("a", kind="evaluation")))[0] == "accepted"
-    await run.state.end(founded.fence, 0.0)
-    assert (await run.uploads.accept(founded.receipt("a", kind="evaluation")))[0] == "accepted"
-    assert (await run.uploads.accept(founded.receipt("b", kind="evaluation")))[0] == "no-ticket"
+async def test_evaluations_are_for_the_end(live_run: Any) -> None:
+    run = live_run.run
+    await live_run.open(0, ["a"], kind="evaluate", phase="evaluating")
+    assert (await run.uploads.accept(live_run.receipt("a", kind="update")))[0] == "no-ticket"
+    assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
+    await run.state.end(live_run.fence, 0.0)
+    assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
+    assert (await run.uploads.accept(live_run.receipt("b", kind="evaluation")))[0] == "no-ticket"
 
 
-async def test_a_probe_and_an_update_of_one_round_have_receipts_of_their_own(founded: Any) -> None:
-    run = founded.run
-    await founded.open(0, ["a"], kind="probe")
-    await run.uploads.accept(founded.receipt("a", kind="probe"))
-    await run.tickets.grant(founded.fence, "a", founded.ticket(0))
-    await run.uploads.accept(founded.receipt("a", digest=OTHER))
+async def test_a_probe_and_an_update_of_one_round_have_receipts_of_their_own(live_run: Any) -> None:
+    run = live_run.run
+    await live_run.open(0, ["a"], kind="probe")
+    await run.uploads.accept(live_run.receipt("a", kind="probe"))
+    await run.tickets.grant(live_run.fence, "a", live_run.ticket(0))
+    await run.uploads.accept(live_run.receipt("a", digest=OTHER))
     assert [(r.kind, r.digest) for r in await run.uploads.receipts(0)] == [
         ("probe", DIGEST),
         ("update", OTHER),

@@ -37,12 +37,12 @@ def experiments() -> dict[str, Experiment]:
     """Experiments whose models have a few shards of 64 parameters, by the name of their run."""
     data = {"dataset": "digits", "clients": 7, "reserved": 40}
     base = {"data": data, "model": "logistic"}
-    found = {}
+    table = {}
     for name, server in SERVERS.items():
         detectors = ["norm_bound"] if name == "flcert" else ["response", "challenge"]
         given = {"f": 1, "detectors": detectors, **server}
-        found[name] = Experiment.from_tables({"name": name, **base, "server": given})
-    return found
+        table[name] = Experiment.from_tables({"name": name, **base, "server": given})
+    return table
 
 
 def shrink() -> None:
@@ -53,7 +53,7 @@ def shrink() -> None:
 def main() -> None:
     """Decides rounds as one rank."""
     shrink()
-    folder, ranks = Path(sys.argv[1]), Ranks.started()
+    folder, ranks = Path(sys.argv[1]), Ranks.connect()
     memory = 1000 if len(sys.argv) > 2 else None
     settings = Settings(role="worker", operator_token="operators-own-token", pool_memory=memory)
     if ranks.rank:

@@ -88,21 +88,21 @@ def test_traces_are_of_the_raw_upload_and_of_the_model_it_started_from(
 ) -> None:
     start = shelf.put([2, 0, 5, 1])
     arrivals = shelf.arrivals("a", "b", "c", detectors=["response"], calibrate=calibrate)
-    found = rows(
+    result = rows(
         arrivals,
         shelf.receipt("b", [1, 2, 3, 4], start),
         shelf.receipt("a", [5, 0, 0, 1]),
         shelf.receipt("c", [0, 1, 0, 1], start),
     )
-    assert found.traces is not None
-    size = found.traces.upload_MK.shape[1]
+    assert result.traces is not None
+    size = result.traces.upload_MK.shape[1]
     uploads, starts = [[5, 0, 0, 1], [1, 2, 3, 4], [0, 1, 0, 1]], [[1] * 4, [2, 0, 5, 1]]
-    for own_K, numbers in zip(found.traces.upload_MK, uploads, strict=True):
+    for own_K, numbers in zip(result.traces.upload_MK, uploads, strict=True):
         assert torch.equal(own_K, sketch(torch.tensor(numbers, dtype=torch.float32), size))
-    for own_K, which in zip(found.traces.start_MK, (0, 1, 1), strict=True):
+    for own_K, which in zip(result.traces.start_MK, (0, 1, 1), strict=True):
         assert torch.equal(own_K, sketch(torch.tensor(starts[which], dtype=torch.float32), size))
     assert torch.equal(arrivals.pool.reference_D, torch.ones(4))
-    assert found.row(1).tolist() == [2, 1, 7, 4]
+    assert result.row(1).tolist() == [2, 1, 7, 4]
 
 
 def test_a_starting_model_is_read_once_for_its_trace_and_its_row(
@@ -115,31 +115,31 @@ def test_a_starting_model_is_read_once_for_its_trace_and_its_row(
     monkeypatch.setattr(
         shelf.vectors, "read", lambda digest, *out: read.append(digest) or through(digest, *out)
     )
-    found = rows(
+    result = rows(
         arrivals, shelf.receipt("a", [1, 0, 0, 0], start), shelf.receipt("b", [0, 1, 0, 0], start)
     )
     assert read.count(start) == 2
-    assert found.row(0).tolist() == [2, -1, 4, 0] and found.row(1).tolist() == [1, 0, 4, 0]
+    assert result.row(0).tolist() == [2, -1, 4, 0] and result.row(1).tolist() == [1, 0, 4, 0]
 
 
 def test_an_upload_is_read_straight_into_its_row(shelf: Shelf) -> None:
     arrivals = shelf.arrivals("a", "b")
     block_ND = arrivals.pool.block.tensor
-    found = rows(arrivals, shelf.receipt("b", [1, 2, 3, 4]), shelf.receipt("a", [5, 6, 7, 8]))
-    assert found.block_ND is block_ND and found.index_K is None
+    result = rows(arrivals, shelf.receipt("b", [1, 2, 3, 4]), shelf.receipt("a", [5, 6, 7, 8]))
+    assert result.block_ND is block_ND and result.index_K is None
     assert block_ND.tolist() == [[5, 6, 7, 8], [1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 def test_sixteen_bits_are_widened(shelf: Shelf, dtype: str) -> None:
-    found = rows(shelf.arrivals("a"), shelf.receipt("a", [1, -2, 0.5, 96], dtype=dtype))
-    assert found.row(0).tolist() == [1, -2, 0.5, 96]
+    result = rows(shelf.arrivals("a"), shelf.receipt("a", [1, -2, 0.5, 96], dtype=dtype))
+    assert result.row(0).tolist() == [1, -2, 0.5, 96]
 
 
 def test_a_diverged_upload_is_dropped(shelf: Shelf) -> None:
     zeros = shelf.receipt("a", [0, 0, 0, 0]).model_copy(update={"diverged": True})
-    found = rows(shelf.arrivals("a", "b"), zeros, shelf.receipt("b", [1, 1, 1, 1]))
-    assert (found.ids, found.dropped) == (("b",), ("a",))
+    result = rows(shelf.arrivals("a", "b"), zeros, shelf.receipt("b", [1, 1, 1, 1]))
+    assert (result.ids, result.dropped) == (("b",), ("a",))
 
 
 def test_a_challenge_does_not_move_the_row(shelf: Shelf) -> None:
@@ -154,10 +154,10 @@ def test_a_challenge_does_not_move_the_row(shelf: Shelf) -> None:
         customized=customized,
         challenged={"a": "challenge:a", "b": "challenge:b"},
     )
-    found = rows(arrivals, *(shelf.receipt(client, [0, 0, 0, 1], shifted) for client in "abc"))
-    assert found.row(0).tolist() == [1, 1, 1, 2]
-    assert found.row(1).tolist() == [2, 2, 2, 3]
-    assert found.row(2).tolist() == [8, 8, 8, 9], "c was not challenged: it did start there"
+    result = rows(arrivals, *(shelf.receipt(client, [0, 0, 0, 1], shifted) for client in "abc"))
+    assert result.row(0).tolist() == [1, 1, 1, 2]
+    assert result.row(1).tolist() == [2, 2, 2, 3]
+    assert result.row(2).tolist() == [8, 8, 8, 9], "c was not challenged: it did start there"
 
 
 def test_isolated_groups_are_calibrated_by_their_own_models(shelf: Shelf) -> None:
@@ -168,11 +168,11 @@ def test_isolated_groups_are_calibrated_by_their_own_models(shelf: Shelf) -> Non
         customized={"a": group, "b": group},
         customizer={"name": "flcert", "groups": 2},
     )
-    found = rows(
+    result = rows(
         arrivals, shelf.receipt("a", [1, 2, 3, 4], group), shelf.receipt("b", [1, 2, 3, 4])
     )
-    assert found.row(0).tolist() == [1, 2, 3, 4]
-    assert found.row(1).tolist() == [-2, -1, 0, 1], "b still started from the global model"
+    assert result.row(0).tolist() == [1, 2, 3, 4]
+    assert result.row(1).tolist() == [-2, -1, 0, 1], "b still started from the global model"
     assert torch.equal(arrivals.pool.reference_D, torch.ones(4)), "which stays as it is"
 
 

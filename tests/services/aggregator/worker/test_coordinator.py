@@ -23,7 +23,7 @@ BY = Attribution("ada", "a test", 0.0)
 
 
 @dataclass
-class Founded:
+class FreshRun:
     """A run of one round in Redis, and its blobs."""
 
     stores: Stores
@@ -40,7 +40,7 @@ class Founded:
         fence = await self.stores.lease.acquire("worker", 60, 0.0)
         assert fence is not None
         await self.stores.runs.submit(experiment, "first", BY)
-        await self.run.state.found(fence, experiment, spec, snapshot, 0.0)
+        await self.run.state.start(fence, experiment, spec, snapshot, 0.0)
 
         async def compute(function: Callable[..., Any], *args: Any) -> Any:
             return await asyncio.to_thread(function, *args)
@@ -67,29 +67,31 @@ class Founded:
 
 
 @pytest.fixture(params=["sync", "buffered"])
-def founded(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> Founded:
+def fresh_run(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> FreshRun:
     """A run that has not started yet."""
-    return Founded(stores, stores.of_run("small-1"), tmp_path, request.param)
+    return FreshRun(stores, stores.of_run("small-1"), tmp_path, request.param)
 
 
-async def test_every_phase_goes_on_in_another_worker(founded: Founded) -> None:
+async def test_every_phase_goes_on_in_another_worker(fresh_run: FreshRun) -> None:
     """A run that is stopped ends, though each worker dies once it has ended a phase."""
-    first = await founded.worker()
+    first = await fresh_run.worker()
     state, _ = await first.take_over()
     ticket = first.ticket_issuer.first_ticket("ada", 0, None)
-    await founded.run.rounds.open(first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"])
-    await founded.run.state.set_status("stopping", BY)
+    await fresh_run.run.rounds.open(
+        first.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
+    )
+    await fresh_run.run.state.set_status("stopping", BY)
     phases = list[str]()
-    while (phase := (await founded.state()).phase) != "done":
+    while (phase := (await fresh_run.state()).phase) != "done":
         phases.append(phase)
-        worker = await founded.worker()
+        worker = await fresh_run.worker()
         state, event = await worker.take_over()
         assert (state.phase, state.status) == (phase, "stopping")
         while state.phase == phase and event is not None:
             state, event = await worker.advance(state, event)
-        assert (await founded.state()).phase == state.phase
+        assert (await fresh_run.state()).phase == state.phase
     assert phases == ["collecting", "failed", "evaluating"]
-    records = founded.run.records(Blobs(founded.folder))
+    records = fresh_run.run.records(Blobs(fresh_run.folder))
     entry = await records.entry(0)
     assert entry is not None
     data = await records.record_json(entry)

@@ -82,8 +82,8 @@ def event(kind: str, client: str = "", round_: int = 1, at: str = "7-0") -> Even
 
 def updates(clients: str, round_: int = 1) -> EventsRead:
     """Updates of these clients for a round, at the positions 1-0, 2-0, ..."""
-    found = [event("update", c, round_, f"{n}-0") for n, c in enumerate(clients, 1)]
-    return EventsRead(tuple(found))
+    result = [event("update", c, round_, f"{n}-0") for n, c in enumerate(clients, 1)]
+    return EventsRead(tuple(result))
 
 
 JOINING = State("joining", 0)

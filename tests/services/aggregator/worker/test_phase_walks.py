@@ -182,10 +182,10 @@ class World:
             case commands.ReadStanding():
                 return events.StandingRead(self.status, self.deadline, frozenset(self.barred))
             case commands.ReadEvents():
-                found = self.after(question.after)[: self.draws.randint(1, 4)]
-                if not found:
+                result = self.after(question.after)[: self.draws.randint(1, 4)]
+                if not result:
                     self.now = max(self.now, question.until)
-                return events.EventsRead(tuple(found))
+                return events.EventsRead(tuple(result))
             case commands.CatchUp():
                 return events.EventsRead(tuple(self.after(question.after)))
             case commands.DecideRound() if self.draws.random() < 0.2:

@@ -22,9 +22,9 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
 
 
 def test_one_process_holds_all_coordinates() -> None:
-    ranks, chunk_LC = Ranks.started(), torch.ones(2, 3)
+    ranks, chunk_LC = Ranks.connect(), torch.ones(2, 3)
     assert ranks.size == 1 and ranks.part(10) is None
-    assert ranks.told("this") == "this"
+    assert ranks.broadcast("this") == "this"
     assert [chunk.shape for chunk in ranks.in_order([chunk_LC, chunk_LC])] == [(2, 3)] * 2
     assert str(ranks.device("cuda")) == "cuda"
 
@@ -40,12 +40,12 @@ def test_each_rank_has_a_gpu_of_its_own_unless_one_is_named() -> None:
 
 @pytest.mark.parametrize("error", [ConfigurationError("no"), PreconditionError("few")])
 def test_errors_that_every_rank_raises_are_not_failures(ranks: Ranks, error: Exception) -> None:
-    with pytest.raises(type(error)), ranks.calling("close_round"):
+    with pytest.raises(type(error)), ranks.on_all_ranks("close_round"):
         raise error
 
 
 @pytest.mark.parametrize("error", [Unavailable("the disk is full"), RuntimeError("closed by peer")])
 def test_other_errors_end_the_worker(ranks: Ranks, error: Exception) -> None:
     told = f"close_round on 1 ranks: .*{error}"
-    with pytest.raises(RankFailed, match=told), ranks.calling("close_round", 3):
+    with pytest.raises(RankFailed, match=told), ranks.on_all_ranks("close_round", 3):
         raise error

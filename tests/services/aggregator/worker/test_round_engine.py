@@ -128,7 +128,7 @@ def models(
     """Every model that two rounds and a probe store, where one upload is far too large."""
     blobs = Blobs(folder)
     spec, first = RoundEngine.first_model(experiment, blobs)
-    with (ranks or Ranks()).calling("begin", folder.name, experiment, spec):
+    with (ranks or Ranks()).on_all_ranks("begin", folder.name, experiment, spec):
         round_engine = RoundEngine(experiment, spec, blobs, device, pool_memory, ranks)
     made: dict[str, Tensor] = {}
     round_engine.restore(first)

@@ -167,7 +167,7 @@ async def test_the_worker_checks_experiments(
 ) -> None:
     await stores.checks.ask("q", json.dumps({**experiment().tables(), **tables}))
     async with working(stores, blobs):
-        while (raw := await stores.checks.answered("q")) is None:
+        while (raw := await stores.checks.result("q")) is None:
             await asyncio.sleep(0.01)
     answer = json.loads(raw)
     if refused is None:
@@ -203,7 +203,7 @@ async def test_a_deleted_run_goes_with_its_blobs_and_nothing_else(
         await stores.of_run(first.run).state.set_status("stopping", BY)
         await until(stores, second.run, "running")
         assert await stores.runs.delete(first.run, BY) == "deleted"
-        while await stores.runs.deleted():
+        while await stores.runs.deleted_runs():
             await asyncio.sleep(0.01)
         state = await stores.of_run(second.run).state.read()
         assert state is not None
@@ -225,53 +225,53 @@ def aged() -> Callable[[Blobs, set[str]], None]:
 
 
 async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
-    founded: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
+    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:
-    run, held = founded.run, blobs.of_run(founded.run.run)
+    run, held = live_run.run, blobs.of_run(live_run.run.run)
     names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
     digest = {name: held.put(name.encode()) for name in names}
     snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
-    filed = await founded.records.file(RoundRecord(round=0, status="published", mixing=MIXING))
+    filed = await live_run.records.file(RoundRecord(round=0, status="published", mixing=MIXING))
     position = await run.events.last_position()
-    await run.rounds.publish(founded.fence, filed, {}, snapshot, position)
-    ticket = founded.ticket(1).model_copy(update={"models": {"model": digest["ticket"]}})
+    await run.rounds.publish(live_run.fence, filed, {}, snapshot, position)
+    ticket = live_run.ticket(1).model_copy(update={"models": {"model": digest["ticket"]}})
     both = {"a": ticket, "b": ticket}
-    await run.rounds.open(founded.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
-    receipt = founded.receipt("a", 1, digest=digest["update"])
+    await run.rounds.open(live_run.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
+    receipt = live_run.receipt("a", 1, digest=digest["update"])
     await run.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
 
-    records = await founded.records.referenced()
+    records = await live_run.records.blob_digests()
     assert len(records) == 2, "the record and its weights"
     aged(held, {*held.digests()} - {digest["fresh"]})
-    await Housekeeping(founded.stores, blobs, founded.fence).sweep()
+    await Housekeeping(live_run.stores, blobs, live_run.fence).sweep()
     swept = {name for name in names if not held.exists(digest[name])}
     assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
     assert records <= set(held.digests())
 
 
 async def test_a_sweep_keeps_the_models_of_the_newest_rounds(
-    founded: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
+    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:
-    run, held = founded.run, blobs.of_run(founded.run.run)
+    run, held = live_run.run, blobs.of_run(live_run.run.run)
     digests = [held.put(b"model %d" % round_) for round_ in range(4)]
     for round_, digest in enumerate(digests):
         record = RoundRecord(round=round_, status="published", models={"global": digest})
         snapshot = Snapshot(global_model=digest, reference=digest)
         position = await run.events.last_position()
-        filed = await founded.records.file(record)
-        await run.rounds.open(founded.fence, round_, "collecting", 0.0, None, {}, [])
-        await run.rounds.publish(founded.fence, filed, {}, snapshot, position)
+        filed = await live_run.records.file(record)
+        await run.rounds.open(live_run.fence, round_, "collecting", 0.0, None, {}, [])
+        await run.rounds.publish(live_run.fence, filed, {}, snapshot, position)
     aged(held, {*held.digests()})
     for count, kept in ((3, digests[1:]), (1, digests[3:])):
-        await Housekeeping(founded.stores, blobs, founded.fence, count).sweep()
+        await Housekeeping(live_run.stores, blobs, live_run.fence, count).sweep()
         assert [digest for digest in digests if held.exists(digest)] == kept
 
 
 async def test_a_sweep_covers_runs_that_have_ended(
-    founded: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
+    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:
-    held = blobs.of_run(founded.run.run)
+    held = blobs.of_run(live_run.run.run)
     aged(held, {held.put(b"left behind")})
-    await founded.run.state.end(founded.fence, NOW)
-    await Housekeeping(founded.stores, blobs, founded.fence).sweep()
+    await live_run.run.state.end(live_run.fence, NOW)
+    await Housekeeping(live_run.stores, blobs, live_run.fence).sweep()
     assert list(held.digests()) == []

@@ -62,7 +62,7 @@ def test_a_tampered_log_is_found(hosted: Hosted, rampart: Rampart) -> None:
     assert json.loads(good(rampart("audit", "--verify", "--json"))) == {"entries": 5, "head": head}
     assert good(rampart("audit", "--verify", "--head", head)) == good(rampart("audit", "--verify"))
 
-    def found(*kept: str) -> str:
+    def audit_output(*kept: str) -> str:
         said = rampart("audit", "--verify", *kept)
         assert (said.code, said.out) == (1, "")
         assert len(said.err.splitlines()) == 1
@@ -76,22 +76,22 @@ def test_a_tampered_log_is_found(hosted: Hosted, rampart: Rampart) -> None:
     altered = whole[3].replace("reason 1", "reason 7")
     assert altered != whole[3]
     hosted.stores(lambda stores: tamper(stores, "lset", 3, altered))
-    assert "entry 3 was altered" in found()
+    assert "entry 3 was altered" in audit_output()
     assert rampart("audit", "--head").code == 1, "nobody keeps the head of an altered log"
     restore()
     hosted.stores(lambda stores: tamper(stores, "lrem", 1, whole[1]))
-    assert "entry 2 is in the place of entry 1" in found()
+    assert "entry 2 is in the place of entry 1" in audit_output()
     restore()
     hosted.stores(lambda stores: tamper(stores, "lset", 1, whole[2]))
     hosted.stores(lambda stores: tamper(stores, "lset", 2, whole[1]))
-    assert "entry 2 is in the place of entry 1" in found()
+    assert "entry 2 is in the place of entry 1" in audit_output()
     restore()
     hosted.stores(lambda stores: tamper(stores, "lset", 1, "{}"))
-    assert "entry 1 cannot be parsed" in found()
+    assert "entry 1 cannot be parsed" in audit_output()
     restore()
     hosted.stores(lambda stores: tamper(stores, "ltrim", 0, 2))
     assert "3 entries" in good(rampart("audit", "--verify"))
-    assert f"no entry has the head {head}" in found("--head", head)
+    assert f"no entry has the head {head}" in audit_output("--head", head)
     restore()
     # A kept head remains valid after the log has grown.
     hosted.operator.steer("resume", "reason 3")

@@ -45,19 +45,19 @@ def certify(*words: str) -> str:
 
 
 def test_groups_as_a_table_and_as_json(groups: str, tmp_path: Path) -> None:
-    found = json.loads(certify(groups, "--json", "--out", str(tmp_path / "out")))
-    assert found["scheme"] == "disjoint groups" and found["clients"] == 5
-    assert len(found["curve"]) == found["voters"] // 2 + 1
-    assert json.loads((tmp_path / "out" / "certificate.json").read_text()) == found
+    content = json.loads(certify(groups, "--json", "--out", str(tmp_path / "out")))
+    assert content["scheme"] == "disjoint groups" and content["clients"] == 5
+    assert len(content["curve"]) == content["voters"] // 2 + 1
+    assert json.loads((tmp_path / "out" / "certificate.json").read_text()) == content
     assert (tmp_path / "out" / "certificate.png").read_bytes().startswith(b"\x89PNG")
     text = certify(groups)
-    for m, share in enumerate(found["curve"]):
+    for m, share in enumerate(content["curve"]):
         assert f"| {m} | {share:.1%} |" in text
 
 
 def test_random_subsets(plain: str) -> None:
-    found = json.loads(certify(plain, "--subsets", "9", "--size", "1", "--json"))
-    assert (found["scheme"], found["voters"], found["error"]) == ("random subsets", 5, 0.0)
+    content = json.loads(certify(plain, "--subsets", "9", "--size", "1", "--json"))
+    assert (content["scheme"], content["voters"], content["error"]) == ("random subsets", 5, 0.0)
     text = certify(plain, "--subsets", "3", "--size", "3", "--error", "0.2")
     assert "each certificate holds with probability 0.8" in text
 

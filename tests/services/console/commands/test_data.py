@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(openml, "table", away)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    kept = (client_data._divided, client_data._samples)
+    kept = (client_data._partition, client_data._samples)
     for cache in kept:
         cache.cache_clear()
     yield tmp_path
@@ -131,8 +131,8 @@ def test_check_says_what_is_wrong(rampart: Rampart, folder: Path) -> None:
 def test_show(rampart: Rampart, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "counts.png"
-    found = parsed(rampart("data", "show", "digits-benign", "--png", str(picture), "--json"))
-    clients = found["clients"]
+    content = parsed(rampart("data", "show", "digits-benign", "--png", str(picture), "--json"))
+    clients = content["clients"]
     assert [client["client"] for client in clients] == [f"client-{i:02d}" for i in range(20)]
     assert sum(sum(client["classes"]) for client in clients) == 1797
     for client in clients:
@@ -148,9 +148,9 @@ def test_show(rampart: Rampart, tmp_path: Path) -> None:
 
 
 def test_of_a_sweep_the_experiment_around_it_is_shown(rampart: Rampart) -> None:
-    found = parsed(rampart("data", "show", "digits-pawbrofl-mu", "--json"))
-    assert found["experiment"] == "digits-pawbrofl-mu"
-    assert len(found["clients"]) > 1
+    content = parsed(rampart("data", "show", "digits-pawbrofl-mu", "--json"))
+    assert content["experiment"] == "digits-pawbrofl-mu"
+    assert len(content["clients"]) > 1
 
 
 def test_what_cannot_be_shown(rampart: Rampart, tmp_path: Path) -> None:

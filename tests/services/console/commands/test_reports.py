@@ -59,13 +59,13 @@ def test_runs_are_compared(hosted: Hosted, rampart: Rampart) -> None:
     assert ["clients", "2", "2"] in rows
     assert ["rounds", "3", "1"] in rows
     assert ["seed", "0", "2"] in rows
-    found = json.loads(good(rampart("compare", "second-2", "scripted-1", "--json")))
-    assert [one["run"] for one in found["runs"]] == ["second-2", "scripted-1"]
-    assert [one["rounds"] for one in found["runs"]] == [1, 3]
-    assert found["settings"]["seed"] == [2, 0]
+    content = json.loads(good(rampart("compare", "second-2", "scripted-1", "--json")))
+    assert [one["run"] for one in content["runs"]] == ["second-2", "scripted-1"]
+    assert [one["rounds"] for one in content["runs"]] == [1, 3]
+    assert content["settings"]["seed"] == [2, 0]
     records = hosted.operator.about("scripted-1").rounds()
     sent = sum(sum(r.bytes_down.values()) + sum(r.bytes_up.values()) for r in records)
-    assert found["runs"][1]["bytes"] == sent > 0
+    assert content["runs"][1]["bytes"] == sent > 0
 
 
 def test_a_run_that_has_not_ended_is_compared_but_not_exported(
@@ -104,15 +104,15 @@ def test_an_export_has_all_of_the_run(hosted: Hosted, rampart: Rampart, tmp_path
 
 def test_a_client_s_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> None:
     finish(hosted)
-    found = json.loads(good(rampart("clients", "ada", "--json")))
-    assert [(one["run"], one["answer"]) for one in found] == [
+    content = json.loads(good(rampart("clients", "ada", "--json")))
+    assert [(one["run"], one["answer"]) for one in content] == [
         ("scripted-1", "accepted"),
         ("second-2", "accepted"),
     ]
-    assert [one["decisions"] for one in found] == [{"accepted": 3}, {"accepted": 1}]
+    assert [one["decisions"] for one in content] == [{"accepted": 3}, {"accepted": 1}]
     for option, only in (("--last=1", "second-2"), ("--before=second-2", "scripted-1")):
         part = json.loads(good(rampart("clients", "ada", "--json", option)))
-        assert part == [one for one in found if one["run"] == only]
+        assert part == [one for one in content if one["run"] == only]
     assert "there is no run third-3" in rampart("clients", "ada", "--before", "third-3").err
     declined = good(rampart("clients", "carl"))
     assert "scripted-1" not in declined
@@ -123,10 +123,10 @@ def test_a_client_s_history_covers_all_runs(hosted: Hosted, rampart: Rampart) ->
 
 def test_an_experiment_is_only_checked(hosted: Hosted, rampart: Rampart) -> None:
     given = ("run", "digits-benign", "--set", "data.clients=6", "--check")
-    found = json.loads(good(rampart(*given, "--json")))
+    content = json.loads(good(rampart(*given, "--json")))
     chosen = json.loads(json.dumps(hosted.operator.check(SECOND).model_dump()))
     assert chosen == estimate(SECOND).model_dump()
-    assert found["clients"] == 6
+    assert content["clients"] == 6
     assert re.search(r"^disk for blobs, at most +\d+\.\d MiB$", good(rampart(*given)), re.MULTILINE)
     said = rampart("run", "digits-benign", "--set", "model=lenet9", "--check")
     assert (said.code, "unknown model 'lenet9'" in said.err) == (1, True)

@@ -49,8 +49,8 @@ def test_a_federation_with_agents_is_served_ended_and_served_again(
         assert json.loads(good(rampart("shutdown", "--json"))) == {"ended": True}
         assert "does not answer" in rampart("runs").err
         good(rampart(*serve))
-        found = json.loads(good(rampart("run", "two.toml", "--follow", "--json")))
-        assert (found["run"], found["state"]) == ("two-2", "finished")
+        content = json.loads(good(rampart("run", "two.toml", "--follow", "--json")))
+        assert (content["run"], content["state"]) == ("two-2", "finished")
         later = json.loads(good(rampart("clients", "--json")))
         assert [one["client_id"] for one in later] == [one["client_id"] for one in members]
         processes = [int(path.read_text()) for path in (folder.path / "pids").iterdir()]

@@ -180,8 +180,8 @@ def test_no_text_of_a_client_is_markup(written: Callable[..., Page], tmp_path: P
 def test_hostile_files_of_studies_are_text(written: Callable[..., Page], tmp_path: Path) -> None:
     cell = {"attack": HOSTILE, "defence": "<b>x", "accuracy_local": 0.5, "spread": {}}
     run = {"seed": 1, "evicted": [HOSTILE], "experiment_digest": "<i>", "error": HOSTILE}
-    found = {"experiment": HOSTILE, "attacks": [HOSTILE], "defences": ["<b>x"], "<u>": "<s>"}
-    (tmp_path / "matrix.json").write_text(json.dumps({**found, "cells": [{**cell, "runs": [run]}]}))
+    table = {"experiment": HOSTILE, "attacks": [HOSTILE], "defences": ["<b>x"], "<u>": "<s>"}
+    (tmp_path / "matrix.json").write_text(json.dumps({**table, "cells": [{**cell, "runs": [run]}]}))
     assert page_names(written(tmp_path / "matrix.json")) == {HOSTILE}
     row = {"<b>": HOSTILE, "f": 1, "runs": 1, "accuracy": 0.5, "spread": {"accuracy": 0.1}}
     sweep = {"experiment": HOSTILE, "experiment_digest": "<i>", "axes": ["f", "<b>"]}
@@ -206,9 +206,9 @@ def test_a_matrix_has_a_table_per_figure(written: Callable[..., Page], tmp_path:
         figures = {"accuracy_local": value, "fpr": 0.25, "spread": {"accuracy_local": 0.125}}
         return {"attack": attack, "defence": "median", **figures, "runs": runs}
 
-    found = {"experiment": "m", "clients": 6, "attacks": ["none", "lie"], "defences": ["median"]}
-    found["cells"] = [cell("none", 0.97), cell("lie", None)]
-    (tmp_path / "matrix.json").write_text(json.dumps(found))
+    table = {"experiment": "m", "clients": 6, "attacks": ["none", "lie"], "defences": ["median"]}
+    table["cells"] = [cell("none", 0.97), cell("lie", None)]
+    (tmp_path / "matrix.json").write_text(json.dumps(table))
     page = written(tmp_path)
     assert "Accuracy after local training Attack median none 97.0 ± 12.5 lie -" in page.text
     assert "FPR Attack median none 25.0 lie 25.0" in page.text
@@ -221,9 +221,9 @@ def test_a_sweep_has_curves_and_points(written: Callable[..., Page], tmp_path: P
         {"f": f, "rule": "median", "accuracy": 0.5 + f / 10, "runs": 2, "spread": {"accuracy": 0.1}}
         for f in (2, 0, 1)
     ]
-    found = {"experiment": "s", "experiment_digest": "d", "axes": ["f", "rule"], "sweep": rows}
+    table = {"experiment": "s", "experiment_digest": "d", "axes": ["f", "rule"], "sweep": rows}
     file = tmp_path / "sweep.json"
-    file.write_text(json.dumps(found))
+    file.write_text(json.dumps(table))
     page = written(file)
     (path,) = [a for a in page.named("path") if a["class"] == "line one"]
     heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", str(path["d"]))]

@@ -24,8 +24,8 @@ def end(number, frame):
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN if "deaf" in sys.argv else end)
 folder = ServedFolder(Path(sys.argv[1]))
-with folder.held():
-    folder.started("aggregator", 12)
+with folder.lock():
+    folder.record_process("aggregator", 12)
     folder.announce("http://127.0.0.1:1")
     time.sleep(60)
 """
@@ -52,13 +52,13 @@ def test_a_served_folder_is_known_locked_and_ended(tmp_path: Path) -> None:
         assert folder.server() == child.pid
         assert (folder.path / "pids/aggregator").read_text() == "12\n"
         expected = f"process {child.pid} serves .* rampart shutdown stops it"
-        with pytest.raises(ConfigurationError, match=expected), folder.held():
+        with pytest.raises(ConfigurationError, match=expected), folder.lock():
             pass
         assert folder.shut_down(30) is True
         assert child.wait(10) == 0
     assert folder.server() is None
     assert {path.name for path in folder.path.rglob("*")} == {"pids", "serve.lock"}
-    with folder.held():
+    with folder.lock():
         pass
 
 
@@ -79,7 +79,7 @@ def test_a_killed_server_leaves_no_lock_and_its_announcement_does_not_count(tmp_
 
 def test_a_server_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
-    with folder.held(), serving(folder.path) as child:
+    with folder.lock(), serving(folder.path) as child:
         expected = r"exited with code 1; see .*: .*serves .* already"
         with pytest.raises(ChildFailed, match=expected):
             folder.await_ready(child, tmp_path / "log", 30)

@@ -32,7 +32,7 @@ class Failing(LocalServers):
 
 def test_a_process_that_dies_again_and_again_ends_the_federation(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path)
-    with folder.held(), Failing(tmp_path) as servers:
+    with folder.lock(), Failing(tmp_path) as servers:
         redis = servers.processes["redis"].pid
         expected = f"aggregator died {MOST} times, the last time with code 3; .*no disk"
         with pytest.raises(ChildFailed, match=expected):
@@ -45,7 +45,7 @@ def test_rare_deaths_are_forgiven(tmp_path: Path) -> None:
     """The federation is given up only when the clock stands still at last."""
     times = iter([*range(0, 1000 * 2 * MOST, 1000), *[10**6] * MOST])
     folder = ServedFolder(tmp_path)
-    with folder.held(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):
+    with folder.lock(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):
         Served(servers, folder, clock=lambda: next(times)).watch()
     assert list(times) == []
 

@@ -121,8 +121,8 @@ def running(file: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def children(of: int, *parts: str) -> list[psutil.Process]:
     """Processes below another whose commands name these parts."""
-    found = psutil.Process(of).children(recursive=True)
-    return [child for child in found if all(part in " ".join(command(child)) for part in parts)]
+    processes = psutil.Process(of).children(recursive=True)
+    return [child for child in processes if all(part in " ".join(command(child)) for part in parts)]
 
 
 def command(process: psutil.Process) -> list[str]:
@@ -135,10 +135,10 @@ def command(process: psutil.Process) -> list[str]:
 
 def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
     """A process that `rampart up` has started."""
-    while not (found := children(running.pid, part)):
+    while not (processes := children(running.pid, part)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
-    return found[0]
+    return processes[0]
 
 
 @pytest.mark.timeout(200)

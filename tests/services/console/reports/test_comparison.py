@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from rampart_fl.services.console.reports.comparison import compared
+from rampart_fl.services.console.reports.comparison import comparison_table
 
 FIGURES: dict[str, Any] = {
     "accuracy": 0.912,
@@ -35,7 +35,7 @@ def test_the_table_by_hand() -> None:
         "server.rule": [[{"name": "median"}], [{"name": "nnm"}, {"name": "krum"}]],
         "description": ["x" * 50, None],
     }
-    text = compared(["a-1", "b-2"], ["finished", "running"], [FIGURES, other], settings)
+    text = comparison_table(["a-1", "b-2"], ["finished", "running"], [FIGURES, other], settings)
     assert [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()] == [
         ["a-1", "b-2"],
         ["state", "finished", "running"],

@@ -20,7 +20,7 @@ def test_every_file_has_its_digest(tmp_path: Path) -> None:
     assert digest == hashlib.sha256(b"onetwo").hexdigest()
     assert (path / "run.json").read_text() == '{\n "a": [\n  1\n ]\n}\n'
     assert (path / "rounds.jsonl").read_text() == "0\n1\n2\n"
-    assert [found.name for found in path.parent.iterdir()] == ["run"]
+    assert [result.name for result in path.parent.iterdir()] == ["run"]
     lines = (path / SUMS).read_text().splitlines()
     assert f"{digest}  models/global.safetensors" in lines and len(lines) == 4
 

@@ -43,5 +43,5 @@ def test_a_client_that_declined_or_is_in_quarantine() -> None:
     declined = part(run("digits-2", state="running"), no, [], "b")
     assert (declined.answer, declined.slot, declined.reason) == ("declined", None, no.reason)
     away = Member(client_id="b", quarantine={"reason": "waits", "until": 4})
-    found = part(run("digits-4"), away, [], "b")
-    assert (found.answer, found.decisions, found.barred) == ("", {}, "waits")
+    result = part(run("digits-4"), away, [], "b")
+    assert (result.answer, result.decisions, result.barred) == ("", {}, "waits")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.studies.batch import each, follow, headline, kept
+from rampart_fl.services.console.studies.batch import each, each_cached, follow, headline
 from rampart_fl.services.console.studies.pools import pool
 from rampart_fl.shared.runtime import cpus
 
@@ -27,7 +27,7 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
         return {"error": n / 4}
 
     def batch() -> list[tuple[int, dict[str, Any]]]:
-        return list(kept(run, [1, 2, 3], lambda n: tmp_path / "folder" / f"{n}.json"))
+        return list(each_cached(run, [1, 2, 3], lambda n: tmp_path / "folder" / f"{n}.json"))
 
     whole = [(n, {"error": n / 4}) for n in (1, 2, 3)]
     assert batch() == [whole[0], (2, {"error": "once"}), whole[2]]
@@ -39,14 +39,16 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
 def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.touch()
-    assert list(kept(lambda n: {"accuracy": 0.5}, [1], lambda n: path)) == [(1, {"accuracy": 0.5})]
-    assert list(kept(lambda n: {}, [1], lambda n: path)) == [(1, {"accuracy": 0.5})]
+    assert list(each_cached(lambda n: {"accuracy": 0.5}, [1], lambda n: path)) == [
+        (1, {"accuracy": 0.5})
+    ]
+    assert list(each_cached(lambda n: {}, [1], lambda n: path)) == [(1, {"accuracy": 0.5})]
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
-    found = dict(each(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
-    assert found == {n: {"square": n * n} for n in range(7)}
+    result = dict(each(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
+    assert result == {n: {"square": n * n} for n in range(7)}
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

@@ -5,7 +5,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rampart_fl.services.console.studies.class_counts import IN_FIGURES, Held, counted, shade, table
+from rampart_fl.services.console.studies.class_counts import (
+    IN_FIGURES,
+    Held,
+    count_classes,
+    shade,
+    table,
+)
 from rampart_fl.shared.experiment import Experiment
 
 EXPERIMENT = Experiment.from_tables(
@@ -20,7 +26,7 @@ def drawn(clients: list[Held]) -> list[str]:
 
 
 def test_counts_are_those_of_the_clients() -> None:
-    clients = counted(EXPERIMENT)
+    clients = count_classes(EXPERIMENT)
     assert [own.client for own in clients] == ["client-00", "client-01", "client-02"]
     for own in clients:
         assert (own.train, own.test, sum(own.classes)) == (38, 12, 50)

@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.studies import matrix
-from rampart_fl.services.console.studies.batch import simulated
+from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (
     Cell,
-    attacked,
-    defended,
     follow,
     member,
     plan,
     run,
+    with_attack,
+    with_defence,
 )
 from rampart_fl.services.console.studies.matrix_figures import Matrix
 from rampart_fl.services.console.studies.matrix_report import heat_map, markdown, write
@@ -42,12 +42,14 @@ BASE = Experiment.from_tables(SMALL)
 
 def test_a_cell_is_the_base_with_another_attack_and_another_defence() -> None:
     (cell,) = plan(BASE, ["ipm:epsilon=2"], ["nnm+trimmed_mean"], rounds=7)
-    found = cell.experiment
-    assert [(g.count, g.attack) for g in found.attackers] == [(2, {"name": "ipm", "epsilon": 2})]
-    assert [stage["name"] for stage in found.server.rule] == ["nnm", "trimmed_mean"]
-    assert (found.server.f, found.server.customizer["name"]) == (2, "global_model")
-    assert (found.personalizer["name"], found.rounds) == ("none", 7)
-    assert found.server.sample_cap == 77
+    experiment = cell.experiment
+    assert [(g.count, g.attack) for g in experiment.attackers] == [
+        (2, {"name": "ipm", "epsilon": 2})
+    ]
+    assert [stage["name"] for stage in experiment.server.rule] == ["nnm", "trimmed_mean"]
+    assert (experiment.server.f, experiment.server.customizer["name"]) == (2, "global_model")
+    assert (experiment.personalizer["name"], experiment.rounds) == ("none", 7)
+    assert experiment.server.sample_cap == 77
 
 
 def test_defences_keep_the_samples_that_the_server_holds() -> None:
@@ -65,10 +67,10 @@ def test_fedcap_keeps_what_the_base_says_of_it() -> None:
     ours, paper = (c.experiment for c in plan(BASE, ["sign_flip"], ["fedcap", "fedcap-paper"]))
     assert (ours.server.eviction.bounded, paper.server.eviction.bounded) == (True, False)
     assert ours.server.f == paper.server.f == sum(group.count for group in ours.attackers)
-    for found in (ours, paper):
-        assert found.server.f == 2
-        assert found.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
-        assert found.personalizer == {"name": "fedcap", "lambda": 0.7}
+    for result in (ours, paper):
+        assert result.server.f == 2
+        assert result.server.customizer == {"name": "fedcap", "alpha": 3, "phi": 0.2}
+        assert result.personalizer == {"name": "fedcap", "lambda": 0.7}
     assert ours.server.detectors == [{"name": "response"}, {"name": "challenge"}]
     assert paper.server.detectors == [{"name": "norm_bound", "threshold": 10}]
     plain = Experiment.from_tables({**SMALL, "personalizer": "none", "server": {}})
@@ -81,10 +83,10 @@ def test_references_train_as_their_personalizers_do_and_average_plainly() -> Non
     alone, tuned = (c.experiment for c in plan(BASE, ["lie"], ["local_only", "fine_tuned"]))
     assert alone.personalizer == {"name": "local"}
     assert tuned.personalizer == {"name": "fine_tune"}
-    for found in (alone, tuned):
-        assert found.server.rule == [{"name": "weighted_mean"}]
-        assert found.server.customizer["name"] == "global_model"
-        assert (found.server.detectors, found.server.sample_cap) == ([], 77)
+    for result in (alone, tuned):
+        assert result.server.rule == [{"name": "weighted_mean"}]
+        assert result.server.customizer["name"] == "global_model"
+        assert (result.server.detectors, result.server.sample_cap) == ([], 77)
 
 
 def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
@@ -95,16 +97,16 @@ def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
 
     def counted(experiment: Experiment) -> dict[str, Any]:
         ran.append(experiment.digest())
-        return simulated(experiment)
+        return run_simulation(experiment)
 
-    monkeypatch.setattr(matrix, "simulated", counted)
-    found = {cell.attack: figures for cell, figures in run(cells, tmp_path)}
+    monkeypatch.setattr(matrix, "run_simulation", counted)
+    table = {cell.attack: figures for cell, figures in run(cells, tmp_path)}
     assert len(ran) == len(set(ran)) == 2
-    assert set(found) == {"none", "ipm", "dba:width=3"}
-    for figures in found.values():
+    assert set(table) == {"none", "ipm", "dba:width=3"}
+    for figures in table.values():
         assert figures["accuracy_local"] == figures["accuracy_personalized"] > 0
         assert figures["accuracy_customized"] is None
-    success = found["dba:width=3"]
+    success = table["dba:width=3"]
     assert success["attack_success_local"] == success["attack_success_personalized"] is not None
     assert success["attack_success_customized"] is None
 
@@ -112,11 +114,11 @@ def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
 @pytest.mark.parametrize("attack", ["ipm", "label_flip"])
 def test_no_attack_reaches_clients_by_themselves(attack: str) -> None:
     (cell,) = plan(BASE, [attack], ["local_only"])
-    hit = Experiment.from_tables(defended(attacked(BASE, attack), "local_only", 2))
+    hit = Experiment.from_tables(with_defence(with_attack(BASE, attack), "local_only", 2))
     assert hit.attackers != cell.experiment.attackers
     assert (
-        simulated(hit)["accuracy_personalized"]
-        == simulated(cell.experiment)["accuracy_personalized"]
+        run_simulation(hit)["accuracy_personalized"]
+        == run_simulation(cell.experiment)["accuracy_personalized"]
     )
 
 
@@ -133,7 +135,7 @@ def test_in_the_row_without_attack_the_same_clients_are_measured_and_all_are_inn
     cells = plan(BASE, ["none", "lie"], ["fedcap"])
     assert cells[0].experiment.roles.count(None) == cells[1].experiment.roles.count(None) == 3
     figures = {"accuracy": 0.5, "dacc": 0.8, "fpr": 0.0, "fnr": 0.5, "evicted": ["client-04"]}
-    monkeypatch.setattr(matrix, "simulated", lambda _: dict(figures))
+    monkeypatch.setattr(matrix, "run_simulation", lambda _: dict(figures))
     (_, calm), (_, attacked) = run(cells, tmp_path)
     assert calm == {**figures, "dacc": None, "fnr": None, "fpr": 0.2}
     assert attacked == figures
@@ -183,7 +185,7 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise ConfigurationError("no luck")
         return {"accuracy": 0.5}
 
-    monkeypatch.setattr(matrix, "simulated", pretend)
+    monkeypatch.setattr(matrix, "run_simulation", pretend)
     cells = plan(BASE, ["lie"], ["median", "trimmed_mean"])
     assert [figures.get("accuracy") for _, figures in run(cells, tmp_path)] == [0.5, None]
     assert [figures["accuracy"] for _, figures in run(cells, tmp_path)] == [0.5, 0.5]
@@ -193,7 +195,7 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_ran_before_comes_first_and_only_the_rest_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(matrix, "simulated", lambda _: {"accuracy_local": 0.5})
+    monkeypatch.setattr(matrix, "run_simulation", lambda _: {"accuracy_local": 0.5})
     cells = plan(BASE, ["lie", "ipm"], ["median"], seeds=2)
     list(run(cells[2:], tmp_path))
     seen: list[Cell] = []
@@ -208,7 +210,7 @@ def test_what_ran_before_comes_first_and_only_the_rest_counts(
 
 def filled() -> Matrix:
     """Two attacks on two defences over two seeds; of one cell a run failed, and one of another."""
-    found = Matrix(["none", "dba:width=3"], ["median", "fedcap"])
+    result = Matrix(["none", "dba:width=3"], ["median", "fedcap"])
     for attack, defence, seed, received, local, success in (
         ("none", "median", 0, 0.9, 0.95, None),
         ("none", "median", 1, 0.8, 0.95, None),
@@ -217,7 +219,7 @@ def filled() -> Matrix:
         ("dba:width=3", "median", 0, 0.5, 0.85, 1.0),
     ):
         (cell,) = plan(BASE.model_copy(update={"seed": seed}), [attack], [defence])
-        found.add(
+        result.add(
             cell,
             {
                 "accuracy_customized": received,
@@ -228,8 +230,8 @@ def filled() -> Matrix:
             },
         )
     (cell,) = plan(BASE, ["dba:width=3"], ["fedcap"])
-    found.add(cell, {"error": "Broken: no luck"})
-    return found
+    result.add(cell, {"error": "Broken: no luck"})
+    return result
 
 
 ABOUT = {"experiment": "small", "rounds": 2, "seeds": 2}

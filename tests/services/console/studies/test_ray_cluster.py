@@ -67,12 +67,12 @@ def test_a_node_that_dies_costs_only_the_runs_in_flight(cluster: Any, tmp_path: 
             time.sleep(0.05)
         return {"square": n * n}
 
-    found = {}
+    table = {}
     for n, figures in each(run, range(8), pool(ray=cluster.address)):
-        if not found:
+        if not table:
             cluster.remove_node(doomed, allow_graceful=False)
-        found[n] = figures["square"]
-    assert found == {n: n * n for n in range(8)}
+        table[n] = figures["square"]
+    assert table == {n: n * n for n in range(8)}
     starts = Counter(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
     (again,) = (path for path in tmp_path.iterdir() if path.read_text() == lost)
     assert starts == {n: 2 if again.name.startswith(f"{n}-") else 1 for n in range(8)}

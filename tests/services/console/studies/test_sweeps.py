@@ -66,7 +66,7 @@ def test_points_run_seed_by_seed_so_that_they_share_what_is_drawn(
         ran.append((experiment.seed, experiment.training.epochs))
         return {"accuracy": experiment.seed + experiment.training.epochs / 10, "seconds": 1.0}
 
-    monkeypatch.setattr(sweeps, "simulated", simulated)
+    monkeypatch.setattr(sweeps, "run_simulation", simulated)
     axes = {"seeds": [5, 3], "training": {"epochs": [1, 2]}}
     given = Sweep.of({**Experiment.load("digits-benign").tables(), "sweep": axes})
     rows = sweeps.sweep(given)["sweep"]

@@ -115,10 +115,10 @@ def test_mlflow_shows_a_round_before_the_run_has_ended(hosted: Hosted, tmp_path:
     number = client.create_experiment("live", artifact_location=f"{tmp_path}/artifacts")
 
     def steps() -> list[int]:
-        found = client.search_runs([number])
+        result = client.search_runs([number])
         return [
             metric.step
-            for run in found
+            for run in result
             for metric in client.get_metric_history(run.info.run_id, "updates")
         ]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.data.arrays import fitted, labels, read
+from rampart_fl.shared.learning.data.arrays import as_samples, labels, read
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from rampart_fl.shared.learning.data.arrays import fitted, labels, read
 @pytest.mark.parametrize("kind", [np.uint8, np.int32, np.float64])
 def test_shapes_that_fit(given: tuple[int, ...], shape: tuple[int, ...], kind: Any) -> None:
     array = np.arange(np.prod(given)).reshape(given).astype(kind)
-    x = fitted(array, shape, "x")
+    x = as_samples(array, shape, "x")
     assert x.shape == (4, *shape)
     assert x.dtype == (torch.uint8 if kind is np.uint8 else torch.float32)
     flat = array.transpose(0, 3, 1, 2) if given == (4, 6, 5, 3) else array
@@ -48,7 +48,7 @@ def test_shapes_that_fit(given: tuple[int, ...], shape: tuple[int, ...], kind: A
 @pytest.mark.filterwarnings("ignore:overflow")  # 1e300 is more than a float32 holds.
 def test_arrays_that_do_not_fit(array: np.ndarray, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        fitted(array, (1, 6, 5), "x")
+        as_samples(array, (1, 6, 5), "x")
 
 
 def test_labels() -> None:

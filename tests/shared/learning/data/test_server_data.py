@@ -8,9 +8,9 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
-from rampart_fl.shared.learning.data.client_data import client_data, divided
+from rampart_fl.shared.learning.data.client_data import client_data, partition_data
 from rampart_fl.shared.learning.data.datasets.files import VARIABLE
-from rampart_fl.shared.learning.data.server_data import adapted, fitting, server_data
+from rampart_fl.shared.learning.data.server_data import convert_shape, require_fit, server_data
 
 TABLE = Data(dataset="digits", clients=5, samples=40, reserved=100)
 
@@ -35,7 +35,7 @@ def test_no_sample_of_a_client_is_the_servers() -> None:
     everyone = torch.cat([held.x, *(torch.cat([own.x_train, own.x_test]) for own in clients)])
     assert len(everyone) == 100 + 5 * 40
     assert len(everyone.flatten(1).unique(dim=0)) == 300
-    samples, _ = divided(TABLE, 1)
+    samples, _ = partition_data(TABLE, 1)
     for x, y in zip(held.x, held.y, strict=True):
         (at,) = (samples.x == x).flatten(1).all(1).nonzero().flatten().tolist()
         assert samples.y[at] == y
@@ -62,7 +62,7 @@ def test_samples_that_are_not_free() -> None:
     with pytest.raises(ConfigurationError, match=r"0 are free.*set data.reserved to 10"):
         server_data("digits", 10, everything, 1)
     with pytest.raises(ConfigurationError, match="1797 of 1797 samples are reserved"):
-        divided(Data(dataset="digits", clients=5, reserved=1797), 1)
+        partition_data(Data(dataset="digits", clients=5, reserved=1797), 1)
 
 
 def test_another_data_set_is_adapted(folder: Path) -> None:
@@ -83,38 +83,40 @@ def test_noise_takes_the_shape_and_the_size_that_are_wanted() -> None:
     assert not held.labelled
     assert float(held.x.mean()) == pytest.approx(0.5, abs=0.01)
     with pytest.raises(ConfigurationError, match="noise has 1 classes"):
-        fitting("noise", 10, TABLE, labels=True)
+        require_fit("noise", 10, TABLE, labels=True)
 
 
 def test_what_cannot_be_adapted_is_known_without_reading_it() -> None:
     with pytest.raises(ConfigurationError, match=r"\(68,\); they cannot become \(1, 28, 28\)"):
-        fitting("phishing", 10, Data(dataset="mnist"))
+        require_fit("phishing", 10, Data(dataset="mnist"))
     with pytest.raises(ConfigurationError, match="cannot become"):
-        fitting("hapt", 10, Data(dataset="cifar10"))
+        require_fit("hapt", 10, Data(dataset="cifar10"))
     with pytest.raises(ConfigurationError, match="cifar100 has 100 classes"):
-        fitting("cifar100", 10, Data(dataset="cifar10"), labels=True)
-    assert fitting("cifar100", 10, Data(dataset="cifar10")).name == "cifar100"
+        require_fit("cifar100", 10, Data(dataset="cifar10"), labels=True)
+    assert require_fit("cifar100", 10, Data(dataset="cifar10")).name == "cifar100"
 
 
 def test_the_same_images_in_other_shapes() -> None:
     x = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    assert adapted(x, (3, 8, 8)) is x
-    grey = adapted(x, (1, 8, 8))
+    assert convert_shape(x, (3, 8, 8)) is x
+    grey = convert_shape(x, (1, 8, 8))
     assert torch.allclose(grey[:, 0], 0.299 * x[:, 0] + 0.587 * x[:, 1] + 0.114 * x[:, 2])
-    back = adapted(grey, (3, 8, 8))
+    back = convert_shape(grey, (3, 8, 8))
     assert torch.equal(back, grey.repeat(1, 3, 1, 1))
     # Halving a side averages with the triangle's weights 1, 3, 3, 1 over 8 (inside the image).
     row = torch.tensor([0.0, 0, 0, 8, 0, 0, 0, 0]).view(1, 1, 1, 8).expand(1, 1, 8, 8)
-    halved = adapted(row.contiguous(), (1, 4, 4))
+    halved = convert_shape(row.contiguous(), (1, 4, 4))
     assert halved[0, 0, 1].tolist() == pytest.approx([0, 3, 1, 0])
 
 
 def test_caps_and_reserves_leave_the_rest_of_the_division_alone() -> None:
     plain, capped = Data(dataset="digits", clients=5), Data(dataset="digits", clients=5, samples=40)
-    for whole, part in zip(divided(plain, 1)[1], divided(capped, 1)[1], strict=True):
+    for whole, part in zip(partition_data(plain, 1)[1], partition_data(capped, 1)[1], strict=True):
         assert len(part) == 40
         assert torch.isin(part, whole).all()
         assert torch.equal(part, part.sort().values)
     assert len(client_data(capped, 0, 1).y_train) == 30
     few = Data(dataset="digits", clients=5, samples=10_000)
-    assert [len(p) for p in divided(few, 1)[1]] == [len(p) for p in divided(plain, 1)[1]]
+    assert [len(p) for p in partition_data(few, 1)[1]] == [
+        len(p) for p in partition_data(plain, 1)[1]
+    ]

@@ -29,8 +29,8 @@ VOTERS = [
 def test_votes_are_counted_sample_by_sample() -> None:
     clients = [client_data(EXPERIMENT.data, k, 2) for k in (0, 3, 7)]
     assert len({len(client.y_test) for client in clients}) > 1
-    found = vote(LEARNER, Cohort.of(clients), VOTERS)
-    assert set(found) == {"test_samples", "correct_vote", "certified_01", "certified_02"}
+    result = vote(LEARNER, Cohort.of(clients), VOTERS)
+    assert set(result) == {"test_samples", "correct_vote", "certified_01", "certified_02"}
     for k, client in enumerate(clients):
         counts = dict.fromkeys(("correct_vote", "certified_01", "certified_02"), 0)
         for x, y in zip(client.x_test, client.y_test.tolist(), strict=True):
@@ -43,32 +43,32 @@ def test_votes_are_counted_sample_by_sample() -> None:
             counts["correct_vote"] += winner == y
             counts["certified_01"] += winner == y and radius >= 1
             counts["certified_02"] += winner == y and radius >= 2
-        assert {name: float(found[name][k]) for name in counts} == counts
-        assert float(found["test_samples"][k]) == len(client.y_test)
+        assert {name: float(result[name][k]) for name in counts} == counts
+        assert float(result["test_samples"][k]) == len(client.y_test)
 
 
 def test_a_backdoor_is_counted_as_the_vote_decides() -> None:
     tables = {**EXPERIMENT.tables(), "evaluation": {"trigger": {"name": "badnets", "target": 3}}}
     learner, client = Learner.of(Experiment.from_tables(tables)), client_data(EXPERIMENT.data, 4, 2)
-    found = vote(learner, Cohort.of([client, client]), VOTERS)
+    result = vote(learner, Cohort.of([client, client]), VOTERS)
     assert learner.trigger is not None
-    shown = learner.trigger.shown(client.x_test)
+    shown = learner.trigger.with_trigger(client.x_test)
     votes = sum(
         functional.one_hot(LEARNER.network.logits(v[None], shown[None])[0].argmax(-1), 10)
         for v in VOTERS
     )
     fooled = [int(n.argmax() == 3) for n, y in zip(votes, client.y_test, strict=True) if y != 3]
-    assert found["fooled_vote"].tolist() == 2 * [sum(fooled)]
-    assert found["triggered_samples"].tolist() == 2 * [len(fooled)]
-    metrics = {"a": {name: float(column[0]) for name, column in found.items()}}
+    assert result["fooled_vote"].tolist() == 2 * [sum(fooled)]
+    assert result["triggered_samples"].tolist() == 2 * [len(fooled)]
+    metrics = {"a": {name: float(column[0]) for name, column in result.items()}}
     assert vote_figures(metrics, ["a"])["attack_success_vote"] == sum(fooled) / len(fooled)
 
 
 def test_one_voter_decides_alone_and_certifies_nothing() -> None:
     client = client_data(EXPERIMENT.data, 0, 2)
-    found = vote(LEARNER, Cohort.of([client]), VOTERS[:1])
-    assert set(found) == {"test_samples", "correct_vote"}
+    votes = vote(LEARNER, Cohort.of([client]), VOTERS[:1])
+    assert set(votes) == {"test_samples", "correct_vote"}
     labels = LEARNER.network.logits(VOTERS[0][None], client.x_test[None])[0].argmax(-1)
-    assert float(found["correct_vote"][0]) == int((labels == client.y_test).sum())
+    assert float(votes["correct_vote"][0]) == int((labels == client.y_test).sum())
     ballots_NC = ballots(LEARNER, client.x_test, VOTERS[:1])
     assert torch.equal(ballots_NC, functional.one_hot(labels, 10))

@@ -25,11 +25,11 @@ def test_of_a_linear_model_it_is_the_classes_times_the_squared_length_with_a_one
     learner, data = linear()
     estimate, model_D = jacobian(learner, data), learner.initial_model()
     draws = torch.Generator().manual_seed(1)
-    found = [estimate(model_D, draws) for _ in range(1500)]
+    needs = [estimate(model_D, draws) for _ in range(1500)]
     expected = 3 * (data.x_train.flatten(1).square().sum(1) + 1).mean()
-    mean = torch.stack([norm for norm, _ in found]).mean()
+    mean = torch.stack([norm for norm, _ in needs]).mean()
     assert float(mean) == pytest.approx(float(expected), rel=0.05)
-    assert all(not bool(gradient_D.any()) for _, gradient_D in found[:10])
+    assert all(not bool(gradient_D.any()) for _, gradient_D in needs[:10])
 
 
 def test_its_gradient_is_that_of_its_estimate() -> None:

@@ -349,7 +349,7 @@ def test_evaluation_is_the_same_in_however_many_passes(
     models_KD, personal = start(learner)
     expected = evaluate_many(learner, cohort, models_KD, personal)
     monkeypatch.setattr(Stacked, "at_once", lambda self, x: most)
-    found = evaluate_many(learner, cohort, models_KD, personal)
-    assert {name: column.tolist() for name, column in found.items()} == {
+    scores = evaluate_many(learner, cohort, models_KD, personal)
+    assert {name: column.tolist() for name, column in scores.items()} == {
         name: column.tolist() for name, column in expected.items()
     }

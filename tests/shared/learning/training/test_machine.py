@@ -20,9 +20,9 @@ def probe_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **limits: str) -> fl
     monkeypatch.setattr(cpus, "LIMITS", folder)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     machine.probe.cache_clear()
-    found = machine.probe()
+    result = machine.probe()
     machine.probe.cache_clear()
-    return found
+    return result
 
 
 def test_a_containers_limits_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

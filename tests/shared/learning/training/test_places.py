@@ -25,9 +25,9 @@ def test_every_client_takes_all_of_its_steps_and_few_wait(
     steps_K: tuple[int, ...], apart: int
 ) -> None:
     placed_K = [steps_K[k] for k in order(steps_K, apart)]
-    found = stretches(placed_K, apart)
-    assert [s for _, steps in found for s in steps] == list(range(max(steps_K)))
-    for count, steps in found:
+    result = stretches(placed_K, apart)
+    assert [s for _, steps in result for s in steps] == list(range(max(steps_K)))
+    for count, steps in result:
         assert (len(steps_K) - count) % apart == 0
         assert count >= min(FEWEST, len(steps_K))
         assert max(placed_K[count:], default=0) <= steps.start

@@ -178,15 +178,15 @@ def test_what_is_spent_adds_up_over_rounds(
 ) -> None:
     learner = private(make_learner, noise_multiplier=1.0)
     received_D = learner.initial_model()
-    state, found = learner.first_state(received_D), []
+    state, results = learner.first_state(received_D), []
     for round_ in range(3):
         names: dict[str, Any] = {"seed": 5, "client": "a", "round_": round_}
         result = train_round(learner, clients[0], received_D, state, **names)
         state = result.personal
-        found.append(result.metrics["epsilon"])
+        results.append(result.metrics["epsilon"])
     assert float(state[STEPS]) == 18  # Two epochs of three steps in each of three rounds.
-    assert found == [epsilon(0.4, 1.0, steps, 1e-5) for steps in (6, 12, 18)]
-    assert found[0] < found[1] < found[2]
+    assert results == [epsilon(0.4, 1.0, steps, 1e-5) for steps in (6, 12, 18)]
+    assert results[0] < results[1] < results[2]
 
 
 def exact_gaussian(sigma: float, delta: float) -> float:

@@ -142,13 +142,13 @@ def test_clients_that_leave_change_no_bit(
     monkeypatch.setattr(
         "rampart_fl.shared.learning.network.stacked.Stacked.trained_at_once", lambda *_: at_once
     )
-    found = trained(learner, torch.float32)
+    result = trained(learner, torch.float32)
     monkeypatch.setattr("rampart_fl.shared.learning.training.steps.unit", lambda _: len(SIZES))
     stayed = trained(learner, torch.float32)
-    assert torch.equal(found.update_KD, stayed.update_KD)
-    assert found.personal.keys() == stayed.personal.keys()
+    assert torch.equal(result.update_KD, stayed.update_KD)
+    assert result.personal.keys() == stayed.personal.keys()
     for name, tensor in stayed.personal.items():
-        assert torch.equal(found.personal[name], tensor)
+        assert torch.equal(result.personal[name], tensor)
 
 
 @UNBALANCED

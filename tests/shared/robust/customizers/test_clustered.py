@@ -11,7 +11,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.customizers.clustered import Clustered, continued
+from rampart_fl.shared.robust.customizers.clustered import Clustered, match_clusters
 from rampart_fl.shared.simulation import simulate
 from rampart_fl.shared.validation import validate
 
@@ -32,37 +32,37 @@ def run(
     return customizer.apply(view, view, State() if last is None else last[1], context)
 
 
-def models(found: Customization) -> dict[str, Tensor]:
-    assert found.models is not None
-    return {name: found.models.model(name) for name in found.models.names}
+def models(customization: Customization) -> dict[str, Tensor]:
+    assert customization.models is not None
+    return {name: customization.models.model(name) for name in customization.models.names}
 
 
-def model(found: Customization, client: str) -> Tensor:
-    assert found.models is not None
-    return found.models.model(found.names_for(client)[0])
+def model(customization: Customization, client: str) -> Tensor:
+    assert customization.models is not None
+    return customization.models.model(customization.names_for(client)[0])
 
 
 def test_two_directions_are_two_models() -> None:
-    found, _ = run(ROWS, weights=[1.0, 3.0, 1.0, 1.0, 2.0])
-    assert found.assignment == {
+    result, _ = run(ROWS, weights=[1.0, 3.0, 1.0, 1.0, 2.0])
+    assert result.assignment == {
         client: ("cluster:0" if client in "ace" else "cluster:1",) for client in "abcde"
     }
     # Trusted weights count inside of a cluster: (1·1 + 2·1 + 3·2) / 4 and (-2·3 - 1·1) / 4.
-    torch.testing.assert_close(model(found, "a"), REFERENCE_D + torch.tensor([2.25, 0.0]))
-    torch.testing.assert_close(model(found, "b"), REFERENCE_D + torch.tensor([-1.75, 0.075]))
-    assert found.names_for("newcomer") == ()
+    torch.testing.assert_close(model(result, "a"), REFERENCE_D + torch.tensor([2.25, 0.0]))
+    torch.testing.assert_close(model(result, "b"), REFERENCE_D + torch.tensor([-1.75, 0.075]))
+    assert result.names_for("newcomer") == ()
 
 
 def test_one_cluster_is_the_rule_over_all() -> None:
-    found, _ = run(ROWS, clusters=1, rule=[{"name": "median"}])
+    result, _ = run(ROWS, clusters=1, rule=[{"name": "median"}])
     middle_D = torch.tensor(list(ROWS.values())).median(dim=0).values
-    torch.testing.assert_close(model(found, "d"), REFERENCE_D + middle_D)
+    torch.testing.assert_close(model(result, "d"), REFERENCE_D + middle_D)
 
 
 def test_every_client_is_its_own_cluster_where_there_are_as_many() -> None:
-    found, _ = run(ROWS, clusters=5)
+    result, _ = run(ROWS, clusters=5)
     for client, row in ROWS.items():
-        torch.testing.assert_close(model(found, client), REFERENCE_D + torch.tensor(row))
+        torch.testing.assert_close(model(result, client), REFERENCE_D + torch.tensor(row))
 
 
 def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
@@ -84,21 +84,21 @@ def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
 
 def test_a_client_may_change_its_cluster() -> None:
     turned = {**ROWS, "e": [-3.0, 0.0]}
-    found, _ = run(turned, run(ROWS))
-    assert found.names_for("e") == ("cluster:1",) and found.names_for("a") == ("cluster:0",)
+    result, _ = run(turned, run(ROWS))
+    assert result.names_for("e") == ("cluster:1",) and result.names_for("a") == ("cluster:0",)
 
 
 def test_a_cluster_too_small_for_its_rule_keeps_its_model() -> None:
     strict = {"rule": [{"name": "trimmed_mean", "f": 1}]}
-    found, _ = run(ROWS, **strict)
-    torch.testing.assert_close(model(found, "a"), REFERENCE_D + torch.tensor([2.0, 0.0]))
-    torch.testing.assert_close(model(found, "b"), REFERENCE_D)
+    result, _ = run(ROWS, **strict)
+    torch.testing.assert_close(model(result, "a"), REFERENCE_D + torch.tensor([2.0, 0.0]))
+    torch.testing.assert_close(model(result, "b"), REFERENCE_D)
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.data())
 def test_names_go_to_whom_they_went_most(new: list[int], data: st.DataObject) -> None:
     held = data.draw(st.lists(st.none() | st.integers(0, 2), min_size=len(new), max_size=len(new)))
-    place = continued(torch.tensor(new), held, 3)
+    place = match_clusters(torch.tensor(new), held, 3)
     assert sorted(place) == [0, 1, 2]
     counts = {
         (n, old): sum((n, old) == pair for pair in zip(new, held, strict=True))

@@ -27,9 +27,9 @@ def plan(threshold: float = 10.0) -> Plan:
     )
 
 
-def close(found: Tensor, expected: list[float] | list[list[float]]) -> None:
+def close(result: Tensor, expected: list[float] | list[list[float]]) -> None:
     torch.testing.assert_close(
-        found.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-5
+        result.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-5
     )
 
 
@@ -117,9 +117,9 @@ def test_alpha_zero_weighs_all_others_alike_and_none_for_itself() -> None:
 
 def customize(block_ND: Tensor, **parameters: float) -> list[list[float]]:
     rows = Rows.of(block_ND)
-    found, _ = FedCAP(**parameters).apply(rows, rows, State(), Context(reference_D=torch.zeros(2)))
-    assert found.models is not None
-    return [found.models.model(name).tolist() for name in found.models.names]
+    result, _ = FedCAP(**parameters).apply(rows, rows, State(), Context(reference_D=torch.zeros(2)))
+    assert result.models is not None
+    return [result.models.model(name).tolist() for name in result.models.names]
 
 
 def test_phi_one_keeps_everyone_s_own_model() -> None:
@@ -144,11 +144,11 @@ def test_a_pool_of_two_ignores_similarity() -> None:
 
 def test_a_zero_update_counts_as_opposite_to_all() -> None:
     rows = Rows.of(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
-    found, _ = FedCAP(alpha=2.0, phi=0.0).apply(
+    result, _ = FedCAP(alpha=2.0, phi=0.0).apply(
         rows, rows, State(), Context(reference_D=torch.zeros(2))
     )
-    assert found.models is not None
-    mix = found.models.mix_LM
+    assert result.models is not None
+    mix = result.models.mix_LM
     assert mix[0].tolist() == pytest.approx([0, 0.5, 0.5])
     ratio = math.exp(2 * -1) / (math.exp(2 * -1) + math.exp(0))
     assert mix[1].tolist() == pytest.approx([ratio, 0, 1 - ratio])
@@ -165,10 +165,10 @@ def test_similarity_may_be_judged_by_the_raw_uploads() -> None:
     calibrated = Rows.of(FIRST_ND)
     raw = Rows.of(FIRST_ND[[1, 0, 2]])
     context = Context(reference_D=torch.zeros(2, dtype=torch.float64))
-    found, _ = FedCAP(alpha=1.0, phi=0.5).apply(calibrated, raw, State(), context)
-    assert found.models is not None
-    close(found.models.mix_LM, MIX)
-    close(found.models.model("0"), [0.834881, 0.5])
+    result, _ = FedCAP(alpha=1.0, phi=0.5).apply(calibrated, raw, State(), context)
+    assert result.models is not None
+    close(result.models.mix_LM, MIX)
+    close(result.models.model("0"), [0.834881, 0.5])
 
 
 LAYOUT = (("body.weight", 0, 2), ("head.weight", 2, 4), ("head.bias", 4, 5))
@@ -183,9 +183,9 @@ def test_similarity_of_the_last_layer_looks_at_no_other() -> None:
     context = Context(reference_D=torch.zeros(5), layout=LAYOUT)
     mixes = []
     for rows in (Rows.of(block_ND), Rows.of(other_ND)):
-        found, _ = customizer.apply(rows, rows, State(), context)
-        assert found.models is not None
-        mixes.append(found.models.mix_LM)
+        result, _ = customizer.apply(rows, rows, State(), context)
+        assert result.models is not None
+        mixes.append(result.models.mix_LM)
     torch.testing.assert_close(mixes[0], mixes[1])
     head = Rows.of(block_ND[:, 2:])
     alone, _ = FedCAP().apply(head, head, State(), Context(reference_D=torch.zeros(3)))

@@ -46,14 +46,14 @@ def affinity(state: State, client: str) -> dict[str, float]:
 
 def test_everyone_is_offered_others_models_as_they_were_recovered() -> None:
     view = rows()
-    found, _ = run(view)
-    assert found.models is not None
+    result, _ = run(view)
+    assert result.models is not None
     for client in CLIENTS:
-        first, *peers = found.names_for(client)
+        first, *peers = result.names_for(client)
         assert first == GLOBAL and len(set(peers)) == 3 and client not in peers
         for peer in peers:
             expected_D = 1 + view.row(CLIENTS.index(peer))
-            torch.testing.assert_close(found.models.model(peer), expected_D)
+            torch.testing.assert_close(result.models.model(peer), expected_D)
 
 
 def test_reports_are_added_to_the_row_of_who_reports_and_the_best_are_offered_again() -> None:
@@ -78,24 +78,24 @@ def test_reports_are_added_to_the_row_of_who_reports_and_the_best_are_offered_ag
 
 def test_who_sat_out_is_offered_models_of_those_who_did_not() -> None:
     _, state = run(rows())
-    found, state = run(rows(CLIENTS[:5]), state, 1)
-    assert set(found.assignment) == set(CLIENTS)
-    offered = {peer for names in found.assignment.values() for peer in names[1:]}
+    result, state = run(rows(CLIENTS[:5]), state, 1)
+    assert set(result.assignment) == set(CLIENTS)
+    offered = {peer for names in result.assignment.values() for peer in names[1:]}
     assert offered <= set(CLIENTS[:5])
     newcomer = ["a-new-one", *CLIENTS]
-    found, state = run(rows(newcomer), state, 2)
-    assert len(found.names_for("a-new-one")) == 4
+    result, state = run(rows(newcomer), state, 2)
+    assert len(result.names_for("a-new-one")) == 4
     assert state.ids["affinity"] == tuple(newcomer)
 
 
 def test_two_clients_offer_each_other_and_one_has_nobody() -> None:
-    found, _ = run(rows(CLIENTS[:2]))
-    assert found.assignment == {
+    result, _ = run(rows(CLIENTS[:2]))
+    assert result.assignment == {
         "client-0": (GLOBAL, "client-1"),
         "client-1": (GLOBAL, "client-0"),
     }
-    found, state = run(rows(CLIENTS[:1]))
-    assert found.models is None and found.assignment == {"client-0": (GLOBAL,)}
+    result, state = run(rows(CLIENTS[:1]))
+    assert result.models is None and result.assignment == {"client-0": (GLOBAL,)}
     run(rows(CLIENTS[:2]), state, 1)
 
 
@@ -137,8 +137,8 @@ def test_chance_decides_the_share_of_places_that_it_should() -> None:
         {"affinity": likes, "offered": offered}, {"affinity": tuple(names), "offered": tuple(names)}
     )
     for round_, chance in ((0, 0.3), (3, 0.15), (6, 0.0), (50, 0.0)):
-        found, _ = run(known, state, round_, customizer)
-        others = sum(found.names_for(name)[1] != names[7] for name in names if name != names[7])
+        result, _ = run(known, state, round_, customizer)
+        others = sum(result.names_for(name)[1] != names[7] for name in names if name != names[7])
         assert others / 199 == pytest.approx(chance, abs=0.08)
 
 

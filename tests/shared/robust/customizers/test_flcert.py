@@ -46,9 +46,9 @@ def uploads(seed: int, clients: list[str] = CLIENTS) -> dict[str, Tensor]:
     return {client: torch.randn(D, generator=draws) for client in clients}
 
 
-def models(found: Customization) -> dict[str, Tensor]:
-    assert found.models is not None
-    return {name: found.models.model(name) for name in found.models.names}
+def models(customization: Customization) -> dict[str, Tensor]:
+    assert customization.models is not None
+    return {name: customization.models.model(name) for name in customization.models.names}
 
 
 def test_two_rounds_by_hand() -> None:
@@ -138,8 +138,8 @@ def test_the_certificate_against_every_set_of_attackers() -> None:
             sent.update(dict.fromkeys(hostile, poison))
             outcome = close_round(plan, sent, outcome, round_, torch.zeros(D))
         assert outcome is not None
-        found = models(outcome.customization)
-        ballots = [(inputs_TD @ found[name] > 0).long() for name in outcome.customization.voters]
+        result = models(outcome.customization)
+        ballots = [(inputs_TD @ result[name] > 0).long() for name in outcome.customization.voters]
         return torch.nn.functional.one_hot(torch.stack(ballots), 2).sum(0)
 
     calm_TC = votes((), torch.zeros(D))

@@ -34,8 +34,8 @@ def test_almost_parallel_rows_keep_the_digits_of_their_angle() -> None:
     block_ND = base_D + 1e-3 * torch.randn(9, 5000, generator=draws)
     block_ND *= 1 + torch.arange(9)[:, None] / 1e4
     off = ~torch.eye(9, dtype=torch.bool)
-    found = (1 - linalg.cosines(Rows.of(block_ND)))[off]
-    torch.testing.assert_close(found, (1 - exact(block_ND))[off], rtol=1e-3, atol=0)
+    result = (1 - linalg.cosines(Rows.of(block_ND)))[off]
+    torch.testing.assert_close(result, (1 - exact(block_ND))[off], rtol=1e-3, atol=0)
 
 
 def test_parallel_rows_of_any_lengths_are_parallel() -> None:

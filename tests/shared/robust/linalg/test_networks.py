@@ -31,8 +31,8 @@ def test_the_wanted_ranks_are_there_whatever_is_cut_away(n: int) -> None:
         for last in range(first + 1, n + 1):
             comparators = network(n, first, last)
             for values in product([0.0, 1.0], repeat=n):
-                found = through(list(values), comparators)[first:last]
-                assert sorted(found) == sorted(values)[first:last]
+                result = through(list(values), comparators)[first:last]
+                assert sorted(result) == sorted(values)[first:last]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=70), st.data())
@@ -40,8 +40,8 @@ def test_the_wanted_ranks_are_there_whatever_is_cut_away(n: int) -> None:
 def test_larger_networks(values: list[float], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(values) - 1))
     last = data.draw(st.integers(first + 1, len(values)))
-    found = through(values, network(len(values), first, last))[first:last]
-    assert sorted(found) == sorted(values)[first:last]
+    result = through(values, network(len(values), first, last))[first:last]
+    assert sorted(result) == sorted(values)[first:last]
 
 
 def test_cutting_saves_comparators() -> None:

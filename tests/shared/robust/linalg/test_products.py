@@ -48,15 +48,15 @@ def test_against_dense_algebra(n: int, dim: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_threads_do_not_show(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, found = Rows.of(block(9, 70_000)), []
+    rows, results = Rows.of(block(9, 70_000)), []
     if own:
         monkeypatch.setattr(native, "_parallel", lambda: None)
     for threads in (1, 2, 5):
         monkeypatch.setattr(native, "threads", lambda threads=threads: threads)
         weights_M = torch.arange(9.0)
-        found.append((linalg.gram(rows), linalg.norms(rows), linalg.combine(rows, weights_M)))
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+        results.append((linalg.gram(rows), linalg.norms(rows), linalg.combine(rows, weights_M)))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def test_mixed_rows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

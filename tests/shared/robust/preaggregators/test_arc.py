@@ -16,5 +16,5 @@ def test_the_longest_are_cut_to_the_next(n: int, f: int, cut: int) -> None:
     block_ND = torch.zeros(n, 3)
     block_ND[:, 1] = lengths[order]
     rows, _, _ = preaggregators.build("arc", f=f).apply(Rows.of(block_ND), State(), Context())
-    found = torch.cat([chunk for _, _, chunk in rows.chunks()], dim=1).norm(dim=1)
-    torch.testing.assert_close(found, lengths[order].clamp(max=n - cut))
+    result = torch.cat([chunk for _, _, chunk in rows.chunks()], dim=1).norm(dim=1)
+    torch.testing.assert_close(result, lengths[order].clamp(max=n - cut))

@@ -13,8 +13,8 @@ def mixed(block_ND: torch.Tensor, f: int) -> torch.Tensor:
 
 
 def test_worked_example() -> None:
-    found = mixed(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), 1)[:, 0].tolist()
-    assert found == pytest.approx([1, 1, 1, 103 / 3])
+    result = mixed(torch.tensor([[0.0], [1.0], [2.0], [100.0]]), 1)[:, 0].tolist()
+    assert result == pytest.approx([1, 1, 1, 103 / 3])
 
 
 @pytest.mark.parametrize(("n", "f"), [(5, 1), (9, 4), (14, 3)])

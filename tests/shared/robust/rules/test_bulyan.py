@@ -40,15 +40,15 @@ def test_picks_are_made_again_after_every_removal(n: int, f: int) -> None:
     for seed in range(5):
         draws = torch.Generator().manual_seed(100 * n + seed)
         block_ND = torch.randn(n, 6, generator=draws, dtype=torch.float64)
-        found = aggregate(block_ND, "bulyan", f=f).tolist()
-        assert found == pytest.approx(by_hand(block_ND, f), rel=1e-6)
+        result = aggregate(block_ND, "bulyan", f=f).tolist()
+        assert result == pytest.approx(by_hand(block_ND, f), rel=1e-6)
 
 
 def test_the_last_pick_of_f_1_counts_one_neighbour_and_ties_go_to_the_lower_id() -> None:
     """With 2f + 1 = 3 rows left nothing remains to be summed unless one neighbour counts."""
     ids = ["g", "f", "e", "d", "c", "b", "a"]
-    found = aggregate(LINE, "bulyan", f=1, ids=ids)
-    assert torch.equal(found, aggregate(LINE.flip(0), "bulyan", f=1, ids=ids[::-1]))
+    result = aggregate(LINE, "bulyan", f=1, ids=ids)
+    assert torch.equal(result, aggregate(LINE.flip(0), "bulyan", f=1, ids=ids[::-1]))
 
 
 def test_values_are_averaged_not_distances() -> None:

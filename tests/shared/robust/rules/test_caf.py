@@ -27,8 +27,8 @@ def by_hand(block_ND: Tensor, f: int) -> np.ndarray:
 def test_it_is_the_mean_of_least_top_variance_on_the_way(n: int, f: int, d: int) -> None:
     block_ND = torch.randn(n, d, generator=torch.Generator().manual_seed(n)).double()
     block_ND[:f] += 4
-    found = aggregate(block_ND, "caf", f=f).numpy()
-    np.testing.assert_allclose(found, by_hand(block_ND, f), rtol=1e-6, atol=1e-9)
+    result = aggregate(block_ND, "caf", f=f).numpy()
+    np.testing.assert_allclose(result, by_hand(block_ND, f), rtol=1e-6, atol=1e-9)
 
 
 def test_without_hostile_rows_it_is_the_mean() -> None:

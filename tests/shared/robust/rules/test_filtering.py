@@ -31,9 +31,9 @@ def by_covariance(block: np.ndarray, f: int, xi: float) -> np.ndarray:
 
 def test_the_worked_case() -> None:
     block_ND = torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]])
-    found = report(block_ND, f=1)
-    assert found.per_row["weight"].tolist() == [0.25, 0.25, 0.25, 0.25, 0]
-    assert found.values == {"iterations": 1, "converged": 1}
+    outcome = report(block_ND, f=1)
+    assert outcome.per_row["weight"].tolist() == [0.25, 0.25, 0.25, 0.25, 0]
+    assert outcome.values == {"iterations": 1, "converged": 1}
     assert float(aggregate(block_ND, "filtering", f=1)) == 0
 
 
@@ -43,15 +43,15 @@ def test_it_is_the_loop_on_the_dense_covariance(seed: int) -> None:
     block_ND = torch.randn(11, 6, generator=draws, dtype=torch.float64)
     block_ND[:3] = block_ND[:3] * 3 + 4
     expected = by_covariance(block_ND.numpy(), 3, 1.5)
-    found = report(block_ND, f=3, xi=1.5)
-    np.testing.assert_allclose(found.per_row["weight"].numpy(), expected, rtol=1e-8, atol=1e-12)
+    outcome = report(block_ND, f=3, xi=1.5)
+    np.testing.assert_allclose(outcome.per_row["weight"].numpy(), expected, rtol=1e-8, atol=1e-12)
 
 
 def test_hostile_rows_of_every_size_go_one_after_another() -> None:
     honest_ND = torch.randn(9, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     hostile_ND = torch.ones(4, 20).double() * torch.tensor([1e30, 1e18, 1e6, 1e2])[:, None]
-    found = report(torch.cat([honest_ND, hostile_ND]), f=4)
-    assert (found.per_row["weight"][9:] == 0).all() and (found.per_row["weight"][:9] > 0).all()
+    outcome = report(torch.cat([honest_ND, hostile_ND]), f=4)
+    assert (outcome.per_row["weight"][9:] == 0).all() and (outcome.per_row["weight"][:9] > 0).all()
 
 
 def test_rows_without_outliers_give_the_mean() -> None:
@@ -63,20 +63,20 @@ def test_rows_without_outliers_give_the_mean() -> None:
 
 def test_no_more_than_2f_rows_ever_go() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [3.0], [9.0], [27.0], [81.0], [243.0]])
-    found = report(block_ND, f=1, xi=1e-9)
-    assert int((found.per_row["weight"] > 0).sum()) == 5
-    assert found.values == {"iterations": 2, "converged": 0}
+    outcome = report(block_ND, f=1, xi=1e-9)
+    assert int((outcome.per_row["weight"] > 0).sum()) == 5
+    assert outcome.values == {"iterations": 2, "converged": 0}
 
 
 def test_without_the_limit_all_but_the_last_may_go() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [3.0], [9.0], [27.0], [81.0], [243.0]])
-    found = report(block_ND, f=1, xi=1e-9, limited=False)
-    assert int((found.per_row["weight"] > 0).sum()) < 5
-    assert found.values["converged"] == 1
+    outcome = report(block_ND, f=1, xi=1e-9, limited=False)
+    assert int((outcome.per_row["weight"] > 0).sum()) < 5
+    assert outcome.values["converged"] == 1
     two_ND = torch.tensor([[-1.0], [1.0], [-1.0], [1.0]])  # All are equally far from the mean.
-    found = report(two_ND, f=1, xi=1e-9, limited=False)
-    assert found.per_row["weight"].tolist() == [0.25] * 4
-    assert found.values["converged"] == 0
+    outcome = report(two_ND, f=1, xi=1e-9, limited=False)
+    assert outcome.per_row["weight"].tolist() == [0.25] * 4
+    assert outcome.values["converged"] == 0
 
 
 def test_it_does_not_depend_on_the_scale_or_the_place() -> None:

@@ -34,8 +34,8 @@ def test_more_than_half_at_one_point_is_that_point() -> None:
     weights = [1, 1, 9, 1]
     heavy = torch.tensor([[0.0, 0.0], [5.0, 0.0], [1.0, 1.0], [0.0, 7.0]])
     stage = {"name": "geometric_median", "weighted": True}
-    found = aggregate(heavy, stage, weights=weights)
-    assert found.tolist() == pytest.approx([1, 1], abs=1e-4)
+    result = aggregate(heavy, stage, weights=weights)
+    assert result.tolist() == pytest.approx([1, 1], abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(4))

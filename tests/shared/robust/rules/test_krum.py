@@ -37,8 +37,8 @@ def test_worked_scores() -> None:
 def test_scores_are_sums_over_the_nearest_others(n: int, f: int) -> None:
     block_ND = torch.randn(n, 23, generator=torch.Generator().manual_seed(n))
     _, _, report = rules.build("krum", f=f).apply(Rows.of(block_ND), State(), Context())
-    found = report.per_row["score"].tolist()
-    assert found == pytest.approx(by_hand(block_ND, f), rel=1e-5)
+    result = report.per_row["score"].tolist()
+    assert result == pytest.approx(by_hand(block_ND, f), rel=1e-5)
 
 
 @given(st.integers(0, 10_000))
@@ -46,9 +46,9 @@ def test_scores_are_sums_over_the_nearest_others(n: int, f: int) -> None:
 def test_the_pick_is_that_of_n_minus_f_minus_2_squared_distances(seed: int) -> None:
     """Neighbours counted, or squares, done otherwise pick another row in every eighth draw."""
     block_ND = torch.randn(10, 4, generator=torch.Generator().manual_seed(seed))
-    found = aggregate(block_ND, "krum", f=2)
+    result = aggregate(block_ND, "krum", f=2)
     expected = min(range(10), key=by_hand(block_ND, 2).__getitem__)
-    assert torch.equal(found, block_ND[expected])
+    assert torch.equal(result, block_ND[expected])
 
 
 def test_other_variants_do_pick_other_rows() -> None:

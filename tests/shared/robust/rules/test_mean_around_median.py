@@ -32,13 +32,13 @@ def test_worked_example() -> None:
 def test_ties_take_the_lower_value(values: list[int], f: int, scale: float) -> None:
     block_ND = torch.tensor([[value * scale] for value in values])
     expected = by_hand(block_ND[:, 0].tolist(), len(values) - f)
-    found = aggregate(block_ND, "mean_around_median", f=f).item()
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-7 * scale)
+    result = aggregate(block_ND, "mean_around_median", f=f).item()
+    assert result == pytest.approx(expected, rel=1e-6, abs=1e-7 * scale)
 
 
 @pytest.mark.parametrize("n", [5, 20, 47])
 def test_every_coordinate_is_judged_alone(n: int) -> None:
     block_ND = torch.randn(n, 29, generator=torch.Generator().manual_seed(n))
     expected = [by_hand(column, n - n // 5) for column in block_ND.T.tolist()]
-    found = aggregate(block_ND, "mean_around_median", f=n // 5).tolist()
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    result = aggregate(block_ND, "mean_around_median", f=n // 5).tolist()
+    assert result == pytest.approx(expected, rel=1e-5, abs=1e-6)

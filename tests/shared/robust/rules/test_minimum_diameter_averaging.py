@@ -10,7 +10,11 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.robust import aggregate
-from rampart_fl.shared.robust.rules.minimum_diameter_averaging import Steps, covered, tightest
+from rampart_fl.shared.robust.rules.minimum_diameter_averaging import (
+    Steps,
+    has_vertex_cover,
+    tightest,
+)
 
 
 def by_hand(squared_MM: Tensor, f: int) -> list[int]:
@@ -46,7 +50,7 @@ def test_covers_are_found_exactly_when_there_are_any(edges: set[tuple[int, int]]
         for cover in combinations(range(7), size)
         if all(a in cover or b in cover for a, b in edges)
     )
-    assert [covered(graph, most, Steps(1000)) for most in range(8)] == [
+    assert [has_vertex_cover(graph, most, Steps(1000)) for most in range(8)] == [
         most >= least for most in range(8)
     ]
 

@@ -55,9 +55,9 @@ def test_it_is_the_paper_s_algorithm_on_the_dense_covariance(seed: int) -> None:
     block_ND[0] += 40
     constants = {"radius": 12.0, "sigma2": 1.0, "eta": 0.9, "xi": 1.2}
     expected = by_covariance(block_ND.numpy(), 3, steps=25, **constants)
-    found = report(block_ND, f=3, max_iterations=25, **constants)
-    np.testing.assert_allclose(found.per_row["weight"].numpy(), expected, rtol=1e-8, atol=1e-12)
-    assert found.per_row["weight"][0] == 0
+    outcome = report(block_ND, f=3, max_iterations=25, **constants)
+    np.testing.assert_allclose(outcome.per_row["weight"].numpy(), expected, rtol=1e-8, atol=1e-12)
+    assert outcome.per_row["weight"][0] == 0
 
 
 def test_without_hostile_rows_the_cap_leaves_only_the_mean() -> None:
@@ -71,8 +71,8 @@ def test_the_default_radius_keeps_a_ball_of_the_majority() -> None:
     # The smallest ball with 4 rows has radius 2; the row at 100 has 4 others beyond 4.
     assert NoRegret(f=1).prefilter(distances_MM, 1).tolist() == [True] * 4 + [False]
     assert not NoRegret(f=1, radius=0.5).prefilter(distances_MM, 1).any()
-    found = report(points_M[:, None], f=1, radius=0.5)
-    assert float(found.per_row["weight"].sum()) == pytest.approx(1), "never nobody"
+    outcome = report(points_M[:, None], f=1, radius=0.5)
+    assert float(outcome.per_row["weight"].sum()) == pytest.approx(1), "never nobody"
 
 
 def test_no_weight_passes_its_cap() -> None:
@@ -103,5 +103,5 @@ def test_rows_without_outliers_give_the_mean() -> None:
 
 def test_it_says_when_it_has_not_converged() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]])
-    found = report(block_ND, f=1, xi=1e-6, max_iterations=3)
-    assert found.values == {"iterations": 3, "converged": 0}
+    outcome = report(block_ND, f=1, xi=1e-6, max_iterations=3)
+    assert outcome.values == {"iterations": 3, "converged": 0}

@@ -8,8 +8,8 @@ from rampart_fl.shared.robust import aggregate
 
 def test_long_rows_are_cut_and_short_ones_kept() -> None:
     block_ND = torch.tensor([[30.0, 40.0], [0.3, 0.4], [0.0, 0.0]])
-    found = aggregate(block_ND, {"name": "norm_clipping", "threshold": 5.0})
-    assert found.tolist() == pytest.approx([1.1, 4.4 / 3])
+    result = aggregate(block_ND, {"name": "norm_clipping", "threshold": 5.0})
+    assert result.tolist() == pytest.approx([1.1, 4.4 / 3])
 
 
 def test_trusted_weights_count_and_the_threshold_bounds_any_of_them() -> None:

@@ -46,8 +46,8 @@ def run(
 ) -> tuple[Tensor, Report]:
     rule = rules.build("sdea", **{"epochs": 3, "batch_size": 8, **parameters})
     rows = Rows.of(block_ND)
-    found = given_context or context()
-    result_D, _, report = rule.apply(rows, rule.init(rows.dim), found)
+    result = given_context or context()
+    result_D, _, report = rule.apply(rows, rule.init(rows.dim), result)
     return result_D, report
 
 

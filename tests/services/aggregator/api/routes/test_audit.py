@@ -29,7 +29,7 @@ async def test_a_malformed_page_is_refused(api: Api, query: str) -> None:
 
 async def test_a_log_that_cannot_be_read_is_named(api: Api) -> None:
     await api.add("vera")
-    stores = api.founded.stores
+    stores = api.live_run.stores
     await stores.redis.client.lset(stores.audit.keys.audit, 0, "nothing")
     answer = await api.ask("GET", "/v1/audit")
     assert (answer.status_code, slug(answer)) == (422, "audit-broken")

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_end_of_a_token_is_shown_until_it_is_revoked(api: Api) -> None:
-    await api.founded.join("ada")
-    record = await api.founded.stores.clients.record("ada")
+    await api.live_run.join("ada")
+    record = await api.live_run.stores.clients.record("ada")
     assert record is not None
     shown = (await api.ask("GET", "/v1/clients/ada")).json()
     assert shown["token_expires_at"] == record["expires_at"]
@@ -33,7 +33,7 @@ async def test_the_end_of_a_token_is_shown_until_it_is_revoked(api: Api) -> None
 async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
     api: Api, sent: str, shown: str
 ) -> None:
-    await api.founded.join("ada")
+    await api.live_run.join("ada")
     api.runtime.hub.saw("ada", "older/1")
     token = mint()
     change = {"token_hash": token_hash(token)}
@@ -42,16 +42,16 @@ async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
     answer = await api.ask("POST", "/v1/heartbeat", token, headers=named)
     assert answer.status_code == 204
     flushing = asyncio.create_task(api.runtime.hub.run())
-    while (await api.founded.stores.clients.facts(["ada"]))["ada"].seen is None:
+    while (await api.live_run.stores.clients.facts(["ada"]))["ada"].seen is None:
         await asyncio.sleep(0.01)
     flushing.cancel()
     for path in ("/v1/clients/ada", "/v1/clients"):
-        found = (await api.ask("GET", path)).json()
-        assert (found if isinstance(found, dict) else found[0])["software"] == shown
+        body = (await api.ask("GET", path)).json()
+        assert (body if isinstance(body, dict) else body[0])["software"] == shown
 
 
 async def test_clients_come_in_pages_by_id(api: Api) -> None:
-    await api.founded.join("cleo", "ada", "dan", "bob")
+    await api.live_run.join("cleo", "ada", "dan", "bob")
     pages = []
     for query in (
         {"limit": 3},

@@ -36,8 +36,8 @@ async def ticket(api: Api, token: str, **params: str) -> Ticket:
 
 
 async def answer(api: Api, token: str, run: str = RUN, **body: Any) -> tuple[int, Any]:
-    found = await api.ask("PUT", f"{run}/acceptance", token, json={"accept": True, **body})
-    return found.status_code, found.json() if found.status_code == 200 else slug(found)
+    answer = await api.ask("PUT", f"{run}/acceptance", token, json={"accept": True, **body})
+    return answer.status_code, answer.json() if answer.status_code == 200 else slug(answer)
 
 
 async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
@@ -45,13 +45,13 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     experiment = Experiment.from_tables(
         {"name": "next", "data": DATA, "model": "logistic", **tables}
     )
-    stores, fence = api.founded.stores, api.founded.fence
+    stores, fence = api.live_run.stores, api.live_run.fence
     info, _ = await stores.runs.submit(experiment, mint(), BY)
     await stores.of_run(await stores.runs.current()).state.end(fence, NOW)
     digest = api.runtime.blobs.of_run(info.run).put(b"the next run's model")
     snapshot = Snapshot(global_model=digest, reference=digest)
     run = stores.of_run(info.run)
-    assert await run.state.found(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
+    assert await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
     if seated:
         assert await run.members.seat(fence, {}, 0)
     return f"/v1/runs/{info.run}"
@@ -118,7 +118,7 @@ async def test_a_client_touches_only_runs_that_it_is_a_member_of(api: Api) -> No
     ada = await enrol(api, "ada")
     assert (await answer(api, ada))[1]["slot"] == 0
     run = await next_run(api, seated=True)
-    state = await api.founded.stores.of_run("next-2").state.read()
+    state = await api.live_run.stores.of_run("next-2").state.read()
     header = {"Content-Type": "application/vnd.safetensors"}
     for method, path, options in [
         ("GET", f"{run}/models/global", {}),
@@ -152,7 +152,7 @@ async def test_a_token_is_valid_in_the_next_run_whatever_one_run_decided(api: Ap
     names = ("ada", "bob", "cleo")
     tokens = [await enrol(api, name) for name in names]
     assert (await answer(api, tokens[0], run, accept=False, reason="too long"))[0] == 200
-    assert await api.founded.stores.of_run("next-2").members.seat(api.founded.fence, {}, 1)
+    assert await api.live_run.stores.of_run("next-2").members.seat(api.live_run.fence, {}, 1)
     assert (await answer(api, tokens[1], run))[1]["slot"] == 0
     assert await answer(api, tokens[2], run) == (409, "run-full")
     evicted = await api.ask("POST", f"{run}/clients/bob/evict", json={"reason": "odd"})
@@ -183,8 +183,8 @@ async def test_an_eviction_belongs_to_its_run(api: Api) -> None:
     await answer(api, ada)
     evicted = await api.ask("POST", f"{RUN}/clients/ada/evict", json={"reason": "odd"})
     assert (evicted.json()["evicted"], evicted.json()["slot"]) == (True, 0)
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.reason) == ("evicted", "test-1", "odd")
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.reason) == ("evicted", "test-1", "odd")
     run = await next_run(api, seated=True)
     assert (await ticket(api, ada)).kind == "offer"
     assert (await answer(api, ada, run))[1]["slot"] == 0
@@ -197,8 +197,8 @@ async def test_a_client_may_be_barred_from_the_whole_federation(api: Api) -> Non
     barred = await api.ask("POST", "/v1/clients/ada/evict", json={"reason": "stolen"})
     assert barred.json()["barred"]["reason"] == "stolen"
     assert (await api.ask("GET", f"{RUN}/members")).json()[0]["evicted"] is True
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.reason) == ("evicted", "", "stolen")
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.reason) == ("evicted", "", "stolen")
     run = await next_run(api)
     assert (await ticket(api, ada)).kind == "evicted"
     assert await answer(api, ada, run) == (403, "evicted")
@@ -209,13 +209,13 @@ async def test_a_client_may_be_barred_from_the_whole_federation(api: Api) -> Non
 
 async def test_no_client_is_offered_a_run_that_has_not_started(api: Api) -> None:
     tables = {"name": "later", "data": DATA, "model": "logistic"}
-    await api.founded.stores.runs.submit(Experiment.from_tables(tables), "x", BY)
+    await api.live_run.stores.runs.submit(Experiment.from_tables(tables), "x", BY)
     ada = await enrol(api, "ada")
     assert await answer(api, ada, "/v1/runs/later-2") == (409, "not-started")
     assert await answer(api, ada, "/v1/runs/later-3") == (404, "run-not-found")
-    await api.founded.run.state.end(api.founded.fence, NOW)
-    found = await ticket(api, ada)
-    assert (found.kind, found.run, found.experiment) == ("wait", "", None)
+    await api.live_run.run.state.end(api.live_run.fence, NOW)
+    reply = await ticket(api, ada)
+    assert (reply.kind, reply.run, reply.experiment) == ("wait", "", None)
 
 
 async def test_an_unknown_token_does_not_learn_which_runs_there_are(api: Api) -> None:

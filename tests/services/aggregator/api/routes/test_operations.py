@@ -11,9 +11,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_health_names_the_worker_that_holds_the_lease(api: Api) -> None:
-    found = (await api.ask("GET", "/v1/health")).json()
-    assert found == {"redis": "", "blobs": "", "worker": "worker"}
-    await api.runtime.stores.lease.release("worker", api.founded.fence)
+    body = (await api.ask("GET", "/v1/health")).json()
+    assert body == {"redis": "", "blobs": "", "worker": "worker"}
+    await api.runtime.stores.lease.release("worker", api.live_run.fence)
     assert (await api.ask("GET", "/v1/health")).json()["worker"] is None
     assert await api.runtime.stores.lease.acquire("second", 60, time.time()) is not None
     viewer = await api.add("vera")
@@ -23,6 +23,6 @@ async def test_health_names_the_worker_that_holds_the_lease(api: Api) -> None:
 async def test_health_tells_what_is_wrong(api: Api) -> None:
     api.runtime.warnings = ["Redis forgets"]
     shutil.rmtree(api.runtime.blobs.folder)
-    found = (await api.ask("GET", "/v1/health")).json()
-    assert found["redis"] == "Redis forgets"
-    assert found["blobs"]
+    body = (await api.ask("GET", "/v1/health")).json()
+    assert body["redis"] == "Redis forgets"
+    assert body["blobs"]

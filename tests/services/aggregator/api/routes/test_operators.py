@@ -34,12 +34,12 @@ async def test_operators_are_told_who_they_are(api: Api) -> None:
 async def test_a_token_ends_with_its_lifetime(api: Api) -> None:
     token = await api.add("vera", lifetime_seconds=3600)
     assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
-    keys = api.founded.stores.operators.keys
-    known = await api.founded.stores.redis.client.hget(keys.operators, "vera")
+    keys = api.live_run.stores.operators.keys
+    known = await api.live_run.stores.redis.client.hget(keys.operators, "vera")
     (listed,) = (await api.ask("GET", "/v1/operators")).json()
     assert listed["expires_at"] == pytest.approx(listed["created_at"] + 3600)
     past = known.replace(f'"expires_at": {listed["expires_at"]}', '"expires_at": 1.0')
-    await api.founded.stores.redis.client.hset(keys.operators, "vera", past)
+    await api.live_run.stores.redis.client.hset(keys.operators, "vera", past)
     for path in ("/v1/whoami", f"{RUN}/experiment", "/v1/ticket", "/v1/audit"):
         assert await refused(api, token, path) == (401, "operator-expired"), path
     await api.add("vera")
@@ -50,13 +50,13 @@ async def test_a_revoked_token_is_worth_nothing_at_once_in_every_process(api: Ap
     token, other = await api.add("bob", "operator"), await api.add("carl", "operator")
     assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
     # Another process revokes the token.
-    await api.founded.stores.operators.revoke("bob", await attribution(api))
+    await api.live_run.stores.operators.revoke("bob", await attribution(api))
     for path in ("/v1/whoami", f"{RUN}/experiment", "/v1/ticket", "/v1/clients"):
         assert await refused(api, token, path) == (401, "operator-revoked"), path
-    before = await api.founded.dump()
+    before = await api.live_run.dump()
     answer = await api.ask("POST", f"{RUN}/pause", token)
     assert (answer.status_code, slug(answer)) == (401, "operator-revoked")
-    assert await api.founded.dump() == before
+    assert await api.live_run.dump() == before
     assert (await api.ask("GET", "/v1/whoami", other)).status_code == 200
 
 
@@ -128,8 +128,8 @@ NAMES = {
 
 @pytest.mark.parametrize("reason", HOSTILE, ids=lambda text: ascii(text)[:12])
 async def test_a_hostile_reason_is_refused(api: Api, reason: str) -> None:
-    await api.founded.join("ada")
-    before = await api.founded.dump()
+    await api.live_run.join("ada")
+    before = await api.live_run.dump()
     expected = (413, "too-large") if len(reason) > 65_536 else (422, "invalid-request")
     for path, body in [
         (f"{RUN}/pause", {}),
@@ -144,18 +144,18 @@ async def test_a_hostile_reason_is_refused(api: Api, reason: str) -> None:
     for path in ("/v1/clients/ada/token", "/v1/operators/vera", f"/v1/join-tokens/{'0' * 64}"):
         answer = await api.ask("DELETE", f"{path}?reason={quote(reason[:60_000])}")
         assert (answer.status_code, slug(answer)) == (422, "invalid-request"), path
-    assert await api.founded.dump() == before
+    assert await api.live_run.dump() == before
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 async def test_a_hostile_name_is_refused(api: Api, name: str) -> None:
-    before = await api.founded.dump()
+    before = await api.live_run.dump()
     answer = await api.ask("POST", "/v1/operators", json={"name": name, "role": "viewer"})
     expected = (413, "too-large") if len(name) > 65_536 else (422, "invalid-request")
     assert (answer.status_code, slug(answer)) == expected
     answer = await api.ask("DELETE", f"/v1/operators/{quote(name[:60_000], safe='')}")
     assert slug(answer) in {"invalid-request", "not-found", "method-not-allowed"}
-    assert await api.founded.dump() == before
+    assert await api.live_run.dump() == before
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ async def api(redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     snapshot = Snapshot(global_model=DIGEST, reference=DIGEST)
     info, _ = await runtime.stores.runs.submit(experiment, "a", Attribution("ada", "", 0.0))
     run = runtime.stores.of_run(info.run)
-    await run.state.found(fence, experiment, ModelSpec.of([]), snapshot, 0.0)
+    await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, 0.0)
     api = Api(runtime)
     for number in range(ROUNDS):
         await api.publish(fence, record(number))
@@ -126,9 +126,9 @@ async def api(redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
 
 async def test_rounds_are_listed_as_they_were_published(api: Api) -> None:
     answer = await api.get("rounds?since=4&limit=7")
-    found = [StoredRound.model_validate(one) for one in answer.json()]
-    assert [one.round for one in found] == list(range(4, 11))
-    for one in found:
+    body = [StoredRound.model_validate(one) for one in answer.json()]
+    assert [one.round for one in body] == list(range(4, 11))
+    for one in body:
         assert one.mixing_digest is not None
         facts = one.model_dump(exclude={"mixing_digest"})
         assert facts == record(one.round).model_dump(exclude={"mixing"})
@@ -141,8 +141,8 @@ async def test_a_record_that_was_deleted_is_left_out(api: Api) -> None:
     entry = await run.records.entry(5)
     assert entry is not None
     run.blobs.delete([entry.record])
-    found = (await api.get("rounds?since=4&limit=3")).json()
-    assert [one["round"] for one in found] == [4, 6]
+    body = (await api.get("rounds?since=4&limit=3")).json()
+    assert [one["round"] for one in body] == [4, 6]
     answer = await api.get("rounds/5")
     assert (answer.status_code, "no longer kept" in answer.json()["detail"]) == (404, True)
 
@@ -254,11 +254,11 @@ def test_the_page_has_every_field_of_the_record() -> None:
 
 async def test_figures_are_small_and_tell_a_client_s_part(api: Api) -> None:
     answer = await api.get("figures?from=2&limit=3&client=c-1")
-    found = [RoundFigures.model_validate(one) for one in answer.json()]
-    assert [one.round for one in found] == [2, 3, 4]
-    assert found[0].decisions == {"accepted": 2, "rejected": 2, "evicted": 1}
-    assert all(one.client is not None for one in found)
-    first = found[0].client
+    body = [RoundFigures.model_validate(one) for one in answer.json()]
+    assert [one.round for one in body] == [2, 3, 4]
+    assert body[0].decisions == {"accepted": 2, "rejected": 2, "evicted": 1}
+    assert all(one.client is not None for one in body)
+    first = body[0].client
     assert first is not None
     assert first.verdict == verdicts(2)[1]
     assert (await api.get("figures?limit=201")).status_code == 422

@@ -31,18 +31,18 @@ TABLES: dict[str, Any] = {
 @pytest.fixture
 async def working(api: Api, redis_url: str) -> AsyncIterator[Api]:
     """An api process whose federation also has a worker; its first run is `test-1`."""
-    namespace = api.founded.stores.keys.prefix.strip("{}:")
+    namespace = api.live_run.stores.keys.prefix.strip("{}:")
     stores, hub = (
         Stores.connect(redis_url, None, namespace),
         asyncio.create_task(api.runtime.hub.run()),
     )
     blobs: RunBlobs = api.runtime.blobs
-    await api.founded.stores.lease.release("worker", api.founded.fence)
+    await api.live_run.stores.lease.release("worker", api.live_run.fence)
     blob = blobs.of_run("test-1").put(b"a model")
-    snapshot = (await api.founded.run.state.read()).snapshot
+    snapshot = (await api.live_run.run.state.read()).snapshot
     snapshot = snapshot.model_copy(update={"global_model": blob, "reference": blob})
     await stores.redis.client.hset(
-        api.founded.run.keys.state, "snapshot", snapshot.model_dump_json()
+        api.live_run.run.keys.state, "snapshot", snapshot.model_dump_json()
     )
     worker = Worker(api.runtime.settings, stores, blobs, None)
     task = asyncio.create_task(worker.run())
@@ -159,8 +159,8 @@ async def test_a_run_that_starts_meanwhile_does_not_wait_for_itself(
     await working.ask("POST", f"{RUN}/stop")
     await state(working, "test-1", "cancelled")
     monkeypatch.setattr(RunRegistry, "current", once_it_has_started)
-    found = [(await submit(working)).json(), *(await working.ask("GET", "/v1/runs")).json()[1:]]
-    assert [one["waits_for"] for one in found] == ["clients: 0 of 2 have accepted"] * 2
+    body = [(await submit(working)).json(), *(await working.ask("GET", "/v1/runs")).json()[1:]]
+    assert [one["waits_for"] for one in body] == ["clients: 0 of 2 have accepted"] * 2
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_without_a_worker_nothing_is_accepted(
     monkeypatch.setattr("rampart_fl.services.aggregator.api.routes.runs.PATIENCE", 0.1)
     answer = await submit(api)
     assert (answer.status_code, slug(answer)) == (503, "unavailable")
-    assert await api.founded.stores.runs.submitted() == 1
+    assert await api.live_run.stores.runs.submission_count() == 1
 
 
 async def test_a_run_that_waits_is_cancelled_or_deleted(working: Api) -> None:

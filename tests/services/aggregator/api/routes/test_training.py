@@ -46,14 +46,14 @@ async def shrink(run: RunStores) -> None:
 
 
 @pytest.fixture
-async def tokens(api: Api, founded: Any) -> list[str]:
+async def tokens(api: Api, live_run: Any) -> list[str]:
     """The tokens of the clients, which have tickets for round 0 of a run with a small model."""
-    await shrink(founded.run)
+    await shrink(live_run.run)
     tokens = [await enrol(api, name) for name in NAMES]
     for name in NAMES:
         answer = {"accept": True, "reason": "", "slot": None, "at": 0.0}
-        await founded.run.members.answer(name, answer, 100)
-    await founded.open(0, NAMES)
+        await live_run.run.members.answer(name, answer, 100)
+    await live_run.open(0, NAMES)
     return tokens
 
 
@@ -65,7 +65,7 @@ async def put_all(api: Api, tokens: list[str]) -> list[httpx.Response]:
 
 
 async def test_each_of_the_uploads_that_arrive_together_counts_once(
-    api: Api, founded: Any, tokens: list[str]
+    api: Api, live_run: Any, tokens: list[str]
 ) -> None:
     answers = await put_all(api, tokens)
     receipts = [Receipt.model_validate_json(answer.content) for answer in answers]
@@ -75,19 +75,19 @@ async def test_each_of_the_uploads_that_arrive_together_counts_once(
     for receipt in receipts:
         with blobs.open(receipt.digest) as file:
             assert file.read() == upload(receipt.samples)
-    assert await founded.run.uploads.receipts(0) == receipts
+    assert await live_run.run.uploads.receipts(0) == receipts
 
     again = await put_all(api, tokens)
     assert [answer.content for answer in again] == [answer.content for answer in answers]
     changed = await put(api, tokens[0], upload(77))
     assert slug(changed) == "conflict"
-    events = await founded.run.events.read("0-0", 0.001)
+    events = await live_run.run.events.read("0-0", 0.001)
     counted = [event.client for event in events if event.type == "update"]
     assert sorted(counted) == NAMES, "each upload is one event, however often it was sent"
 
 
 async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
-    api: Api, founded: Any, tokens: list[str]
+    api: Api, live_run: Any, tokens: list[str]
 ) -> None:
     """Three members of the first run: in the next, one has a ticket, one has none, one is out."""
     first = [await put(api, token, upload(3)) for token in tokens[:1]]
@@ -96,11 +96,11 @@ async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
     for name in NAMES[:2]:
         await api.ask("PUT", f"/v1/clients/{name}/labels", json=body)
     run = await next_run(api, seated=True, clients={"select": {"site": ["eu"]}})
-    following = replace(founded, run=founded.stores.of_run("next-2"))
+    following = replace(live_run, run=live_run.stores.of_run("next-2"))
     await shrink(following.run)
     for token, status in zip(tokens[:3], ((200, 0), (200, 1), (403, "not-a-member")), strict=True):
-        found, said = await answer(api, token, run)
-        assert (found, said["slot"] if found == 200 else said) == status
+        result, said = await answer(api, token, run)
+        assert (result, said["slot"] if result == 200 else said) == status
     await following.open(0, NAMES[1:2])
 
     for token, refused in ((tokens[0], (409, "no-ticket")), (tokens[2], (403, "not-a-member"))):
@@ -113,13 +113,13 @@ async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
     assert accepted.status_code == 200
     late = await put(api, tokens[2], upload(3))
     assert (late.status_code, slug(late)) == (409, "no-ticket"), "its ticket ended with its run"
-    assert await founded.run.uploads.receipts(0) == [kept]
+    assert await live_run.run.uploads.receipts(0) == [kept]
     counted = [receipt.client for receipt in await following.run.uploads.receipts(0)]
     assert counted == NAMES[1:2]
 
 
 async def test_a_failed_sync_counts_none_of_the_uploads(
-    api: Api, founded: Any, tokens: list[str], monkeypatch: pytest.MonkeyPatch
+    api: Api, live_run: Any, tokens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -127,8 +127,8 @@ async def test_a_failed_sync_counts_none_of_the_uploads(
     monkeypatch.setattr(os, "fsync", full)
     answers = await put_all(api, tokens)
     assert {(answer.status_code, slug(answer)) for answer in answers} == {(503, "unavailable")}
-    assert await founded.run.uploads.receipts(0) == []
+    assert await live_run.run.uploads.receipts(0) == []
     monkeypatch.undo()
     answers = await put_all(api, tokens)
     assert {answer.status_code for answer in answers} == {200}
-    assert len(await founded.run.uploads.receipts(0)) == len(NAMES)
+    assert len(await live_run.run.uploads.receipts(0)) == len(NAMES)

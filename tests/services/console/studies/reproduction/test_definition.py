@@ -21,16 +21,16 @@ def built(name: str, scale: Scale) -> list[Cell]:
 @pytest.mark.parametrize("name", names())
 def test_every_cell_is_an_experiment_or_has_a_reason(name: str) -> None:
     definition = load(name)
-    found = {scale: built(name, scale) for scale in SCALES}
+    table = {scale: built(name, scale) for scale in SCALES}
     for scale in ("full", "reduced"):
-        grid = found[scale]
+        grid = table[scale]
         assert len(grid) == len(list(definition.grid()))
         assert all(bool(cell.runs) != bool(cell.reason) for cell in grid)
         runs = [(run.digest(), cell.measure) for cell in grid for run in cell.runs]
         assert len(runs) == len(set(runs)), "two cells are the same experiment"
-    (smoke,) = found["smoke"]
+    (smoke,) = table["smoke"]
     assert len(smoke.runs) == 1
-    assert any(cell.runs for cell in found["reduced"])
+    assert any(cell.runs for cell in table["reduced"])
 
 
 def hostile(experiment: Experiment) -> tuple[int, int]:
@@ -126,16 +126,16 @@ def test_no_table_depends_on_the_shipped_experiments_detectors(name: str) -> Non
 def test_table_3_shares_its_runs_with_table_1() -> None:
     runs = {run.digest() for cell in built("fedcap-table-1", "full") for run in cell.runs}
     grid = {tuple(cell.at.values()): cell for cell in built("fedcap-table-3", "full")}
-    found = grid["emnist", "fnr", "lie"]
-    assert (found.measure, found.value) == ("fnr", 63.33)
-    assert {run.digest() for run in found.runs} <= runs
+    result = grid["emnist", "fnr", "lie"]
+    assert (result.measure, result.value) == ("fnr", 63.33)
+    assert {run.digest() for run in result.runs} <= runs
     calm = grid["cifar10", "tacc", "none"].runs[0]
     assert (calm.attackers, calm.personalizer["lambda"]) == ([], 1.0)
 
 
 def test_a_choice_may_be_left_out() -> None:
-    found = cells(small(), "full", 1, {"attack": ["ipm"]})
-    assert [(cell.at["method"], cell.value) for cell in found] == [
+    result = cells(small(), "full", 1, {"attack": ["ipm"]})
+    assert [(cell.at["method"], cell.value) for cell in result] == [
         ("median", 75.05),
         ("fedcap", None),
     ]
@@ -145,8 +145,8 @@ def test_a_choice_may_be_left_out() -> None:
 
 def test_a_cell_that_cannot_be_run_has_its_reason() -> None:
     barred = [{"at": {"attack": "ipm", "scale": "full"}, "reason": "no hours"}]
-    found = [cell.reason for cell in cells(small(impossible=barred), "full", 1)]
-    assert found == [None, None, "no hours", "no hours"]
+    result = [cell.reason for cell in cells(small(impossible=barred), "full", 1)]
+    assert result == [None, None, "no hours", "no hours"]
     assert all(cell.runs for cell in cells(small(impossible=barred), "reduced", 1))
 
 

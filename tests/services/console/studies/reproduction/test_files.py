@@ -57,7 +57,7 @@ def test_every_table_is_on_its_paper_s_page() -> None:
 
 def test_hours_are_of_tables() -> None:
     assert hours().keys() <= set(names())
-    assert all(found.keys() <= {"reduced", "full"} for found in hours().values())
+    assert all(table.keys() <= {"reduced", "full"} for table in hours().values())
 
 
 def test_a_reduced_table_takes_at_most_an_hour_on_two_cores() -> None:

@@ -19,7 +19,7 @@ from rampart_fl.services.console.studies.reproduction.report import (
     outcome,
     write,
 )
-from rampart_fl.services.console.studies.reproduction.runs import planned
+from rampart_fl.services.console.studies.reproduction.runs import plan
 
 TABLE = """
 title = "Small"
@@ -41,10 +41,10 @@ def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[Out
     """Runs with these accuracies, keyed by method; other cells are not run."""
 
     def made(cell: Cell) -> Outcome:
-        runs = planned([cell])
-        found: dict[str, dict[str, Any]] = {}
+        runs = plan([cell])
+        table: dict[str, dict[str, Any]] = {}
         for one, share in zip(runs, shares.get(cell.at["method"], []), strict=False):
-            found[one.file] = {
+            table[one.file] = {
                 "accuracy": share,
                 "accuracy_local": share,
                 "experiment_digest": one.experiment.digest(),
@@ -52,7 +52,7 @@ def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[Out
                 "versions": VERSIONS,
                 "curves": {"accuracy": [share / 2, share]},
             }
-        return outcome(cell, found)
+        return outcome(cell, table)
 
     return [made(cell) for cell in cells(definition, "full", 3)]
 
@@ -106,14 +106,14 @@ def test_files_and_pictures_are_written(tmp_path: Path) -> None:
 
 def test_curves_over_rounds_and_over_choices() -> None:
     definition = parse(TABLE + '[figure]\nalong = "rounds"\nmeasures = ["accuracy"]\n')
-    found = outcomes(definition, {"median": [0.4, 0.6], "fedcap": [0.8]})
+    result = outcomes(definition, {"median": [0.4, 0.6], "fedcap": [0.8]})
     assert definition.figure is not None
-    at, panels, _ = lines_of(definition, definition.figure, found)
+    at, panels, _ = lines_of(definition, definition.figure, result)
     assert at == [1, 2]
     assert panels["accuracy"]["LIE Median"] == pytest.approx([0.25, 0.5])
     assert panels["accuracy"]["LIE FedCAP"] == pytest.approx([0.4, 0.8])
     over = definition.figure.model_copy(update={"along": "method", "measures": []})
-    at, panels, spread = lines_of(definition, over, found)
+    at, panels, spread = lines_of(definition, over, result)
     assert at == ["Median", "FedCAP"]
     assert panels["accuracy"]["LIE"] == pytest.approx([50.0, 80.0])
     assert panels["accuracy"]["IPM"] == [pytest.approx(50.0), None]
@@ -123,9 +123,9 @@ def test_curves_over_rounds_and_over_choices() -> None:
 def test_all_figures_of_a_run_may_share_a_panel() -> None:
     head = '[figure]\nalong = "rounds"\npanels = "attack"\ntogether = true\n'
     definition = parse(TABLE + head + 'measures = ["accuracy", "loss"]\n')
-    found = outcomes(definition, {"median": [0.4]})
+    result = outcomes(definition, {"median": [0.4]})
     assert definition.figure is not None
-    _, panels, _ = lines_of(definition, definition.figure, found)
+    _, panels, _ = lines_of(definition, definition.figure, result)
     assert set(panels) == {"LIE", "IPM"}
     assert set(panels["LIE"]) >= {"Median accuracy", "Median loss"}
     assert panels["LIE"]["Median accuracy"] == pytest.approx([0.2, 0.4])

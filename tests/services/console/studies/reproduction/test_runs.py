@@ -68,8 +68,8 @@ def test_a_run_that_fails_is_a_reason_and_is_not_kept(
     missing = TABLE.replace("ROUNDS", "1").replace('"digits"', '"wisdm_raw"')
     text = missing.replace("samples = 20", 'samples = 20, partition = "iid"')
     grid = cells(parse(text), "full", 1, {"attack": ["lie"], "method": ["median"]})
-    found = outcome(grid[0], run(grid, tmp_path, title="small"))
-    assert found.mean is None and "wisdm_raw" in str(found.missing)
+    verdicts = outcome(grid[0], run(grid, tmp_path, title="small"))
+    assert verdicts.mean is None and "wisdm_raw" in str(verdicts.missing)
     assert not (tmp_path / "cells").exists()
 
 

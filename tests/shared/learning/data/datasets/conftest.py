@@ -24,9 +24,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     def away(data_id: int, arrived: Rows) -> None:
         raise OSError(f"no route to data set {data_id}")
 
-    found = Folders(tmp_path / "own", tmp_path / "below" / "cache")
-    found.own.mkdir()
-    monkeypatch.setenv(VARIABLE, str(found.own))
-    monkeypatch.setenv(CACHE, str(found.cache))
+    result = Folders(tmp_path / "own", tmp_path / "below" / "cache")
+    result.own.mkdir()
+    monkeypatch.setenv(VARIABLE, str(result.own))
+    monkeypatch.setenv(CACHE, str(result.cache))
     monkeypatch.setattr(openml, "table", away)
-    return found
+    return result

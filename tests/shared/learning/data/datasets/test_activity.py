@@ -98,6 +98,6 @@ def test_features_are_standardized_by_training_samples(
         assert unseen.mean(0).abs().max() > 0.05
     # The same mean and deviation apply to all samples: one straight line leads back to the file.
     raw = np.sort(x[:, 0])
-    found = np.sort(torch.cat([train, test, held])[:, 0].numpy())
-    slope = (raw[-1] - raw[0]) / (found[-1] - found[0])
-    np.testing.assert_allclose(raw, raw[0] + slope * (found - found[0]), atol=1e-4)
+    result = np.sort(torch.cat([train, test, held])[:, 0].numpy())
+    slope = (raw[-1] - raw[0]) / (result[-1] - result[0])
+    np.testing.assert_allclose(raw, raw[0] + slope * (result - result[0]), atol=1e-4)

@@ -20,7 +20,7 @@ def test_the_spread_between_and_within_clients() -> None:
 
 def test_a_client_is_tested_on_the_truth_alone() -> None:
     data = Data(dataset=TABLE, partition="by_group", clients=6)
-    samples = datasets.parse(TABLE).drawn(5)
+    samples = datasets.parse(TABLE).draw(5)
     assert samples is not None
     truths = samples.x.view(6, 5, 3)[:, -1]
     owned = []

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.experiment.schema import Data, Experiment
-from rampart_fl.shared.learning.data.client_data import client_data, divided
+from rampart_fl.shared.learning.data.client_data import client_data, partition_data
 from rampart_fl.shared.learning.data.datasets import Samples, datasets
 from rampart_fl.shared.learning.data.datasets.files import VARIABLE
 
@@ -15,7 +15,7 @@ def real(data: Data) -> tuple[Samples, tuple[Tensor, ...]]:
     name = str(data.dataset["name"])
     if datasets.build(name).source().kind != VARIABLE:
         pytest.skip(f"{VARIABLE} has no {name}")
-    return divided(data, seed=1)
+    return partition_data(data, seed=1)
 
 
 def test_fedcap_on_cifar10() -> None:

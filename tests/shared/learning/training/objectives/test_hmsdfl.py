@@ -94,9 +94,9 @@ def test_the_norm_of_a_linear_model_in_closed_form(clients: list[ClientData], bi
     names = [str(k) for k in range(60)]
     batches = Batches.draw([len(clients[1].y_train)] * 60, names, learner.training, 1, 0)
     cohort = Cohort.of([clients[1]] * 60, torch.float64)
-    found = train(learner, cohort, batches, learner.initial_model().expand(60, -1), {})
+    result = train(learner, cohort, batches, learner.initial_model().expand(60, -1), {})
     exact = 10 * (clients[1].x_train.flatten(1).square().sum(1).mean() + bias)
-    measured = found.metrics["jacobian_norm"].mean()
+    measured = result.metrics["jacobian_norm"].mean()
     assert float(measured) == pytest.approx(float(exact), rel=0.1)
 
 

@@ -70,8 +70,8 @@ def looped(network: Stacked, model_D: Tensor, x_BF: Tensor, y_B: Tensor, form: s
         value = torch.stack([slope.norm() for slope in slopes]).mean()
     else:
         value = 0.5 * torch.stack(slopes).sum(0).square().sum() / len(y_B)
-    found = dict(zip(names, torch.autograd.grad(value, tensors), strict=True))
-    return torch.cat([found[one.name].flatten() for one in spec_of(module).tensors])
+    result = dict(zip(names, torch.autograd.grad(value, tensors), strict=True))
+    return torch.cat([result[one.name].flatten() for one in spec_of(module).tensors])
 
 
 @pytest.mark.parametrize("form", ["per_sample", "batch_sum"])

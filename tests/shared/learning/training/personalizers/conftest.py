@@ -62,8 +62,8 @@ class Plain:
         """Of a loss at a vector (D,)."""
         module = load(copy.deepcopy(self.learner.network.module), model_D)
         loss(module, x, y).backward()
-        found = dict(module.named_parameters())
-        grads = [found[tensor.name].grad for tensor in self.learner.spec.tensors]
+        result = dict(module.named_parameters())
+        grads = [result[tensor.name].grad for tensor in self.learner.spec.tensors]
         return torch.cat([grad.flatten() for grad in grads if grad is not None])
 
 

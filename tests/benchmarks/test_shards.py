@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import shards
-from benchmarks.stream import spec_of, stored
+from benchmarks.stream import spec_of, store_vector
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.runtime import disk_block
 
@@ -27,7 +27,7 @@ def test_a_pool_above_the_memory_limit_is_on_disk_and_gives_the_same_model(
     monkeypatch.setattr(disk_block, "MappedFile", NotedFile)
     monkeypatch.setattr(shards, "set_up_torch", lambda settings: None)  # It changes the process.
     blobs = Blobs(tmp_path / shards.RUN)
-    uploads = [stored(blobs, spec_of(DIM), seed) for seed in range(CLIENTS)]
+    uploads = [store_vector(blobs, spec_of(DIM), seed) for seed in range(CLIENTS)]
     (tmp_path / "uploads.json").write_text(json.dumps(uploads))
     models = []
     for memory in (None, 1000):

@@ -106,7 +106,7 @@ def test_an_old_request_for_a_model_whose_bytes_were_swept_ends_no_worker(host: 
     blobs.delete([hashlib.sha256(update).hexdigest()])
 
     async def forget(run: RunStores) -> None:
-        answers = await run.state.redis.keys(run.keys.customized("*"))
+        answers = await run.state.redis.keys(run.keys.customization("*"))
         assert await run.state.redis.client.delete(*answers) == 1
 
     hosted.of_run(forget)  # As after an hour.

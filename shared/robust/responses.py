@@ -5,7 +5,7 @@ Legend: H clients remembered, A memories, J decoys, K numbers of a sketch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -20,6 +20,8 @@ NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "boldes
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
 """Names of the bets on challenged rounds, whose wealth is remembered for every client."""
+BOLDEST = 8.0
+"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
 states would be equal."""
@@ -145,7 +147,7 @@ class Known:
     rounds: int = 0
     trials: int = 0
     boldness: float = 1.0
-    boldest: float = inf
+    boldest: float = BOLDEST
     longest: float = 0.0
     length: float = 0.0
     due: Tensor | None = field(default=None, repr=False)
@@ -261,7 +263,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
             rounds=int(numbers["rounds"][client]),
             trials=int(numbers["trials"].get(client, 0)),
             boldness=float(numbers["boldness"].get(client, 1.0)),
-            boldest=float(numbers["boldest"].get(client, inf)),
+            boldest=float(numbers["boldest"].get(client, BOLDEST)),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
             due=due[client].double() if asks and client in due else None,

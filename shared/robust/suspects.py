@@ -13,15 +13,13 @@ from torch import Tensor
 from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.responses import Known
+from rampart_fl.shared.robust.responses import BOLDEST, Known
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 BOLDER = 2.0
 """Factor by which a suspect's next challenge is longer if its last answer was not clear."""
-BOLDEST = 8.0
-"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
 SHORTEST = 0.125
 """Smallest factor by which uploads that are too long make a suspect's challenges shorter."""
 RECOVERY = 2 ** (1 / 8)

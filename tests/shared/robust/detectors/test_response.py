@@ -741,7 +741,7 @@ def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
 def test_uploads_that_a_challenge_makes_too_long_are_no_evidence_for_long() -> None:
     """Training diverges above some length of a challenge. Its answers are unclear below."""
     for longest in (1.0, 2.0, 4.0, 8.0):
-        boldness, boldest, far = 1.0, math.inf, list[bool]()
+        boldness, boldest, far = 1.0, suspects.BOLDEST, list[bool]()
         for _ in range(100):
             far.append(boldness > longest)
             boldness, boldest = suspects.bolder(boldness, boldest, clear=False, far=far[-1])

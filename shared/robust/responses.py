@@ -16,12 +16,12 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.betting import evidence
 from rampart_fl.shared.robust.sequential import SUSPECT
 
-NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "boldest")
+NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
 """Names of the bets on challenged rounds, whose wealth is remembered for every client."""
-BOLDEST = 8.0
-"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
+CALM = 6
+"""Number of rounds after an upload that is too long in which a suspect's challenges do not grow."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. With NaN instead, no two
 states would be equal."""
@@ -133,7 +133,7 @@ class Known:
         rounds: number of rounds whose objections were bet on.
         trials: number of rounds that started from a challenge.
         boldness: factor by which the client's next challenge is longer than a first challenge.
-        boldest: upper bound on this factor, because longer challenges made uploads too long.
+        calm: number of challenged rounds since an upload was too long.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: sketches (2, K) of the challenged model that the client is to start from next, and of
@@ -147,7 +147,7 @@ class Known:
     rounds: int = 0
     trials: int = 0
     boldness: float = 1.0
-    boldest: float = BOLDEST
+    calm: int = CALM
     longest: float = 0.0
     length: float = 0.0
     due: Tensor | None = field(default=None, repr=False)
@@ -263,7 +263,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
             rounds=int(numbers["rounds"][client]),
             trials=int(numbers["trials"].get(client, 0)),
             boldness=float(numbers["boldness"].get(client, 1.0)),
-            boldest=float(numbers["boldest"].get(client, BOLDEST)),
+            calm=int(numbers["calm"].get(client, CALM)),
             longest=float(numbers["longest"][client]),
             length=float(numbers["length"].get(client, numbers["longest"][client])),
             due=due[client].double() if asks and client in due else None,

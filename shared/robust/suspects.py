@@ -13,41 +13,41 @@ from torch import Tensor
 from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.responses import BOLDEST, Known
+from rampart_fl.shared.robust.responses import CALM, Known
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 BOLDER = 2.0
 """Factor by which a suspect's next challenge is longer if its last answer was not clear."""
-SHORTEST = 0.125
+BOLDEST = 8.0
+"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
+SHORTEST = 1 / 32
 """Smallest factor by which uploads that are too long make a suspect's challenges shorter."""
-RECOVERY = 2 ** (1 / 8)
-"""Factor by which the longest challenge grows in each round without an upload that is too long. It
-grows to twice its length in eight rounds. If a client's training diverges from challenges above
-some length, at most one of nine of its uploads is therefore too long."""
 
 
-def bolder(boldness: float, boldest: float, clear: bool, far: bool) -> tuple[float, float]:
-    """A suspect's next boldness, and the upper bound on the boldness of its later challenges.
+def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
+    """A suspect's next boldness, and its number of rounds since an upload that was too long.
+
+    If training diverges from challenges above some length, at most one of seven uploads is
+    therefore too long: challenges grow again only after `CALM` rounds.
 
     Args:
         boldness: the factor by which the last challenge was longer than a first challenge.
-        boldest: the last upper bound.
+        calm: the number of rounds before this upload.
         clear: whether the client clearly undid its challenge.
         far: whether the upload was too long.
 
-    >>> bolder(2.0, 8.0, clear=False, far=False), bolder(6.0, 8.0, clear=True, far=False)
-    ((4.0, 8.0), (3.0, 8.0))
-    >>> bolder(6.0, 8.0, clear=False, far=True)
-    (3.0, 3.0)
+    >>> bolder(2.0, CALM, clear=False, far=False), bolder(6.0, CALM, clear=True, far=False)
+    ((4.0, 7), (3.0, 7))
+    >>> bolder(6.0, CALM, clear=False, far=True), bolder(3.0, 0, clear=False, far=False)
+    ((3.0, 0), (3.0, 1))
     """
     if far:
-        boldest = max(SHORTEST, boldness / 2)
-        return boldest, boldest
-    boldest = min(BOLDEST, RECOVERY * boldest)
+        return max(SHORTEST, boldness / 2), 0
+    calm += 1
     wanted = max(1.0, boldness / 2) if clear else BOLDER * boldness
-    return min(boldest, wanted), boldest
+    return min(wanted, BOLDEST if calm >= CALM else boldness), calm
 
 
 def challenge(

@@ -313,9 +313,7 @@ class ResponseDetector(ResponseOptions):
         rank, count = (1, 1) if answer is None else (answer.rank, answer.count)
         one.answered = self._settled_at(one.answered, one.trials, one.limit, rank, count)
         far = upload.times > max(usual.most, usual.times(one.longest))
-        one.boldness, one.boldest = suspects.bolder(
-            one.boldness, one.boldest, undoes(upload, usual), far
-        )
+        one.boldness, one.calm = suspects.bolder(one.boldness, one.calm, undoes(upload, usual), far)
 
     def _stale(self, client: str, one: Known) -> Verdict:
         return Verdict(

@@ -54,8 +54,8 @@ class Client(Protocol):
     ) -> tuple[Sequence[NDArray[Any]], int, Mapping[str, Any]]:
         """Trains; returns (trained parameters, number of samples, metrics).
 
-        The agent uploads the trained parameters minus the received ones. A `probe` is ordinary
-        training; the server uses the probe's result to determine which clients are similar.
+        The agent uploads the trained parameters minus the received ones. A `probe` is trained as
+        usual; the server uses its result to determine which clients are similar.
         """
 
     def evaluate(

@@ -69,7 +69,7 @@ class Answer:
 
 
 def _along(upload_K: Tensor, earlier_AK: Tensor) -> Tensor:
-    """The part of an upload that is a linear combination of earlier uploads."""
+    """The projection of an upload onto the span of the earlier uploads."""
     _, sizes_A, basis_AK = torch.linalg.svd(
         torch.nn.functional.normalize(earlier_AK, dim=1), full_matrices=False
     )

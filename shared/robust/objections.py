@@ -120,7 +120,7 @@ def turned(upload: Upload, response: Response, informative: bool, usual: Usual) 
 
 
 def overshoots(upload: Upload, response: Response, usual: Usual) -> bool:
-    """Whether an upload undoes the movement, and its challenge if it has one, far too often."""
+    """Whether an upload reverses the model's movement, and any challenge, many times over."""
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
     return response.strength > usual.overshoot and response.correlation > PULLS
@@ -149,9 +149,9 @@ def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
     Such a client takes far more steps, always in a similar direction. Its steps undo a challenge. A
-    first upload has no response, and is plausible. An upload that is not finite is not plausible. A
-    loss with negative curvature may turn a response strongly, but the upload then still agrees with
-    other clients.
+    client's first upload has no response and counts as plausible. An upload that is not finite is
+    not plausible. A loss with negative curvature may turn a response strongly, but the upload then
+    still agrees with other clients.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"

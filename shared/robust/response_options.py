@@ -26,7 +26,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
     every round. A bet on a low share detects an attacker that is often hidden by noise."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
-    """A round is compared with moving averages over the client's former rounds. Each of these
+    """A round is compared with moving averages over the client's earlier rounds. Each of these
     weights defines one average: it is the weight of the old average in every update. With weight 0,
     a round is compared with the client's last round only. The detector places a bet for each pair
     of a weight and a share in `expected`; the suspicion is the logarithm of the mean of all these

@@ -73,7 +73,7 @@ class View:
 
     @property
     def place(self) -> Part:
-        """Which of all coordinates this process holds."""
+        """The part of the coordinates that this process holds."""
         return Part(self.dim, 0, self.dim) if self.part is None else self.part
 
     @property

@@ -221,7 +221,7 @@ class Rounds:
         return torch.cat([mixed_D, held_S])
 
     def _with_resources(self, context: Context) -> Context:
-        """The context with all that the stages need, for the coordinates that this rank holds."""
+        """The context with everything that the stages need, for this rank's coordinates."""
         if self.part is None or not self.plan.needs():
             return self.resources.attach_to(context)
         assert context.reference_D is not None

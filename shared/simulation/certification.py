@@ -92,7 +92,7 @@ def certify_groups(
     if experiment.fraction < 1:
         raise ConfigurationError(
             f"{experiment.name} selects {experiment.fraction:.0%} of its clients for a round, "
-            "so other clients are selected if one client leaves: set fraction = 1"
+            "so removing one client would change which of the others are selected: set fraction = 1"
         )
     if experiment.policy != "sync":
         raise ConfigurationError(

@@ -91,7 +91,7 @@ class Simulation:
 
     Args:
         experiment: the experiment that it runs.
-        clients, server: both sides, with their state.
+        clients, server: the two sides of the federation, each with its state.
         flow: pending work and arrivals under the buffered policy; otherwise None.
         records: the records of the rounds that have ended.
         seconds: wall time so far.

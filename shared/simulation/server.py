@@ -33,7 +33,7 @@ class Server:
     """The server's state, which `close` updates.
 
     Args:
-        rounds: decides the rounds of the experiment.
+        rounds: aggregates and judges each round of the experiment.
         global_D: the current global model.
         state: the state of the stages.
         neighbours: the accepted rows of the last round; None if there are none.

@@ -17,17 +17,11 @@ from typing import Any
 
 import pytest
 
+from tests.manual import manual
+
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PROJECT = "rampart-test"
-
-
-def manual(words: str) -> str:
-    """The commands of docs/operations.md among which these words are."""
-    text = (ROOT / "docs/operations.md").read_text()
-    scripts = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (result,) = [script for script in scripts if words in script]
-    return str(result)
 
 
 class Engine:

@@ -11,7 +11,8 @@ import pytest
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.validation import validate
-from tests.containers.conftest import PROJECT, ROOT, VERSION, Stack, manual
+from tests.containers.conftest import PROJECT, ROOT, VERSION, Stack
+from tests.manual import manual
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1800)]
 MODULES = {
@@ -182,6 +183,22 @@ def test_the_same_containers_take_part_in_the_next_run(stack: Stack) -> None:
     assert all(stack.container(service)["State"]["Running"] for service in CLIENTS)
 
 
+def test_a_paused_run_is_backed_up_restored_and_resumed_as_the_manual_says(stack: Stack) -> None:
+    run = stack.console("run", EXPERIMENT, "--name", "kept", "--set", "rounds=200")["run"]
+    wait(lambda: stack.console("status", "--run", run)["round"] >= 3)
+    stack.console("pause", run, "--reason", "backup")
+    wait(lambda: stack.console("status", "--run", run)["phase"] == "published")
+    before = stack.console("rounds", "--run", run, "--last", "100")
+    assert len(before) >= 3
+    stack.manual(manual("mkdir -p backup\ndocker"))
+    stack.manual(manual("docker volume rm"))
+    wait(lambda: stack.console("status", "--run", run)["round"] > before[-1]["round"] + 1)
+    after = stack.console("rounds", "--run", run, "--last", "100")
+    assert after[: len(before)] == before
+    stack.console("stop", run)
+    wait(lambda: stack.console("status", "--run", run)["phase"] == "done")
+
+
 def test_a_container_whose_clients_are_all_barred_ends_once(stack: Stack) -> None:
     before = {service: life(stack, service) for service in CLIENTS}
     for name in sorted(attackers()):
@@ -190,15 +207,6 @@ def test_a_container_whose_clients_are_all_barred_ends_once(stack: Stack) -> Non
     assert stack.container("attackers")["State"]["ExitCode"] == 0
     assert {service: life(stack, service) for service in CLIENTS} == before
     assert stack.container("agents")["State"]["Running"]
-
-
-def test_a_backup_is_restored_as_the_manual_says(stack: Stack) -> None:
-    copy, restore = manual("mkdir -p backup\ndocker"), manual("docker volume rm")
-    before = stack.console("rounds", "--last", "100")
-    stack.manual(copy)
-    stack.manual(restore.replace("docker compose run --rm console resume\n", ""))
-    wait(lambda: stack.console("status"))
-    assert stack.console("rounds", "--last", "100") == before
 
 
 def test_an_upgrade_as_the_manual_says_loses_no_record(stack: Stack) -> None:

@@ -1,5 +1,6 @@
 """docs/operations.md names variables, commands, paths, series and messages that exist."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from rampart_fl.services.attacker.cohort import CohortSettings
 from rampart_fl.services.client_agent.__main__ import ClientSettings
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.join_tokens import JoinTokenSettings
+from tests.manual import blocks
 
 SETTINGS = (Settings, ClientSettings, AttackerSettings, CohortSettings, JoinTokenSettings)
 
@@ -71,6 +73,23 @@ def test_commands_exist_with_their_options(manual: str) -> None:
             command = getattr(command, "commands", {}).get(word, command)
         options = {o for p in command.params for o in getattr(p, "opts", [])}
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, f"rampart {name}{rest}"
+
+
+def test_a_test_runs_each_block_of_commands_or_the_page_says_that_none_does(
+    manual: str, root: Path
+) -> None:
+    calls = [
+        node
+        for path in (root / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "manual"
+    ]
+    run = [ast.literal_eval(call.args[0]) for call in calls]
+    assert len(run) >= 14
+    for block in blocks():
+        following = manual.partition(block)[2].partition("\n```")[0]
+        marked = "Tests do not run" in following or re.search(r"^(kubectl|helm) ", block, re.M)
+        assert any(words in block for words in run) != bool(marked), block
 
 
 def test_modules_exist(manual: str) -> None:

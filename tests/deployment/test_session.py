@@ -1,4 +1,4 @@
-"""The session in docs/operations.md, executed as it stands there."""
+"""The commands of docs/operations.md for a federation that `rampart serve` runs, as they stand."""
 
 import json
 import os
@@ -6,27 +6,22 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.launcher.served import ServedFolder
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.network.starting import read_vector
 from rampart_fl.shared.learning.network.vector import initial_model
+from tests.manual import manual
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]
 PATIENCE = 480
-
-
-@pytest.fixture
-def script(root: Path) -> str:
-    """The commands of the section."""
-    section = (root / "docs/operations.md").read_text().partition("## A session\n")[2]
-    (block,) = re.findall(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
-    return str(block)
 
 
 @pytest.fixture
@@ -45,9 +40,8 @@ def commands(folder: Path) -> None:
         path.chmod(0o755)
 
 
-def test_the_session_in_the_manual(script: str, folder: Path) -> None:
-    commands(folder / "bin")
-    port = str(free_port())
+def execute(script: str, folder: Path, port: str) -> str:
+    """What a script prints in this folder, with the federation's address in the environment."""
     variables = {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "RAMPART_PORT": port,
@@ -68,6 +62,40 @@ def test_the_session_in_the_manual(script: str, folder: Path) -> None:
         if session.poll() is None:
             os.killpg(session.pid, signal.SIGKILL)
     assert session.returncode == 0, errors[-2000:]
+    return said
+
+
+def test_the_commands_for_runs(folder: Path) -> None:
+    commands(folder / "bin")
+    port = str(free_port())
+    tables = Experiment.load("digits-benign").tables()
+    tables["data"]["clients"] = 2
+    (folder / "mine.toml").write_text(to_toml(tables))
+    execute("rampart serve --detach --agents 2", folder, port)
+
+    def reaches(state: str) -> None:
+        give_up = time.monotonic() + PATIENCE
+        while json.loads(execute("rampart runs tuesday-1 --json", folder, port))["state"] != state:
+            assert time.monotonic() < give_up, f"the run never reached the state {state}"
+            time.sleep(0.5)
+
+    check, submit, runs, pause, resume, stop, delete = manual("mine.toml --check").splitlines()
+    assert "memory of the worker" in execute(check, folder, port)
+    assert "tuesday-1" in execute(submit, folder, port)
+    assert "tuesday-1" in execute(runs, folder, port)
+    execute(pause, folder, port)
+    reaches("paused")
+    execute(resume, folder, port)
+    reaches("running")
+    execute(stop, folder, port)
+    reaches("finished")
+    assert "tuesday-1 is deleted" in execute(delete, folder, port)
+    assert "tuesday-1" not in execute(runs, folder, port)
+
+
+def test_the_session_in_the_manual(folder: Path) -> None:
+    commands(folder / "bin")
+    said = execute(manual("rampart serve --detach"), folder, str(free_port()))
 
     assert re.search(r"memory of the worker +4\d\d\.\d MiB", said)
     assert "third-3 is queued: waits for the end of first-1 and 1 more runs" in said

@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.audit import (
 )
 
 AUDITED = """
--- The last KEYS are audit audit_head; the last ARGV are expected_head entry new_head.
+-- The last two KEYS are audit, audit_head; the last three ARGV are expected_head, entry, new_head.
 local function recorded()
   local head = redis.call('GET', KEYS[#KEYS]) or string.rep('0', 64)
   if head ~= ARGV[#ARGV - 2] then return false end

@@ -156,7 +156,7 @@ def by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
-    """Parses the fields of the hash as the arguments of a `Brief`."""
+    """Parses the fields of a Redis hash into the arguments of a `Brief`."""
     deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
     return {
         **{name: raw[name] for name in BRIEF[:5]},

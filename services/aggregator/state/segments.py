@@ -45,7 +45,7 @@ class Segments:
         self._places: dict[str, dict[str, Place]] = {}
         """The location of each blob, by digest and segment."""
         self._live: dict[str, set[str]] = {}
-        """The digests in each segment that this process knows of and has not deleted."""
+        """For each segment, the digests that this process knows of and has not deleted."""
 
     def add(self, blobs: Mapping[str, bytes | bytearray]) -> None:
         """Makes blobs durable, as one segment.

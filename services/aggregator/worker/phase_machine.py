@@ -125,8 +125,9 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Repeated requests for a ticket are ignored, so a client asks only once. Therefore each
-            # client that has asked gets a ticket, even if the client is now offline.
+            # Only a client's first request for a ticket is recorded. Each client that has asked
+            # gets a ticket now, even if the client is offline: its repeated requests would be
+            # ignored.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)

@@ -2,5 +2,6 @@
 
 The functions here read from a running federation, and do not change it.
 
-Pages with figures belong in `html_report`, and copies to experiment trackers in `tracking`.
+Pages with figures belong in `html_report`; code that copies runs to experiment trackers belongs
+in `tracking`.
 """

@@ -23,7 +23,7 @@ class InfNaN(ModelAttack):
 
     paper = "Flower's and ByzFL's issue trackers: one such client breaks a plain mean"
     value: Literal["nan", "inf", "negative_inf"] = "nan"
-    """The new value of these coordinates."""
+    """The value written to the attacked coordinates."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the coordinates that change. These coordinates are drawn at random; at least one
     coordinate changes."""

@@ -33,7 +33,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
     The crop covers a random fraction of the image, uniformly distributed in AREA. The crop's aspect
     ratio is log-uniformly distributed in RATIO. The crop is resized by bilinear interpolation. This
-    crop with reflection is SDEA's weak augmentation.
+    random resized crop with a horizontal flip is SDEA's weak augmentation.
 
     Args:
         x_BCHW: images with values in any range.

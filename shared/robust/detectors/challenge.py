@@ -40,7 +40,7 @@ NEAR = 1e-5
 
 @detectors.register("challenge")
 class ChallengeDetector(SequentialDetector, challenges.Challenger):
-    """Evicts clients that send copies and do not react to a change of their starting model.
+    """Evicts clients that send copies of updates and ignore changes of their starting model.
 
     In many attacks, all colluders send the same update, or nearly the same update: Min-Max,
     Min-Sum, Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the
@@ -84,8 +84,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Assumed bound on the probability of an objection to an honest client, in a round in which the
     client is on trial."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """Expected shares of the rounds of a trial in which the detector objects to a client that sends
-    copies. The detector places a bet for each share."""
+    """While a client that sends copies is on trial: expected shares of rounds in which the
+    detector objects to it. The detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is at least this number."""
     usual: float = Field(default=0.05, gt=0, le=1)

@@ -90,7 +90,7 @@ class ResponseDetector(ResponseOptions):
       Training with far more data makes uploads long, but also undoes δ, so an upload whose answer
       is among the highest share `tolerated` is not too long.
     Under this assumption, the probability that any honest client is ever evicted is below `level`,
-    for any number of rounds and for any clients that join the federation.
+    for any number of rounds, whichever clients join the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. A client that
     is not challenged may exceed the limit on lengths by up to a factor of five if it draws no

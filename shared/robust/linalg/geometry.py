@@ -23,8 +23,8 @@ OFF_CENTRE = 25.0
 becomes the centre if the old centre's median squared distance is larger by more than this
 factor."""
 SAMPLE, PIECES = 2048, 32
-"""Number of coordinates from which the middle row is estimated, and number of contiguous runs that
-these coordinates form."""
+"""The row nearest to the coordinate-wise median is found on a sample of the coordinates:
+SAMPLE coordinates, taken from PIECES contiguous blocks."""
 
 
 def squared_distances(rows: View) -> Tensor:

@@ -72,9 +72,9 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Mean of the ranks first .. last - 1, or of the `last` values nearest the median if first < 0.
+    """Means of the values with ranks first .. last - 1 at each coordinate; rank 0 is the smallest.
 
-    Rank 0 is the smallest value.
+    If `first` is negative: means of the values nearest to the median instead, `last` of them.
     """
     m = len(rows)
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)

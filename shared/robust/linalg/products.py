@@ -231,7 +231,8 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
 
     Args:
         rows: the rows to multiply.
-        centre: position of the row c that is subtracted from all rows; by default, c is 0.
+        centre: position of the row c that is subtracted from all rows; by default, nothing is
+            subtracted.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> gram(Rows.of(torch.tensor([[3.0, 4.0], [1.0, 0.0]])))

@@ -1,4 +1,4 @@
-"""Routes for clients to upload updates, answers to probes, and measurements."""
+"""Routes through which clients upload updates, probes and measurements."""
 
 import asyncio
 import hashlib

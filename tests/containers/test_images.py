@@ -1,11 +1,16 @@
 """What is in the images, and what is not."""
 
+import hashlib
+import io
+import json
 import re
+import subprocess
+import tarfile
 from collections.abc import Callable
 
 import pytest
 
-from tests.containers.conftest import VERSION, Engine
+from tests.containers.conftest import ROOT, VERSION, Engine
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 MB = 1_000_000
@@ -13,6 +18,16 @@ LARGEST = {"slim": 450 * MB, "cpu": 1_650 * MB}
 """Bounds of the images' sizes, with Debian's Python below them and torch's CPU wheel."""
 TARGETS = list(LARGEST)
 SERVICES = ["aggregator", "client_agent", "attacker", "console"]
+DIGESTS = """
+import hashlib, json, rampart_fl
+from pathlib import Path
+root = Path(rampart_fl.__file__).parent
+print(json.dumps({
+    str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+    for top in ("services", "shared") for path in (root / top).rglob("*.py")
+}))
+"""
+"""Prints the digests of an image's modules."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -57,6 +72,23 @@ def test_labels_say_what_it_is(engine: Engine, image: Callable[[str], str], targ
     assert labels["org.opencontainers.image.version"] == VERSION
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert re.fullmatch("[0-9a-f]{40}", labels["org.opencontainers.image.revision"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_has_the_code_of_the_commit_in_its_label(
+    engine: Engine, image: Callable[[str], str], target: str
+) -> None:
+    revision = engine.inspect(image(target))["Config"]["Labels"][
+        "org.opencontainers.image.revision"
+    ]
+    archive = subprocess.check_output(["git", "archive", revision, "services", "shared"], cwd=ROOT)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        committed = {
+            entry.name: hashlib.sha256(file.read()).hexdigest()
+            for entry in files
+            if entry.name.endswith(".py") and (file := files.extractfile(entry))
+        }
+    assert json.loads(engine.inside(image(target), "python", "-c", DIGESTS)) == committed
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -38,9 +38,10 @@ these tables counts the run. The command executes the missing runs.
 LEFT_OUT = """
 ## Left out of the scale `reduced`
 
-The scale `reduced` leaves out the following cells. With these cells, their table would take more
-than an hour on two cores, or the cells cannot be run at any scale. The column *hours in full* has
-the estimated time of the whole table at the scale `full`, on one core with three seeds.
+The scale `reduced` leaves out the following cells. Some cells cannot be run at any scale. With the
+other cells, their table would take more than an hour on two cores; an option `--only` runs these
+cells at the scale `reduced`, too. The column *hours in full* has the estimated time of the whole
+table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |
 |---|---:|---:|---|

@@ -35,7 +35,9 @@ def reproduce(
     ] = 3,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="AXIS=CHOICE: run only these cells; may be repeated."),
+        typer.Option(
+            help="AXIS=CHOICE: run only these cells, also any that reduced leaves out; repeatable."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the table, the figure and the finished cells.")

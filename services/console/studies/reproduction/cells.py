@@ -53,13 +53,15 @@ def cells(
     if scale == "smoke":
         grid, seeds = iter([definition.smoke]), 1
     kept = (at for at in grid if all(at[axis] in choices for axis, choices in only.items()))
-    return [_cell(definition, at, scale, seeds) for at in kept]
+    return [_cell(definition, at, scale, seeds, only) for at in kept]
 
 
-def _cell(definition: Definition, at: At, scale: Scale, seeds: int) -> Cell:
+def _cell(
+    definition: Definition, at: At, scale: Scale, seeds: int, only: Mapping[str, Sequence[str]]
+) -> Cell:
     value = None if scale == "smoke" else definition.value(at)
     measure = definition.metric(at)
-    reason = definition.refusal(at, scale)
+    reason = definition.refusal(at, scale, only)
     if reason is not None:
         return Cell(at, value, measure, definition.accuracy, reason=reason)
     try:

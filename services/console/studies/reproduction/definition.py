@@ -1,6 +1,6 @@
 """A table or a figure of a paper: its axes, the cells' experiments, and the paper's own values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import isnan
 from typing import Any, Literal
@@ -32,7 +32,7 @@ class Choice(Table):
     """The metric that the table shows for this choice; by default, the table's `measure`."""
 
 
-class Somewhere(Table):
+class CellSelector(Table):
     """Selects the cells that have all of the given choices."""
 
     at: dict[str, str | list[str]] = {}
@@ -42,16 +42,32 @@ class Somewhere(Table):
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
-class Setting(Somewhere):
+class CellSettings(CellSelector):
     """Changes to the experiments of the cells that have all of the given choices."""
 
     change: dict[str, Any]
 
 
-class Impossible(Somewhere):
+class ImpossibleCells(CellSelector):
     """Cells that cannot be run."""
 
     reason: str
+
+
+class OnRequest(CellSelector):
+    """Cells that the scale `reduced` runs only if the user selects one of their choices.
+
+    With these cells, the table would take more than an hour on two cores.
+    """
+
+    def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
+        """Whether the user has selected one of the choices."""
+        return any(set(_listed(wanted)) & set(only.get(a, ())) for a, wanted in self.at.items())
+
+    def reason(self, at: At) -> str:
+        """Why one of these cells is left out, and the option that runs it."""
+        axis = list(self.at)[-1]
+        return f"left out to save time; run it with --only {axis}={at[axis]}"
 
 
 class Figure(Table):
@@ -78,8 +94,9 @@ class Paper(Table):
     """All choices of each axis."""
     accuracy: Final = "last"
     """The rounds from which accuracies are computed."""
-    settings: list[Setting] = []
-    impossible: list[Impossible] = []
+    settings: list[CellSettings] = []
+    impossible: list[ImpossibleCells] = []
+    on_request: list[OnRequest] = []
 
 
 class Definition(Paper):
@@ -104,7 +121,12 @@ class Definition(Paper):
     @model_validator(mode="after")
     def _known(self) -> "Definition":
         known = {axis: list(of) for axis, of in self.library.items()} | {"scale": [*SCALES]}
-        for place, some in (("settings", self.settings), ("impossible", self.impossible)):
+        selectors: dict[str, Sequence[CellSelector]] = {
+            "settings": self.settings,
+            "impossible": self.impossible,
+            "on_request": self.on_request,
+        }
+        for place, some in selectors.items():
             for number, one in enumerate(some):
                 for axis, wanted in one.at.items():
                     check_choices(f"{place}.{number}.at", axis, _listed(wanted), known)
@@ -164,10 +186,22 @@ class Definition(Paper):
             tables = merged(tables, change)
         return tables
 
-    def refusal(self, at: At, scale: Scale) -> str | None:
-        """Why a cell cannot be run; None if it can."""
+    def refusal(self, at: At, scale: Scale, only: Mapping[str, Sequence[str]] = {}) -> str | None:
+        """Why a cell is not run; None if it is run.
+
+        Args:
+            at: the cell.
+            scale: the scale of the runs.
+            only: the choices that the user has selected, keyed by axis.
+        """
         here = {**self.fixed, **at, "scale": scale}
-        return next((one.reason for one in self.impossible if one.holds(here)), None)
+        for barred in self.impossible:
+            if barred.holds(here):
+                return barred.reason
+        for some in self.on_request:
+            if scale == "reduced" and some.holds(here) and not some.requested(only):
+                return some.reason(here)
+        return None
 
     def _choices(self, at: At) -> list[Choice]:
         return [self.library[axis][choice] for axis, choice in {**self.fixed, **at}.items()]

@@ -112,7 +112,7 @@ def _joined(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         "axes": axes,
         "library": library,
     }
-    for place in ("settings", "impossible"):
+    for place in ("settings", "impossible", "on_request"):
         joined[place] = [*shared.get(place, []), *own.get(place, [])]
     if "accuracy" in shared:
         joined.setdefault("accuracy", shared["accuracy"])

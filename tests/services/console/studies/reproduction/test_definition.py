@@ -14,8 +14,10 @@ from tests.services.console.studies.reproduction.small import small
 
 @cache
 def built(name: str, scale: Scale) -> list[Cell]:
-    """All cells of a table with one seed."""
-    return cells(load(name), scale, seeds=1)
+    """All cells of a table with one seed, also those that run only on request."""
+    definition = load(name)
+    every = {axis: list(choices) for axis, choices in definition.axes.items()}
+    return cells(definition, scale, seeds=1, only=every)
 
 
 @pytest.mark.parametrize("name", names())
@@ -148,6 +150,17 @@ def test_a_cell_that_cannot_be_run_has_its_reason() -> None:
     result = [cell.reason for cell in cells(small(impossible=barred), "full", 1)]
     assert result == [None, None, "no hours", "no hours"]
     assert all(cell.runs for cell in cells(small(impossible=barred), "reduced", 1))
+
+
+def test_reduced_leaves_cells_out_until_one_of_their_choices_is_selected() -> None:
+    definition = small(on_request=[{"at": {"attack": "ipm"}}])
+    shown = [cell.reason for cell in cells(definition, "reduced", 1)]
+    left_out = "left out to save time; run it with --only attack=ipm"
+    assert shown == [None, None, left_out, left_out]
+    asked = cells(definition, "reduced", 1, {"attack": ["ipm"]})
+    assert len(asked) == 2 and all(cell.runs for cell in asked)
+    assert all(cell.reason for cell in cells(definition, "reduced", 1, {"method": ["median"]})[1:])
+    assert all(cell.runs for cell in cells(definition, "full", 1))
 
 
 def test_a_wrong_change_is_refused_with_its_cell() -> None:

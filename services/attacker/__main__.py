@@ -24,11 +24,11 @@ class AttackerSettings(AgentSettings):
     """Settings of a process that hosts hostile clients; RAMPART_<FIELD> sets a field."""
 
     attack: str | None = None
-    """Attack on updates: its name, or a JSON table with its parameters."""
+    """Attack on updates: its name, or a JSON object with its parameters."""
     data_attack: str | None = None
-    """Attack on the clients' own data: its name, or a JSON table with its parameters."""
+    """Attack on the clients' own data: its name, or a JSON object with its parameters."""
     cohort: str | None = None
-    """URL of the cohort, for attacks whose members collude."""
+    """URL of the cohort; needed if the attackers collude."""
     cohort_token: SecretStr | None = None
     """Token with which attackers authenticate to the cohort."""
     members: int = Field(default=1, ge=1)
@@ -63,7 +63,7 @@ class AttackerSettings(AgentSettings):
 
 
 def member_spec(text: str) -> Any:
-    """Parses an attack from text: either the attack's name, or a JSON object with its settings.
+    """Parses an attack from text: either the attack's name, or a JSON object with its parameters.
 
     >>> member_spec('{"name": "ipm", "epsilon": 2}')
     {'name': 'ipm', 'epsilon': 2}
@@ -73,7 +73,7 @@ def member_spec(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigurationError(f"attack {text!r} is not a JSON table: {error}") from None
+        raise ConfigurationError(f"attack {text!r} is not a JSON object: {error}") from None
 
 
 async def attack(settings: AttackerSettings) -> None:

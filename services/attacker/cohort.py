@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
 LARGEST = 1 << 31
 PAIR = 8
-"""Shared bytes per parameter: one float32 of the update and one of the model."""
+"""Number of bytes shared per parameter: one float32 of the update, and one of the model."""
 REFERENCE = "/reference"
-"""Name of the global model in the tap's response."""
+"""Name of the global model in the response of the aggregator's test tap."""
 STARTED = "/started/"
-"""In the tap's response, "/started/<client>" is the model from which the client trained."""
+"""In this response, "/started/<client>" is the model from which the client trained."""
 
 
 class CohortSettings(ServiceSettings):
@@ -56,9 +56,9 @@ class CohortSettings(ServiceSettings):
     patience: float = Field(default=60.0, gt=0)
     """Seconds to wait for members that report nothing."""
     tap: str | None = None
-    """URL of an aggregator with RAMPART_TEST_TAP, for attacks with full knowledge."""
+    """URL of an aggregator with a test tap; needed for attacks with full knowledge."""
     tap_token: SecretStr | None = None
-    """The value of RAMPART_TEST_TAP of that aggregator."""
+    """Token of the test tap, which is the value of RAMPART_TEST_TAP in the aggregator."""
 
     @model_validator(mode="after")
     def _token_for_the_tap(self) -> "CohortSettings":
@@ -89,14 +89,14 @@ class Cohort:
         self._patience = patience
         self._meetings: dict[tuple[str, int, str], Meeting] = defaultdict(Meeting)
         self._gone: dict[str, set[str]] = defaultdict(set)
-        """The members that have left a run, by run."""
+        """The members that have left, keyed by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
         """Stores what a member shares; replaces what the member shared earlier.
 
         Raises:
-            ValueError: the bytes cannot be an update followed by the model from which it started,
-                or the other members share a different number of bytes.
+            ValueError: the bytes cannot be an update followed by a model, or the other members
+                shared a different number of bytes.
         """
         meeting = self._meetings[run, round_, kind]
         sizes = {len(other) for name, other in meeting.shared.items() if name != member}
@@ -131,8 +131,8 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. So after the
-        cohort has restarted, a member notices that it must share its update again.
+        If `member` has shared nothing in the round, the function returns immediately. After a
+        restart of the cohort, a member thus notices that it must share its update again.
         """
         meeting = self._meetings[run, round_, kind]
         wait = wait and (member is None or member in meeting.shared)

@@ -36,7 +36,7 @@ class HostileClient(LearningClient):
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
-        identity: the arguments that honest clients also have.
+        identity: the arguments of `LearningClient`.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if the server makes one.
 
-        `tables` contain the experiment's `server` table, which only the tap sends. The plan and the
-        update are computed from `tables`.
+        `tables` define the experiment. They include the `server` table, which a client gets only
+        from the tap.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)

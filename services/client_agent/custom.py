@@ -1,8 +1,8 @@
 """Your own client: you write two methods on lists of numpy arrays, and an agent calls them.
 
-The agent joins, keeps the client's identity, waits, retries and sends heartbeats. You write only
-the computation, with or without a library. A Flower `NumPyClient` works without changes, except for
-the order of the parameters.
+The agent joins the federation, keeps the client's identity, waits, retries and sends heartbeats.
+You write only the computation, with or without a machine-learning library. A Flower `NumPyClient`
+works without changes, except for the order of the parameters.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics
@@ -54,8 +54,8 @@ class Client(Protocol):
     ) -> tuple[Sequence[NDArray[Any]], int, Mapping[str, Any]]:
         """Trains; returns (trained parameters, number of samples, metrics).
 
-        The agent uploads the trained parameters minus the received ones. A `probe` is trained as
-        usual; the server uses its result to determine which clients are similar.
+        The agent uploads the trained parameters minus the received ones. Train for a
+        `probe` as usual; from the result, the server determines which clients are similar.
         """
 
     def evaluate(

@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 def fetch(member: Dataset, clock: Callable[[], float] = time.monotonic) -> Path | None:
     """Fetches a data set, and returns the path of its file, if it has one.
 
-    The progress counts rows of the table that is downloaded, or of the publisher's file.
+    The progress bar counts rows of the downloaded table, or of the publisher's file.
 
     Args:
         member: the data set.

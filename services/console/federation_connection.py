@@ -14,7 +14,7 @@ PAGE = 500
 
 
 class FederationConnection(AggregatorConnection):
-    """Reads and changes what a federation keeps from run to run; `Operator` adds its runs."""
+    """Reads and changes what a federation keeps across runs; `Operator` adds methods for runs."""
 
     def clients(self) -> list[ClientInfo]:
         """All clients of the federation, sorted by id."""
@@ -84,7 +84,7 @@ class FederationConnection(AggregatorConnection):
     def add_operator(
         self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
     ) -> OperatorToken:
-        """Makes a token for an operator; without a `lifetime`, it is valid until revoked."""
+        """Makes a token for an operator; without a `lifetime`, the token is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 

@@ -28,7 +28,7 @@ MEMBERS = "members.json"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run stored on the disk.
+    """A run stored on disk.
 
     Args:
         folder: the run's folder.
@@ -56,7 +56,7 @@ class FinishedRun:
 
     @cached_property
     def curves(self) -> dict[str, list[float | None]]:
-        """The honest clients' accuracy (or error) of each model after every round.
+        """The accuracy (or error) of each model after every round, over the honest clients.
 
         The keys are the names of metrics, such as `accuracy_customized`. Models that no client
         measured are left out.
@@ -72,7 +72,7 @@ class FinishedRun:
 
     @property
     def barrings(self) -> Iterator[tuple[int, VerdictRecord]]:
-        """The verdicts that barred clients, as pairs (round, verdict) in the order of rounds."""
+        """The verdicts by which clients were barred: pairs (round, verdict), sorted by round."""
         for record in self.records:
             yield from ((record.round, v) for v in record.verdicts if v.decision in BARRING)
 
@@ -87,10 +87,10 @@ class FinishedRun:
 
     @cached_property
     def models(self) -> dict[str, Path]:
-        """The files of the final models in the folder.
+        """The files of the final models, keyed by name; models without a file are left out.
 
         Raises:
-            ConfigurationError: a file is not the model that the last record names.
+            ConfigurationError: a file's digest differs from the digest in the records.
         """
         paths = {}
         for name, digest in self.model_digests.items():
@@ -105,7 +105,10 @@ class FinishedRun:
 
     @property
     def evicted(self) -> list[str]:
-        """The clients that were evicted at the end of the run, or when the run was interrupted."""
+        """The clients that are evicted at the end of the run.
+
+        Without final metrics, these are all clients that a verdict has evicted.
+        """
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
             return known
@@ -125,7 +128,7 @@ def curve_point(
 
     Args:
         newest: each client's newest metrics.
-        honest: the clients that are included.
+        honest: the clients to include.
     """
     wrong = errors(newest, honest)
     accuracies = {f"accuracy_{kind}": accuracy(newest, honest, kind) for kind in KINDS}
@@ -146,7 +149,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first of these files that exists; no lines if none exists."""
+        """The lines of the first existing file; no lines if none of the files exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()
@@ -193,5 +196,5 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # Most of a record's size: one weight for each pair of clients.
+    fields.pop("mixing", None)  # One weight per pair of clients; most of a record's size.
     return RoundFacts.model_validate(fields)

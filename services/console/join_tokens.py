@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which Kubernetes stores a pod's own credentials."""
 ATTEMPTS = 10
-"""How often the job tries to change a Secret that other jobs change at the same time."""
+"""Maximum number of attempts to change a Secret that other jobs change at the same time."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
 """Makes tokens for each process's clients, and returns the text of each process's file."""
 
@@ -89,7 +89,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:
-    """The text of each process's file: one token per line, bound to one client of the process."""
+    """The text of each process's file: one line per client, with the token bound to this client."""
     clients = [client for group in wanted.values() for client in group]
     tokens = iter(operator.mint(clients, lifetime, reason="start-up job").tokens)
     return {name: "".join(f"{next(tokens)}\n" for _ in group) for name, group in wanted.items()}
@@ -111,7 +111,7 @@ def fill_secret(
     """Adds the keys that the Secret does not have yet; creates the Secret if it does not exist.
 
     Raises:
-        Unavailable: Kubernetes refuses a request, or other jobs change the Secret all the time.
+        Unavailable: Kubernetes refuses a request, or every attempt conflicts with another job.
     """
     path = f"/api/v1/namespaces/{namespace}/secrets"
     for _ in range(ATTEMPTS):
@@ -127,7 +127,7 @@ def fill_secret(
             return
         data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
         if there:
-            # With the version, Kubernetes refuses the patch if the Secret has changed since.
+            # Given the version, Kubernetes refuses the patch if the Secret has changed meanwhile.
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             known = cluster.patch(
                 f"{path}/{name}",

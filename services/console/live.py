@@ -36,7 +36,7 @@ def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
 
 
 class LiveTable:
-    """Shows a live table on standard error, or one line per round without a terminal.
+    """Shows a live table on standard error or, without a terminal, one line per round.
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.

@@ -34,9 +34,8 @@ class Operator(FederationConnection):
         token: the operator token.
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
-        run: the id of the run to which the methods about a single run refer. By default, the first
-            call of such a method chooses the current run, or the newest run if there is no current
-            run.
+        run: id of the run that the methods for a single run use. By default, the first call of
+            such a method chooses the current run, or the newest run if no run is current.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Operator(FederationConnection):
 
     @property
     def run(self) -> str:
-        """The id of the run to which the methods about a single run refer.
+        """The id of the run that the methods for a single run use.
 
         Raises:
             OperatorRefused: the federation has no runs.
@@ -74,7 +73,7 @@ class Operator(FederationConnection):
         return f"/v1/runs/{self.run}/{path}"
 
     def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
-        """Runs in the order of submission.
+        """The runs, in the order of submission.
 
         Args:
             before: id of a run; only runs that were submitted before it are listed.
@@ -130,7 +129,7 @@ class Operator(FederationConnection):
             patience: maximum waiting time in seconds.
             tell: called with the queued run, and again whenever the run waits for something else.
         Raises:
-            Unavailable: the run is still queued after this time.
+            Unavailable: the run is still queued after `patience` seconds.
         """
         give_up, cause = time.monotonic() + patience, ""
         while True:
@@ -145,7 +144,7 @@ class Operator(FederationConnection):
             time.sleep(POLL)
 
     def about(self, run: str) -> "Operator":
-        """An operator with the same connection for another run."""
+        """An operator for another run, with the same connection."""
         other = copy(self)
         other._run = run
         return other

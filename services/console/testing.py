@@ -77,13 +77,13 @@ class TestClients:
         return self.operator.url
 
     def join(self, name: str) -> Identity:
-        """The identity of the client with this name, which joins in the first call."""
+        """The identity of the client with this name; the first call lets the client join."""
         kept = self.folder / name / "identity.json"
         token = None if kept.exists() else self.operator.mint([name]).tokens[0]
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def accept(self, name: str, slot: int | None = None) -> Identity:
-        """The identity of a client that accepts the run without a participant."""
+        """Makes a client accept the run, without a participant; returns the client's identity."""
         identity = self.join(name)
         connection = self.client(name)
 
@@ -160,7 +160,7 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         Without `round_`, the function waits for this phase of the current round. The federation
-        continues meanwhile. So the returned status may be that of a later phase, unless the round
+        continues meanwhile, so the returned status may be that of a later phase, unless the round
         waits for a client.
 
         Raises:
@@ -212,7 +212,7 @@ class RunningFederation(TestClients):
 
 
 def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> LocalServers:
-    """A context with the servers of a federation without runs.
+    """The servers of a federation without runs, as a context manager.
 
     Args:
         folder: folder for state and logs.
@@ -241,7 +241,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined by themselves; they take part in no later run."""
+    """Revokes the tokens of clients that joined without `TestClients`; no later run has them."""
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():

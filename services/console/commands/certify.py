@@ -51,7 +51,7 @@ def certify(
 ) -> None:
     """Trains groups separately; prints the certified accuracy for each number of hostile clients.
 
-    The groups are those of the experiment's flcert customizer, or random subsets of its clients.
+    The groups are those of the experiment's flcert customizer, or random subsets of all clients.
     Every subset is a separate federation, so subsets can train in parallel or on Ray.
     """
     from rampart_fl.services.console import downloads

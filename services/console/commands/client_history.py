@@ -12,13 +12,13 @@ from rampart_fl.services.console.reports.reading import RunReader
 def show_history(
     operator: Operator, client: str, last: int, before: str | None, as_json: bool
 ) -> None:
-    """Shows what one client did in the newest runs, or in the newest runs before the run `before`.
+    """Shows what one client did in the newest runs, with the oldest of these runs first.
 
-    The oldest of these runs comes first.
+    If `before` is given, it is a run, and only older runs count.
     """
     enrolled = operator.client(client)  # Only an enrolled client has a history.
     if before is not None:
-        operator.info(before)  # A run that does not exist is refused.
+        operator.info(before)  # The aggregator refuses a run that does not exist.
     runs = operator.runs(before, last)
     readers = (RunReader(operator.about(info.run), info) for info in runs)
     parts = list(history(readers, client))

@@ -30,7 +30,7 @@ def clients(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists a run's clients: slot, online or not, current activity, and why they are barred.
+    """Lists a run's clients: slot, whether online, current activity, and why the client is barred.
 
     With an id, shows what this client did in the newest runs of the federation.
     """

@@ -50,7 +50,7 @@ def connect(
 ) -> Operator:
     """Makes an operator's connection to the aggregator and the run given by the options.
 
-    A missing URL or token is read from the newest federation in ./runs.
+    If the URL or the token is missing, reads it from the newest federation in ./runs.
 
     Args:
         url, token, ca, run: the options.
@@ -78,5 +78,5 @@ def emit(value: Any) -> None:
 
 
 def say(as_json: bool, value: Any, text: str) -> None:
-    """Prints the value as JSON if `as_json`, otherwise the text."""
+    """Prints the value as JSON if `as_json` is true, otherwise the text."""
     sys.stdout.write((json.dumps(value) if as_json else text) + "\n")

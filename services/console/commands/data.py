@@ -87,8 +87,8 @@ def check(
 ) -> None:
     """Loads data sets, and checks that the samples have the declared shape and finite values.
 
-    Prints the numbers of samples per class and of users, and the range of values. Exits with code 1
-    if a data set is missing or wrong.
+    Prints the number of samples per class, the number of users, and the range of values. Exits with
+    code 1 if a data set is missing or wrong.
     """
     from rampart_fl.shared.learning.data.datasets import datasets
 

@@ -105,7 +105,10 @@ def mode(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Sets the most severe decision that a run may take about a client, from the next round on."""
+    """Sets the most severe decision that a run may take about a client.
+
+    The mode applies from the next round that the worker decides.
+    """
     status = connect(url, token, ca, run).switch(mode, reason)
     text = f"{status.run} decides in mode {status.mode} from the next round that closes"
     say(as_json, status.model_dump(mode="json"), text)

@@ -74,7 +74,7 @@ def revoke(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Revokes a client's token at once, for example after a leak. Evicts nobody."""
+    """Revokes a client's token at once, for example after a leak. Does not evict the client."""
     connect(url, token, ca).revoke(client, reason)
     text = f"the token of {client} is no longer valid"
     say(as_json, {"client_id": client, "revoked": True}, text)

@@ -164,7 +164,7 @@ def wait_for_start(operator: Operator) -> None:
     """Waits until a run has started; first prints what a queued run waits for.
 
     Raises:
-        RampartError: the run has ended before it started.
+        RampartError: the run ended without starting.
     """
 
     def tell(info: RunInfo) -> None:
@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(state, records)
             if state.phase == "done":
                 return
-            time.sleep(0.5)  # Faster updates of the table would be of no use.
+            time.sleep(0.5)  # Nobody could read faster updates.

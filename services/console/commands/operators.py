@@ -61,7 +61,7 @@ def default(
 
 @operators.command("list")
 def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False) -> None:
-    """Lists the named operators: role, who added them, and whether their token is valid."""
+    """Lists the named operators: role, who added them, and whether their tokens are valid."""
     infos = connect(url, token, ca).operators()
     if as_json:
         emit([one.model_dump(mode="json") for one in infos])
@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """The time until which a token is valid, or at which it was revoked or expired, as text."""
+    """Whether a token is valid, has expired or was revoked, with the time, as text."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

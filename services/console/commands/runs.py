@@ -154,7 +154,7 @@ def delete(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Deletes an ended or queued run, with its records, models and updates."""
+    """Deletes a run that is queued or has ended, with its records, models and updates."""
     connect(url, token, ca).delete(run, reason)
     say(as_json, {"run": run, "deleted": True}, f"{run} is deleted")
 

@@ -31,10 +31,10 @@ def serve(
     ] = 8440,
     as_json: Json = False,
 ) -> None:
-    """Serves a federation without a run on this machine until Ctrl-C or `rampart shutdown`.
+    """Serves a federation on this machine until Ctrl-C or `rampart shutdown`; submits no run.
 
-    Starts Redis, an aggregator and clients, and restarts them when they die. The federation, its
-    clients and its runs are kept in the folder. To continue, serve the folder again.
+    Starts Redis, an aggregator and clients, and restarts them when they die. The folder keeps the
+    federation, its clients and its runs. To continue, serve the folder again.
     """
     from rampart_fl.services.console.launcher.served import ServedFolder
     from rampart_fl.services.console.launcher.servers import LocalServers

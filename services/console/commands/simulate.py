@@ -59,8 +59,9 @@ def simulate(
 ) -> None:
     """Simulates a federation in one process, with the services' learning, attacks and defence.
 
-    All clients of a round train at once. Reports the same final metrics as `rampart up`. For a file
-    with a sweep, runs every point with every seed, and always prints one line of JSON at the end.
+    All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. For
+    a file with a sweep, runs every point with every seed, and always prints one line of JSON at the
+    end.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.launcher.up import Outcome, describe
@@ -130,7 +131,7 @@ def _sweep(
 
 
 def _draw(draw: Callable[[], None]) -> None:
-    """Draws a plot, or prints why it cannot."""
+    """Draws a plot, or reports that matplotlib is missing."""
     from rampart_fl.services.console.studies.plots import NoPlots
 
     try:

@@ -3,5 +3,5 @@
 The file needs no network and contains no script. Its figures are inline SVG. Names and metrics come
 from the clients, so all text from a run is untrusted until `markup` has escaped it.
 
-Code that reads or compares runs belongs in `reports` and in `studies`.
+Code that reads or compares runs belongs in `reports` or `studies`.
 """

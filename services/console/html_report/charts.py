@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines over rounds, and a matrix of clients by rounds."""
+"""Charts as inline SVG: line charts, and a matrix with the decision on each client per round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from rampart_fl.services.console.html_report.markup import Html, tag
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
-"""Maximum number of points in a line. If there are more rounds, only every n-th round is drawn."""
+"""Maximum number of points in a line. With more points, only every n-th point is drawn."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def line_chart(
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
-        marks: vertical marks, each with its position and what happened there.
+        marks: what happened at the positions of the vertical marks, keyed by position.
         bounds: the lowest and highest value shown; values outside are drawn at the edge.
         percent: whether values are shares.
     """
@@ -125,12 +125,14 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 
 
 def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence[str]]]) -> Html:
-    """Draws a matrix of clients by rounds; equal decisions in consecutive rounds share a rectangle.
+    """Draws the decisions on clients (rows) in each round (columns).
+
+    Equal decisions in consecutive rounds share a rectangle.
 
     Args:
         label: a description of the matrix, for screen readers.
         rounds: the rounds, which are the columns.
-        rows: each client's name and its decision in every round; "" leaves a gap.
+        rows: each client's name, and the decision on it in every round; "" leaves a gap.
     """
     longest = max((len(name) for name, _ in rows), default=0)
     left = min(7.2 * min(longest, 24) + 12, 200)
@@ -174,7 +176,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
 
 
 def nice(low: float, high: float, whole: bool = False) -> list[float]:
-    """Ticks of an axis at round values, approximately from `low` to `high`.
+    """Ticks of an axis at round numbers, approximately from `low` to `high`.
 
     >>> nice(0.0, 0.97), nice(0, 39, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0])

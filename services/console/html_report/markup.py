@@ -35,7 +35,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
         name: the element's name.
         children: its content, escaped unless it is `Html`; iterables are joined.
         attributes: its attributes; a final "_" is removed, any other "_" becomes "-", and
-            attributes that are None are left out. Numbers are rounded to the precision of a screen.
+            attributes that are None are left out. Floats are rounded to two decimals.
 
     >>> tag("td", "a & b", class_="x", title=None)
     '<td class="x">a &amp; b</td>'
@@ -78,7 +78,7 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], numbers: Iterable[
     Args:
         head: titles of the columns.
         rows: cells of each row, in order; a cell may be a whole `<td>`.
-        numbers: columns of numbers, which are right-aligned.
+        numbers: indices of the columns that contain numbers, which are right-aligned.
     """
     right = set(numbers)
 

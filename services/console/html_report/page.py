@@ -15,8 +15,8 @@ def page(kind: str, title: str, about: str, sections: Sequence[Html]) -> str:
     """A whole HTML file.
 
     Args:
-        kind: its subject, such as "Run".
-        title: its title.
+        kind: what the report is about, such as "Run".
+        title: title of the report.
         about: a sentence below the title.
         sections: the content.
     """

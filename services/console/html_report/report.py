@@ -34,8 +34,8 @@ def report(source: Path) -> str:
 
 
 def _study(path: Path) -> str:
-    # Matrices and sweeps need the titles of metrics in `studies`, which imports torch. The report
-    # of a run does not need torch.
+    # Reports of matrices and sweeps need the titles of metrics from `studies`, which imports torch.
+    # The report of a run does not need torch.
     from rampart_fl.services.console.html_report.matrix import matrix_report
     from rampart_fl.services.console.html_report.sweep import sweep_report
 

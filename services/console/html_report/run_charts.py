@@ -32,7 +32,7 @@ DECISIONS = {
 
 
 def accuracy_chart(run: FinishedRun) -> Html:
-    """The honest clients' accuracy, or error, of each model."""
+    """The accuracy (or error) of each model over rounds, on the honest clients' test samples."""
     sections: list[Html] = []
     marks = {float(n): f"{v.client} {v.decision}" for n, v in run.barrings}
     at = [float(record.round) for record in run.records]
@@ -138,7 +138,7 @@ def verdict_matrix(run: FinishedRun) -> Html:
 
 
 def _line(decisions: Sequence[str]) -> list[str]:
-    """The decisions on a client; "out" marks rounds after an eviction that have no decision.
+    """The decisions on a client; "out" marks rounds without a decision after an eviction.
 
     >>> _line(["accepted", "evicted", "", "accepted", ""])
     ['accepted', 'evicted', 'out', 'accepted', '']
@@ -170,7 +170,7 @@ def run_clients(run: FinishedRun) -> list[str]:
 
 
 def norm_chart(run: FinishedRun) -> Html:
-    """The norms of all updates as a band, and the norms of barred clients' updates as lines."""
+    """The norms of updates: the median with a band around it, and a line per barred client."""
     middles: list[float | None] = []
     low: list[float | None] = []
     high: list[float | None] = []

@@ -27,12 +27,12 @@ SERVICES = [
     "rampart_fl.services.attacker.hostile",
     "rampart_fl.services.client_agent.custom",
 ]
-"""Modules that a forked process finds imported, in addition to all of `rampart_fl.shared`."""
+"""Modules already imported in a forked process, in addition to all of `rampart_fl.shared`."""
 
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which all other processes are forked; it exits when this process exits."""
+    """The process from which each `ForkedProcess` is forked; it exits when this process exits."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])
@@ -60,7 +60,7 @@ class ForkedProcess:
     Args:
         module: the module that the process runs, as `python -m` would.
         arguments: its arguments.
-        environment: all its environment variables.
+        environment: the complete environment of the process.
         log: file to which its output is appended.
     """
 
@@ -104,7 +104,7 @@ class ForkedProcess:
 
 
 class ForkedProcesses(Processes):
-    """Like `Processes`, but forks each process that runs one of Rampart's modules."""
+    """Like `Processes`, but forks each process that runs a Python module."""
 
     def python(self, name: str, module: str, *arguments: str, **environment: str) -> None:
         """Forks a process that runs a Python module, such as one of the services."""

@@ -63,7 +63,7 @@ class LocalRun(LocalFederation):
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Stops a run, evicts all members, because the stop waits for them, and deletes the run."""
+        """Stops and deletes a run; evicts all members, because the run would wait for them."""
         with suppress(RampartError):  # The run may have ended already.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:

@@ -1,7 +1,7 @@
-"""The folder of a federation run by `rampart serve`; finds and stops the serving process.
+"""The folder of a federation that `rampart serve` serves; finds and stops the serving process.
 
-The serving process holds a lock on the folder. If nobody holds the lock, the stored
-process id is stale.
+The serving process holds a lock on the folder. If nobody holds the lock, the stored process id is
+stale.
 """
 
 import fcntl
@@ -86,7 +86,7 @@ class ServedFolder:
         (self._pids / name).write_text(f"{pid}\n")
 
     def await_ready(self, server: "subprocess.Popen[bytes]", log: Path, patience: float) -> str:
-        """Waits until this process has announced the federation; returns the URL.
+        """Waits until the process `server` has announced the federation; returns the URL.
 
         Raises:
             ChildFailed: the process exited, or was not ready in time; the message has the end of

@@ -1,4 +1,4 @@
-"""Redis and an aggregator on this machine, on loopback, without a run and without clients."""
+"""Redis and an aggregator on this machine's loopback address, without runs and clients."""
 
 import json
 import os
@@ -30,8 +30,8 @@ class LocalServers:
         port: port of the aggregator; by default, any free port.
         processes: starts the processes; by default, each process is a new interpreter.
 
-    The object is a context manager. On every exit, also after an error, the object stops all
-    processes that it started, and no other processes.
+    The object is a context manager. On every exit, even after an error, the object stops all
+    processes that it started, and no others.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class LocalServers:
             "RAMPART_WORKER_ID": "local",
             # All threads share two heaps, so that they reuse each other's freed memory.
             "MALLOC_ARENA_MAX": "2",
-            # The worker gets half of the processors, and the clients the rest.
+            # The worker gets half of the processors, and the clients get the rest.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),
             **self.variables(),
         }

@@ -29,7 +29,7 @@ class Served:
     Args:
         federation: the federation, with Redis and aggregator already running.
         folder: the folder with the federation's state.
-        clock: the time in seconds.
+        clock: returns seconds.
     """
 
     def __init__(

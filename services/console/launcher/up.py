@@ -53,7 +53,7 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
 def up(
     experiment: Experiment, folder: Path, per_process: int = 10, open_page: bool = False
 ) -> Outcome:
-    """Runs a federation to its end, stops its processes, and writes its records to the folder.
+    """Runs an experiment to its end, stops all processes, and writes the records to the folder.
 
     Args:
         experiment: the experiment.
@@ -115,7 +115,7 @@ def keep(federation: LocalFederation) -> None:
 
 
 def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
-    """Shows a federation until it has ended; returns the records of its rounds."""
+    """Shows a run until it has ended; returns the records of its rounds."""
     records: list[RoundRecord] = []
     while True:
         federation.processes.check("redis", "aggregator")

@@ -2,6 +2,6 @@
 
 The functions here read from a running federation, and do not change it.
 
-Pages with figures belong in `html_report`; code that copies runs to experiment trackers belongs
+HTML pages with charts belong in `html_report`; code that copies runs to experiment trackers belongs
 in `tracking`.
 """

@@ -16,7 +16,7 @@ SHARES = {
 }
 """Metrics that are shares, each with its label; metrics that no run has are left out."""
 LONGEST = 40
-"""Maximum number of characters shown of a setting."""
+"""Maximum number of characters shown per setting."""
 
 
 def comparison_table(
@@ -119,7 +119,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces a table whose only key is `name` with the name; in lists, all such tables."""
+    """Replaces a table whose only key is `name` with the name, also inside lists."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

@@ -1,4 +1,4 @@
-"""Exports everything about one run to a folder, which can be read without the federation."""
+"""Exports one run to a folder that can be read without the federation."""
 
 import platform
 import time

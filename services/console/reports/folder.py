@@ -76,7 +76,7 @@ def safe(name: str) -> str:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[NewFolder]:
-    """Makes a folder, and deletes it if the context raises an error.
+    """Makes a folder, which appears at `path` only if the context ends without an error.
 
     Raises:
         ConfigurationError: the path is a file, or a folder that is not empty.

@@ -53,7 +53,7 @@ class Part:
 def history(runs: Iterable[RunReader], client: str) -> Iterator[Part]:
     """What a client did in each of these runs, except runs that do not list the client.
 
-    The aggregator's responses contain only this client's row, regardless of the number of clients.
+    The aggregator's responses contain only this client's row, so they stay small in a large run.
     """
     for run in runs:
         for member in run.operator.members(client) if run.started else ():

@@ -23,7 +23,7 @@ class RunReader:
     """One run of a federation; its parts are read on demand.
 
     Args:
-        operator: the connection, for this run.
+        operator: a connection for this run.
         info: the run.
     """
 

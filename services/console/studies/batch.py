@@ -57,7 +57,7 @@ def each_cached(
 ) -> Iterator[tuple[T, Figures]]:
     """Like `each`, but reads results of finished runs from files, and writes results of new runs.
 
-    Only this process reads and writes the files. Failed runs are not written.
+    Only this process reads and writes the files. The results of failed runs are not written.
 
     Args:
         run: runs one item.

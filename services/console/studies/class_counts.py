@@ -22,7 +22,7 @@ class Held:
 
     Args:
         client: name of the client.
-        train, test: number of the client's training samples and of its test samples.
+        train, test: numbers of the client's training samples and test samples.
         classes: number of the client's samples per class, including training and test samples.
     """
 
@@ -77,10 +77,10 @@ def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
 
 
 def table(experiment: Experiment, clients: list[Held]) -> Table:
-    """A table with one row per client and the count of each class.
+    """A table of the samples per class, with one row per client.
 
     If there are more than `IN_FIGURES` classes, the table shows one character per class instead of
-    the count. The color of a count shows its size relative to the largest count.
+    the count. The colour of a count shows its size relative to the largest count.
     """
     classes = len(clients[0].classes)
     top = max(max(own.classes) for own in clients)

@@ -1,7 +1,7 @@
 """`rampart matrix`: runs every attack against every defence, as one experiment per cell.
 
-A cell is the base experiment with a different attack and a different server. The results of a cell
-are stored in a file named after the digest of its experiment, so that no experiment is run twice.
+A cell is the base experiment with another attack and another defence. The results of a cell are
+stored in a file named after the digest of its experiment, so that no experiment is run twice.
 """
 
 import re
@@ -28,8 +28,8 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. As in the other rows, the
-metrics exclude the clients that attack in those rows, so that all rows can be compared."""
+"""The name of the row in which all clients behave honestly. Its accuracies exclude the clients that
+attack in the other rows, so that all rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -64,7 +64,7 @@ class Cell:
 
 
 def member(text: str) -> dict[str, Any]:
-    """Parses an attack or a stage: its name, then key=value pairs after colons, values as in TOML.
+    """Parses an attack or a stage: a name and `:key=value` for each parameter, with TOML values.
 
     >>> member("dba:width=3:target=2")
     {'name': 'dba', 'width': 3, 'target': 2}
@@ -103,7 +103,7 @@ def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """The base experiment's tables with another defence: a rule's pipeline, FedCAP or a baseline.
+    """An experiment's tables with another defence: a pipeline, FedCAP or a baseline.
 
     Args:
         tables: tables of an experiment.
@@ -143,7 +143,7 @@ def plan(
         base: the experiment that all cells modify; its seed is the first seed.
         attacks, defences: the rows and columns.
         seeds: number of consecutive seeds.
-        rounds: number of rounds of every run; by default, the number of the base experiment.
+        rounds: number of rounds of every run; by default, the base experiment's number.
         network: whether the cells run over HTTP.
     """
     cells = []
@@ -176,13 +176,13 @@ def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
         for group in experiment.attackers
     )
     settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
-    # A federation executes one run at a time, so each cell has its own federation.
+    # A federation executes one run at a time, so parallel cells need separate federations.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()
         while (status := federation.operator.status()).phase != "done":
             federation.processes.check("redis", "aggregator")
-            time.sleep(0.5)  # The status is polled until the federation ends.
+            time.sleep(0.5)  # Poll the status until the run ends.
         records = federation.operator.rounds()
     return {
         "experiment": experiment.name,
@@ -195,7 +195,7 @@ def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
-    """The results of a new run, or its error if it fails.
+    """Runs a cell; returns its results, or its error if it fails.
 
     Args:
         cell: the cell to run.

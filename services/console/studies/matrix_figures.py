@@ -13,9 +13,9 @@ ACCURACIES = {
     "customized": "as received",
     "personalized": "of the personal model",
 }
-"""The models whose accuracy is shown. The first is the model that a client has after it has trained
-the received model on its own data, as in Table I of the FedCAP paper. Only this model exists under
-every defence, so only this model's accuracy can compare all defences."""
+"""The models whose accuracy is shown. The first is the received model after local training, as in
+Table I of the FedCAP paper. Only this model exists under every defence, so only its accuracy can
+compare all defences."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the metrics of a detector, keyed by metric."""
 FIGURES = {
@@ -93,7 +93,7 @@ class Matrix:
         return Mean.of(self._by_seed(attack, defence, figure).values())
 
     def mean_loss(self, attack: str, defence: str, figure: str) -> Mean | None:
-        """The mean loss of a metric under an attack, over seeds."""
+        """By how much an attack lowers a metric, as a mean over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
@@ -107,7 +107,7 @@ class Matrix:
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """For every cell, by how much the cell's attack lowers a metric."""
+        """By how much the attack of each cell lowers a metric."""
         return self._grid(self.mean_loss, figure)
 
     def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
@@ -123,7 +123,7 @@ class Matrix:
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
+        """Number of attacks that lower a metric by at least `COSTLY`; None if unknown."""
         lost = [
             self.mean_loss(attack, defence, figure) for attack in self.attacks if attack != NOBODY
         ]

@@ -27,7 +27,7 @@ REFERENCES = f"""\
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
     """The matrix as Markdown: a summary by defence, then one table per metric.
 
-    After each table of accuracies, a second table shows how much each attack lowers them.
+    After each table of accuracies, a second table shows how much accuracy each attack costs.
     """
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if name != "experiment")
     lines = [

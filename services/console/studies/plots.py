@@ -1,4 +1,4 @@
-"""Plots as PNG files; they need matplotlib, which is optional."""
+"""Plots as PNG or SVG files; they need matplotlib, which is optional."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -45,18 +45,19 @@ def curves(
     """Draws lines in panels side by side, with the same horizontal axis.
 
     Args:
-        path: path of the file; each kind replaces its ending.
+        path: path of the file; each format in `kinds` replaces the suffix.
         title: title above all panels.
         axis: label of the horizontal axis.
         at: positions of the points on the horizontal axis: numbers, or names at equal distances.
-        panels: the lines of each panel, keyed by the panel's label, then by the line's name; a line
-            has a gap if its value is None.
+        panels: the lines of each panel, keyed by the panel's label, then by the line's name; None
+            leaves a gap in a line.
         spread: half the height of the band around each line, keyed by panel and line.
         kinds: the formats to write, `png` or `svg`.
     Raises:
         NoPlots: matplotlib is not installed.
     """
-    picture = figure(5 * len(panels) + 0.5, 4, "curves")
+    one_legend = len({tuple(lines) for lines in panels.values()}) == 1
+    picture = figure(5 * len(panels) + (2.5 if one_legend else 0.5), 4, "curves")
     picture.suptitle(title)
     for place, (shown, lines) in zip(
         picture.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
@@ -74,7 +75,10 @@ def curves(
             place.tick_params(axis="x", labelrotation=30)
         place.set_ylabel(shown)
         place.grid(alpha=0.3)
-        place.legend()
+        if not one_legend:
+            place.legend()
+    if one_legend:  # Outside the panels, where it hides no line.
+        picture.legend(*place.get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # Computing a layout takes long, so keep it.
+        picture.set_layout_engine("none")  # The layout takes long to compute, so reuse it.

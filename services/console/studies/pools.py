@@ -1,7 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, the executor first stops its runs.
+an interrupt ends the executor's context, no further run starts. Processes and Ray tasks are then
+stopped, but threads finish their runs.
 """
 
 import os
@@ -33,10 +34,10 @@ def pool(
 
     Args:
         jobs: maximum number of runs at the same time on this machine.
-        ray: address of a Ray cluster, or `local`; None to stay on this machine.
+        ray: address of a Ray cluster, or `local`; None to run without Ray.
         threads: whether the runs start their own processes, so that threads are enough.
         cores: number of processor cores that each run on Ray gets.
-        gpus: share of a GPU for a run on Ray; by default a whole one if the device is a GPU.
+        gpus: share of a GPU for each run on Ray; by default, 1 if the device is a GPU.
         device: device of the models and data.
     Raises:
         ConfigurationError: the options contradict each other.

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: every run is a task, which Ray starts on a node with enough free cores."""
+"""Executes runs as tasks of a Ray cluster; each task starts on a node with enough free cores."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailab
 from rampart_fl.shared.runtime import cpus
 
 LOCAL = "local"
-"""The address that starts a cluster of one node on this machine, and stops it after the runs."""
+"""The address for a cluster of one node, which runs on this machine until the runs have ended."""
 AUTO = "auto"
 """The address that selects the cluster to which this machine belongs."""
 PATIENCE = 5.0
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Raises an error if this machine lacks cores or GPUs; only warns for other clusters."""
+    """If no node is large enough, raises an error for a local cluster, and warns for others."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

@@ -150,8 +150,8 @@ class Panels:
     """The curves of a sweep: its metrics over its longest axis.
 
     Args:
-        along: the key of this axis.
-        at: the values on this axis, as text if any of them is not a number.
+        along: the key of the longest axis.
+        at: the values on the longest axis, as text if any of them is not a number.
         lines: values by metric, then by the point's position on the other axes.
         spread: standard deviations over runs, by metric and position.
     """

@@ -26,13 +26,13 @@ PAGE = 100
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
 """Events that change which clients are barred; a round's own verdicts override these events."""
 CLOSES = frozenset({"published", "failed"})
-"""Events after which the record of their round can be read."""
+"""Events that end a round; the record of the round can then be read."""
 PATIENCE = 60.0
 """Seconds to wait for an aggregator that restarts."""
 
 
 def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
-    """Copies a started run until it ends, and then its final results.
+    """Copies the rounds of a started run until it ends, and then its final results.
 
     Args:
         reader: the run.
@@ -88,7 +88,7 @@ def heard(operator: Operator) -> Iterator[dict[str, str]]:
     While there are no new events, yields an empty event for each of the aggregator's ticks.
 
     Raises:
-        Unavailable: the aggregator has not responded for too long.
+        Unavailable: the aggregator has not responded for `PATIENCE` seconds.
     """
     last = "0-0"
     while True:

@@ -11,7 +11,7 @@ from rampart_fl.services.console.tracking.tracker import NoTracker, missing_libr
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Maximum numbers in one request to MLflow: first of parameters or tags, then of metrics."""
+"""Maximum number of parameters (or tags), and of metrics, in one request to MLflow."""
 
 
 class MlflowTracker:
@@ -19,7 +19,7 @@ class MlflowTracker:
 
     Args:
         destination: MLflow's tracking URI.
-        experiment: the name of MLflow's experiment; created if missing.
+        experiment: the name of the experiment in MLflow; created if missing.
         name: the run's name.
     Raises:
         NoTracker: mlflow is not installed, or refuses the destination.
@@ -107,7 +107,7 @@ def milliseconds(at: float) -> int:
 
 
 def key(text: str) -> str:
-    """Converts a text to a part of a tag's key, where MLflow allows only certain characters.
+    """Converts a text to a part of a tag's key, in which MLflow allows only certain characters.
 
     >>> key("client-07"), key("<img>")
     ('client-07', '_img_')

@@ -29,7 +29,7 @@ class TrackedRound:
     Args:
         record: the round's record.
         curves: the accuracies and errors after the round, such as "accuracy_local".
-        acts: operators' actions on clients since the last round, keyed by client.
+        acts: what barred or readmitted clients since the last round, keyed by client.
     """
 
     record: RoundFacts
@@ -158,7 +158,7 @@ def numbers(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def keep(run: FinishedRun, folder: Path) -> None:
-    """Gives a run's files and final models, with their provenance, to a tracker."""
+    """Copies a run's files and final models, with their provenance, to a folder."""
     for name in run.digests:
         shutil.copyfile(run.folder / name, folder / name)
     (folder / "models").mkdir()

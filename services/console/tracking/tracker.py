@@ -41,8 +41,8 @@ class Tracker(Protocol):
         Args:
             number: the round's number.
             metrics: its metrics.
-            events: texts about what happened to clients, keyed by client, such as an eviction and
-                its reason.
+            events: what happened to clients, such as an eviction with its reason, as text keyed by
+                client.
             at: when the round ended.
         """
 

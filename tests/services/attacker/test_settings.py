@@ -16,7 +16,7 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
         ({"attack": "mimic"}, "mimic colludes"),
         (
             {"data_attack": '{"name": dba}'},
-            "attack '{\"name\": dba}' is not a JSON table: Expecting",
+            "attack '{\"name\": dba}' is not a JSON object: Expecting",
         ),
         ({"slots": "3,7", "positions": "0"}, "1 positions for 2 slots"),
         ({"slots": "3,7", "positions": "1,1", "members": 2}, "listed twice: 1"),

@@ -39,7 +39,7 @@ def cells(
     Args:
         definition: the table.
         scale: the scale of the runs; `smoke` has one cell with one seed.
-        seeds: number of consecutive seeds, from the seed of the experiment.
+        seeds: number of consecutive seeds, beginning with the experiment's seed.
         only: the choices to keep, keyed by axis.
     Raises:
         ConfigurationError: an experiment is wrong; the message names the cell.

@@ -33,17 +33,17 @@ class Choice(Table):
 
 
 class CellSelector(Table):
-    """Selects the cells that have all of the given choices."""
+    """Selects the cells that have, on each given axis, one of the given choices."""
 
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether a cell has all of the given choices."""
+        """Whether a cell has, on each given axis, one of the given choices."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
 class CellSettings(CellSelector):
-    """Changes to the experiments of the cells that have all of the given choices."""
+    """Changes to the experiments of the selected cells."""
 
     change: dict[str, Any]
 
@@ -88,7 +88,7 @@ class Paper(Table):
 
     title: str
     notes: list[str] = []
-    """What a reader of every table must know, such as deviations from the paper."""
+    """What the readers of all tables must know, such as deviations from the paper."""
     experiment: dict[str, Any]
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
@@ -171,7 +171,7 @@ class Definition(Paper):
     def metric(self, at: At) -> str:
         """The metric that the table shows for a cell.
 
-        It is the `measure` of the cell's last choice that has one, or else the table's `measure`.
+        This is the `measure` of the last choice that defines one; otherwise, the table's `measure`.
         """
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure
@@ -212,7 +212,7 @@ def _listed(wanted: str | list[str]) -> list[str]:
 
 
 def check_choices(place: str, axis: str, wanted: list[str], known: Mapping[str, list[str]]) -> None:
-    """Refuses an axis or choices that `place` does not define."""
+    """Refuses an axis or choices that are not in `known`; the error names their `place`."""
     if axis not in known:
         raise ConfigurationError(f"{place}: there is no axis {axis!r}; axes: {', '.join(known)}")
     for choice in wanted:

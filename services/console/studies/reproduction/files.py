@@ -1,7 +1,7 @@
 """Reads the files that define tables and papers.
 
-A file in `papers` contains what the tables of one paper have in common. A file in `tables` selects
-from it:
+A file in `papers` contains what the tables of one paper have in common. A file in `tables` defines
+a table, and selects from its paper's file. An example of each:
 
     [experiment]                           # what all cells have in common
     [axes.attack.lie]                      # a cell has one choice of every axis
@@ -15,8 +15,9 @@ from it:
     [values]                               # the paper's values, nested like the axes
     lie = [77.24, 84.95]
 
-Changes apply in this order: choices in the order of the axes, then settings in the order of the
-files. Settings can also refer to the scale (`full`, `reduced` or `smoke`) as an axis.
+Changes apply in this order: choices in the order of the axes, settings of the paper's file, and
+settings of the table's file. Settings can also refer to the scale (`full`, `reduced` or `smoke`) as
+an axis.
 """
 
 import tomllib

@@ -38,7 +38,7 @@ class Outcome:
         cell: the cell.
         mean: mean over the seeds; None if no run has the metric.
         half: half the width of the 95 % confidence interval of the mean; None for one seed.
-        missing: why there is no value.
+        missing: why the cell or one of its runs has no value; None if nothing is missing.
         runs: the results of the cell's runs.
     """
 
@@ -150,7 +150,7 @@ def _notes(notes: Sequence[str]) -> list[str]:
 
 
 def _missing(outcomes: Sequence[Outcome]) -> list[str]:
-    """The cells without a value, grouped by the reason."""
+    """The cells in which a value is missing, grouped by the reason."""
     reasons: dict[str, list[str]] = {}
     for one in outcomes:
         if one.missing is not None:
@@ -224,8 +224,9 @@ def lines_of(
 ) -> tuple[list[Any], dict[str, dict[str, list[float | None]]], dict[Any, list[float | None]]]:
     """The positions, panels with lines, and intervals, as arguments of `plots.curves`.
 
-    There is a panel for every metric of a run and every choice of the axis `panels`. There is a
-    line for every combination of choices on the other axes.
+    There is a panel for every metric and every choice of the axis `panels`; if `drawn.together` is
+    set, all metrics share one panel. There is a line for every combination of choices on the other
+    axes.
     """
     panels: dict[str, dict[str, list[float | None]]] = {}
     spread: dict[Any, list[float | None]] = {}

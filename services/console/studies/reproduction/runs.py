@@ -110,14 +110,14 @@ def plan(cells: Sequence[Cell]) -> list[Run]:
 def _run(
     runs: Sequence[Run], folder: Path, pool: Pool | None, device: str
 ) -> Iterator[tuple[Run, Figures]]:
-    """Runs with their results; runs with cached results come first."""
+    """Yields the runs with their results; runs with cached results come first."""
     folder.mkdir(parents=True, exist_ok=True)
     one = partial(figures_of, folder=folder.absolute(), device=device)
     for ended, figures in each_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
         if failed(figures):
             yield ended, figures
             continue
-        # The models of the ended run are no longer needed.
+        # The files of a finished run are no longer needed.
         shutil.rmtree(folder / "runs" / ended.experiment.digest(), ignore_errors=True)
         yield ended, {**figures, "shown": metric_value(figures, ended.cell.measure)}
 

@@ -1,8 +1,7 @@
 """Attacks by hostile clients, which change their own data (`.data`) or updates (`.model`).
 
-`craft` runs a model attack in one call. Everything that an attack may know is passed to it as a
-`Knowledge` object. Code that runs hostile clients belongs in `services/attacker` and in
-`simulation`.
+`craft` runs a model attack in one call. A `Knowledge` object holds everything that an attack may
+know. Code that runs hostile clients belongs in `services/attacker` and in `simulation`.
 
 Legend: N known honest updates, F attackers, D coordinates.
 """
@@ -44,10 +43,10 @@ def craft(
         seed: the seed of the random draws.
         at_round: the number of the round.
         sent_D: the model that the attackers trained from; zeros by default.
-        initial: draws the parameters (D,) of a fresh model; by default uniformly between -1/√D and
-            1/√D, as torch initializes a layer of D inputs.
-        jacobian: as in `Knowledge`; by default the Jacobian is 0 everywhere, so that `jaa` uploads
-            the same as `lie`.
+        initial: draws the parameters (D,) of a fresh model. The default draws each parameter
+            uniformly between -1/√D and 1/√D, as torch does for a layer with D inputs.
+        jacobian: as in `Knowledge`. The default Jacobian is 0 everywhere, so `jaa` uploads the same
+            update as `lie`.
         parameters: the parameters of the attack.
     Returns:
         The upload (D,), in the dtype of `own_D`.

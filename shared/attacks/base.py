@@ -48,11 +48,11 @@ class Knowledge:
             different model.
         plan: the stages of the server, under full knowledge.
         level: the level of this knowledge; `limited_to` lowers it.
-        colluders_MD: honest updates of all attackers, in the order of their ids. If None, the
-            updates of the attackers whose uploads are crafted here are used instead.
-        first: position, among all attackers, of the first attacker whose upload is crafted here.
-            Random draws are seeded with this position. They therefore differ between attackers, and
-            do not depend on the process in which an attacker runs.
+        colluders_MD: honest updates of all attackers, in the order of their ids. If None, attacks
+            use the honest updates `own_FD` of the current call instead.
+        first: position of the first of the F attackers among all attackers. An attacker's random
+            draws are seeded with its position, so they differ between attackers and do not depend
+            on the process in which an attacker runs.
         sent_FD: the models that these attackers started from; None means that all started from
             `reference_D`.
         colluders_sent_MD: the models that all attackers started from; None if attackers share no
@@ -144,7 +144,7 @@ class Attack(Member):
         return self
 
     def active(self, round: int, seed: int) -> bool:  # noqa: A002 - the field's word
-        """Whether the attack is active in this round; otherwise, the attackers behave honestly."""
+        """Whether the attack is active in this round; if not, the attackers behave honestly."""
         if round < self.from_round or (self.until_round is not None and round >= self.until_round):
             return False
         if self.probability == 1:
@@ -186,7 +186,7 @@ class ModelAttack(Attack, ABC):
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
-            PreconditionError: the attack needs honest updates, but none is known.
+            PreconditionError: the attack needs honest updates, but knows none.
         """
         if own_FD.ndim != 2 or not own_FD.is_floating_point():
             raise ValueError(

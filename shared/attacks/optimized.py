@@ -1,8 +1,8 @@
 """Attacks that shift the mean in one direction, as far as a bound on distances allows.
 
 The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
-feasible γ. A γ is feasible if a cost, computed from the distances between u and the known updates,
-does not exceed a limit that follows from these updates.
+feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost is computed from the
+distances between u and the known updates, and the limit from the known updates alone.
 
 Legend: B updates that are known, D coordinates, C coordinates of a chunk.
 """
@@ -20,8 +20,8 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs whose difference
-is below this accuracy are computed again."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs this close to the
+limit are computed again from the updates."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
 
 @dataclass(frozen=True, eq=False)
 class ServerResources:
-    """The resources that an experiment's stages need; `attach_to` adds these to a context.
+    """The resources that an experiment's stages need; `attach_to` adds them to a context.
 
     Args:
         seed: the experiment's seed.
@@ -47,7 +47,7 @@ class ServerResources:
     def of(
         experiment: Experiment, plan: Plan, device: torch.device | str = "cpu"
     ) -> "ServerResources":
-        """Loads only what the plan's stages need, and what the test of the global model needs.
+        """Loads only what the plan's stages and the test of the global model need.
 
         Raises:
             ConfigurationError: the samples cannot be loaded, or do not fit.
@@ -81,7 +81,7 @@ class ServerResources:
         return ServerResources(seed, learner, public, root, test, shape)
 
     def attach_to(self, context: Context) -> Context:
-        """The context with all that the stages need, including a newly trained server update."""
+        """The context with everything that stages need, including a newly trained server update."""
         given: dict[str, Any] = {"public": self.public}
         if self.learner is not None:
             given |= {"predict": self.learner.network.logits, "shape": self.shape}

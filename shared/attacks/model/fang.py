@@ -23,12 +23,12 @@ from rampart_fl.shared.robust.rules.krum import scores
 class Fang(Colluding):
     """Moves the aggregate against s, the signs of the honest mean.
 
-    `krum`: all attackers upload u = -λ s; λ is halved from an upper bound until Krum would pick u.
-    `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on the side
-    opposite to s. With full knowledge, the interval begins at e, the extreme honest value on that
-    side. It reaches to e / b if e has the sign of s, and otherwise to b e. With partial knowledge,
-    the interval reaches from μ - 3 s σ to μ - 4 s σ, with the mean μ and the standard deviation σ
-    of the known updates.
+    `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
+    pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on
+    the side opposite to s. With full knowledge, the interval begins at e, the extreme honest value
+    on that side, and ends at e / b if e has the sign of s, or else at b e. With partial knowledge,
+    the interval is from μ - 3 s σ to μ - 4 s σ, with the mean μ and the standard deviation σ of the
+    known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -70,7 +70,7 @@ class Fang(Colluding):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """-λ s (D,) with the first λ for which Krum picks this upload, or else with the last λ."""
+        """-λ s (D,), with the first λ for which Krum picks the upload; if none, with the last λ."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()

@@ -15,7 +15,7 @@ VALUES = {"nan": torch.nan, "inf": torch.inf, "negative_inf": -torch.inf}
 
 @attacks.register("inf_nan")
 class InfNaN(ModelAttack):
-    """Makes some coordinates of the update NaN or infinite; by default, all coordinates.
+    """Makes a share of the update's coordinates NaN or infinite; by default, all coordinates.
 
     >>> InfNaN(value="inf").apply(torch.zeros(1, 2), Knowledge(4, 1))
     tensor([[inf, inf]])

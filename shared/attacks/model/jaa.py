@@ -21,8 +21,8 @@ from rampart_fl.shared.errors import ConfigurationError
 class JAA(LIE):
     """Uploads a model that is close to LIE's target but has a smaller Jacobian.
 
-    The attack takes `steps` gradient steps on β |θ - θ_t|² + α |J(θ)|_F², starting at θ = θ_t. The
-    target θ_t is the model that LIE would upload. The attacker then uploads θ as its model.
+    The target θ_t is the model that LIE would upload. From θ = θ_t, the attack takes `steps`
+    gradient steps on β |θ - θ_t|² + α |J(θ)|_F². The attacker then uploads θ as its model.
 
     The term |J(θ)|_F² is the squared norm of the model's Jacobian on the attacker's data, as
     `Knowledge.jacobian` estimates it. The paper does not specify its loss L_LIE, the two
@@ -44,8 +44,8 @@ class JAA(LIE):
     identical: ClassVar[bool] = False
     alpha: float = Field(default=1e-3, ge=0)
     """Weight of the Jacobian's norm. At larger weights, the penalty outweighs LIE's target. With
-    the weight 0.1, uploads are several times as long as honest uploads, so that any bound on the
-    norm stops them."""
+    the weight 0.1, uploads are several times as long as honest uploads, so any bound on the norm
+    stops them."""
     beta: float = Field(default=1.0, ge=0)
     """Weight of the distance to the target."""
     steps: int = Field(default=10, ge=1)

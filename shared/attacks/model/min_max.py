@@ -16,8 +16,8 @@ class MinMax(Optimized):
     u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a, with a = |p|²,
-    b_i = p·(μ - x_i), and `limit` for the right side of the inequality.
+    γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. Here a = |p|², b_i = p·(μ - x_i),
+    and `limit` is the right side of the inequality.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft

@@ -23,9 +23,9 @@ class MinSum(Optimized):
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is max_i |x_i - μ| / |p|, because the sum of squares at u exceeds the sum at μ by B |u - μ|².
-    A sum of unsquared distances is convex in γ; bisection finds the largest γ at which this sum
-    crosses the limit.
+    γ is max_i |x_i - μ| / |p|, because the sum of squared distances to u exceeds the sum for μ by
+    B |u - μ|². A sum of unsquared distances is convex in γ; bisection finds the largest γ at which
+    this sum crosses the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -45,10 +45,10 @@ class MinSum(Optimized):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # Each point between two updates has the same sum of distances to these two updates.
-        # Rounding errors alone may move a sum of two distances above the limit.
+        # If only two updates are known, every point between them has the same sum of distances,
+        # which equals the limit. Rounding errors alone may lift such a sum above the limit.
         limit *= 1 + ROUNDING
-        # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at the mean.
+        # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))
         high = (limit + at_mean) / (len(line.squares_B) * line.curvature**0.5)
         low = 0.0 if at_mean <= limit else self._lowest(line, high)

@@ -11,8 +11,8 @@ from rampart_fl.shared.attacks.model import attacks
 class ModelReplacement(ModelAttack):
     """Scales the update, so that it dominates a plain mean.
 
-    The upload is u times `scale`. If `scale` is n, a plain mean of n clients moves as if the
-    attacker were the only client.
+    The upload is u times `scale`. If `scale` is n, the attacker adds its whole update u to a plain
+    mean over n clients.
 
     >>> import torch
     >>> ModelReplacement().apply(torch.tensor([[1.0, -2.0]]), Knowledge(20, 1))
@@ -21,7 +21,7 @@ class ModelReplacement(ModelAttack):
 
     paper = "Bagdasaryan et al., How to backdoor federated learning, 2020; FedCAP, section VI-A3"
     scale: float | None = Field(default=None, gt=0)
-    """Factor; by default the number of participants of the round."""
+    """Factor; by default, the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         return own_FD * (knowledge.participants if self.scale is None else self.scale)

@@ -31,16 +31,15 @@ class NormRiding(ModelAttack):
     the norm to reach. The server adds o to calibrate an upload. The calibrated update therefore
     points against the honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
 
-    Without knowledge, L = (1 - margin) threshold, and the attacker assumes that the model that it
-    received is the reference (o = 0). The assumption o = 0 is correct if all clients receive the
-    same model. If models are customized, the norm of the calibrated update differs from L by up to
-    |o|.
+    Without knowledge, L = (1 - margin) threshold, and the attacker assumes that it received the
+    global model (o = 0). The assumption is correct if all clients receive the same model. If models
+    are customized, the norm of the calibrated update differs from L by up to |o|.
 
     With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
     the largest length at which the server's own detectors accept all attackers and record no
-    evidence against them. If the detectors accept every length, the attacker keeps the
-    threshold. Detectors that judge the raw upload may reject opposing updates of every length, even
-    length 0. The calibrated update is then the smallest positive multiple of c that the detectors
+    evidence against them. If the detectors accept every length, the attacker keeps the threshold.
+    Detectors that judge the raw upload may reject opposing updates of every length, even of length
+    0. In this case, the calibrated update is the smallest positive multiple of c that the detectors
     accept.
 
     >>> import torch
@@ -54,7 +53,8 @@ class NormRiding(ModelAttack):
     margin: float = Field(default=1e-3, ge=0, lt=1)
     """How far the norm stays below the threshold, as a fraction of the threshold."""
     knows: Literal["agnostic", "full"] = "agnostic"
-    """`full`: the attacker knows the global model, all updates and the server's detectors."""
+    """`full`: the attacker knows the global model, all updates and the server's detectors;
+    `agnostic`: it knows none of these."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:

@@ -1,7 +1,7 @@
-"""Reads arrays from files as samples and labels, and checks these arrays.
+"""Reads samples and labels from files of arrays, and checks them.
 
 The files are local: the user who runs the process provides them, or Rampart makes them from
-OpenML's tables. Rampart never unpickles a file, so no file can execute code.
+OpenML's tables or a publisher's file. Rampart never unpickles a file, so no file can execute code.
 
 Legend: n samples.
 """
@@ -27,7 +27,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of a file with x_train, y_train, x_test and y_test.
 
     Raises:
-        ConfigurationError: the file does not exist, is no archive of arrays, or lacks an array.
+        ConfigurationError: the file does not exist, is not an archive of arrays, or lacks an array.
     """
     with archive(path) as arrays:
         missing = [name for name in ARRAYS if name not in arrays]
@@ -41,8 +41,8 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
     """Opens an .npz file, and refuses arrays that would have to be unpickled.
 
     Raises:
-        ConfigurationError: the file does not exist, is no archive or is damaged; some damage is
-            found only when an array is read.
+        ConfigurationError: the file does not exist, is not an archive or is damaged; some damage
+            is found only when an array is read.
     """
     try:
         # Open the file here, because numpy does not close a file that is not an archive.

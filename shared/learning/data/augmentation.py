@@ -66,11 +66,11 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A weak view in [0, 1] with random colour changes and frequent blur.
 
-    The colour changes and the blur are those of SimCLR (Chen et al., 2020), except for the change
-    of hue. The SDEA paper uses strong augmentation but does not define it.
+    The colour changes and the blur are those of SimCLR (Chen et al., 2020), without its change of
+    hue. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
-        x_BCHW: images in [0, 1]; colour changes apply only to images with three channels.
+        x_BCHW: images in [0, 1]; saturation and grey do not change images with one channel.
         draws: source of all randomness.
     """
     x = weak(x_BCHW, draws)
@@ -103,7 +103,7 @@ def luminance(x_BCHW: Tensor) -> Tensor:
 
 
 def _blurred(x_BCHW: Tensor, sigma_B: Tensor) -> Tensor:
-    """Gaussian blur with a radius of at most three pixels and one standard deviation per image."""
+    """Gaussian blur of at most three pixels; each image has its own standard deviation."""
     b, c, h, w = x_BCHW.shape
     reach = min(3, h - 1, w - 1)
     steps = torch.arange(-reach, reach + 1, device=x_BCHW.device, dtype=x_BCHW.dtype)

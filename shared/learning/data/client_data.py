@@ -80,11 +80,11 @@ def split(
 
 
 def partition_data(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set, and the positions (long, sorted) of the samples of each slot's client.
+    """The data set, and the positions (long, sorted) of each slot's samples.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
-    the rest. If the partition gives a client more than `data.samples` samples, the client keeps a
-    random subset of this size.
+    the remaining samples. If the partition gives a client more than `data.samples` samples, the
+    client keeps a random subset of this size.
     """
     samples, parts = _partition(data.model_dump_json(exclude={"test_fraction"}), seed)
     if samples.standardized:

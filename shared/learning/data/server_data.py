@@ -2,8 +2,8 @@
 
 The samples can come from any data set; they are converted to the model's input shape. Grey images
 are copied to all channels, colour images are converted to luminance, and images are resized by
-bilinear interpolation (for example, USPS from 16x16 to 28x28). Samples from the clients' data set
-are held by no client.
+bilinear interpolation (for example, USPS from 16x16 to 28x28). If the samples come from the
+clients' data set, no client holds them.
 
 Legend: n samples, C channels, H rows, W columns.
 """
@@ -64,7 +64,7 @@ def server_data(
         labels: whether labels of the task are needed.
         taken: positions of samples that must not be drawn, because they serve another role.
     Raises:
-        ConfigurationError: the samples cannot be converted, or there are too few of them, or labels
+        ConfigurationError: the samples cannot be converted, there are too few of them, or labels
             are needed and the number of classes differs.
 
     >>> table = Data(dataset="digits", reserved=100)

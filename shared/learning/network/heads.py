@@ -44,9 +44,9 @@ def head_of(
         spec: the model's tensors.
         head: name of a layer; this layer and all its sublayers are the head. By default, the last
             linear layer.
-        device: device of the result, which is cached and must not be written to.
+        device: device of the result. The result is cached and must not be modified.
     Raises:
-        ConfigurationError: no tensor belongs to a layer of that name.
+        ConfigurationError: no tensor belongs to a layer of this name.
 
     >>> module = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
     >>> head_of(module, ModelSpec.of((name, p.shape) for name, p in module.named_parameters()))
@@ -81,8 +81,8 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
 def check_output(module: nn.Module, head: str | None = None) -> None:
     """Refuses a head that is not a single linear layer, or that does not output the logits.
 
-    Only in a `torch.nn.Sequential` can this function check that the head outputs the logits,
-    because the order of other modules' layers is unknown.
+    The function checks the output only in a `torch.nn.Sequential`, because the order of other
+    modules' layers is unknown.
 
     Raises:
         ConfigurationError: the head is refused; the message says what the layer is, or which layer

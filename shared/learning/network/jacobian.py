@@ -24,7 +24,7 @@ from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.runtime.device import to_device
 
 MEASURED = 4096
-"""Number of samples, summed over models, in one pass of a measurement."""
+"""Largest number of samples, summed over models, in one pass of a measurement."""
 
 
 def directions(samples: int, classes: int, draws: torch.Generator) -> Tensor:
@@ -56,16 +56,16 @@ def squared_norm(
     sizes: Sequence[int],
     along: Callable[[int], Sequence[Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """Estimates (K,) of each model's mean |J_a|_F² on its own samples, and their gradients (K, D).
+    """Each model's estimated mean |J_a|_F² on its own samples (K,), and its gradient (K, D).
 
-    The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; its gradient is with respect to θ.
+    The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; the gradient is with respect to θ.
 
     Args:
         network: applies the models.
         models_KD: parameters.
         x_KB: samples.
         sizes: number of samples of each model; the norm of a model without samples is 0.
-        along: maps the number of classes C to M directions (K, B, C), which are 0 for padding.
+        along: maps the number of classes C to M tensors of directions (K, B, C); padding is 0.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     logits_KBC = network.logits(leaf_KD, x_KB)
@@ -92,7 +92,7 @@ def measured_norm(
     sizes: Sequence[int],
     draws: Sequence[torch.Generator],
 ) -> Tensor:
-    """Estimates (K,) of the mean |J_a|_F² on each model's own samples, one per model, float64.
+    """Each model's estimated mean |J_a|_F² on its own samples (K,), in float64.
 
     Args:
         network: applies the models.

@@ -45,8 +45,9 @@ class Stacked:
     def at_once(self, x_KB: Tensor) -> int:
         """The fastest number of models per pass for batches of this shape.
 
-        On a CPU, this is the number of models whose largest layers fit in cache together, as
-        measured with `benchmarks/training.py`. On other devices, all models run in one pass.
+        On a CPU, this is the number of models whose largest activations fit in cache together
+        (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
+        models run in one pass.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -56,7 +57,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per training pass; on a CPU, their parameters fit in
+        """The fastest number of models per training pass; on a CPU, their parameters also fit in
         cache."""
         if x_KB.device.type != "cpu":
             return sys.maxsize

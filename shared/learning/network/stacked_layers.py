@@ -28,7 +28,7 @@ PLAIN = (
     nn.AvgPool2d,
     nn.AdaptiveAvgPool2d,
 )
-"""Layers without parameters that do not mix channels."""
+"""Layers that have no parameters and do not mix channels."""
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ Layer = Callable[[Tensor, Pass], Tensor]
 
 
 def stack_layer(name: str, layer: nn.Module) -> Layer | None:
-    """The stacked form of the layer with this name in its model; None if it is not supported."""
+    """The stacked form of the layer with this name in its model; None if there is none."""
     if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
         parts = _pooled_first(list(layer.named_children()))
         return _sequence([stack_layer(_join(name, n), part) for n, part in parts])
@@ -135,9 +135,9 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # An input with a single channel has both memory formats at once, and torch then returns the
-        # slower one. A single sample is not converted, because that would change the last bits of
-        # its gradient.
+        # An input with a single channel has both memory formats at once, and torch then returns its
+        # output in the slower format. A single sample is not converted, because that would change
+        # the last bits of its gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply

@@ -1,7 +1,7 @@
 """Reads an experiment's initial model from a safetensors file.
 
-The file's tensors may be named as in a `ModelSpec`, like those of Rampart's own files, or as in a
-module's `state_dict()`, like those that PyTorch users save.
+The file's tensors may be named as in a `ModelSpec` (Rampart's own files) or as in a module's
+`state_dict()` (files that PyTorch users save).
 
 Legend: D elements of the whole vector.
 """
@@ -17,7 +17,7 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the names of batch normalization's counters, on which no result depends."""
+"""Last part of the name of a counter in batch normalization; no result depends on the counter."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

@@ -47,12 +47,12 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
         voters: models (D,) of disjoint groups of clients.
     Returns:
         Counts by name. `test_samples`: all test samples. `correct_vote`: the samples that the vote
-        classifies correctly. `certified_01` and so on: the correctly classified samples whose
-        result 1, 2, ... hostile clients cannot change (see
-        `rampart_fl.shared.robust.certificates.radii`), up to the largest number of hostile clients
-        that this number of voters can certify. If the experiment has a trigger, also
-        `triggered_samples`: the samples of all classes but the target, to each of which the trigger
-        is added; and `fooled_vote`: how many of these samples the vote assigns to the target class.
+        classifies correctly. `certified_01`, `certified_02` and so on: the correctly classified
+        samples whose class cannot be changed by m = 1, 2, ... hostile clients (see
+        `rampart_fl.shared.robust.certificates.radii`). The largest m is half the number of voters,
+        rounded down, but at most `MOST`. An experiment with a trigger has two more counts.
+        `triggered_samples`: the samples of all classes except the target, each with the trigger
+        added. `fooled_vote`: the triggered samples that the vote assigns to the target class.
     """
     k, width = cohort.y_test_KT.shape
     models = list(voters)

@@ -34,10 +34,10 @@ def fresh(experiment: Experiment) -> Callable[[torch.Generator], Tensor]:
 def jacobian(
     learner: Learner, data: ClientData
 ) -> Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]:
-    """Maps (parameters (D,), draws) to (estimated squared Jacobian norm, its gradient (D,)).
+    """A function: (parameters (D,), draws) -> (estimated squared Jacobian norm, its gradient (D,)).
 
-    The norm is the mean over samples of |∂z_s/∂θ|_F², where z are the logits. The estimate uses
-    HMSDFL's method with one projection.
+    The squared norm is the mean over samples s of |∂z_s/∂θ|_F², where z_s are the logits of s. The
+    estimate uses HMSDFL's method with one projection.
     """
 
     def estimate(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from rampart_fl.shared.seeding import generator
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The data of K clients, padded to the client with the most samples; row k is for client k."""
+    """K clients' data, padded to the client with the most samples; row k belongs to client k."""
 
     x_train_KN: Tensor
     y_train_KN: Tensor
@@ -120,7 +120,10 @@ class Draws:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "Draws":
-        """The step's draws, with each sample start .. start + count - 1 as a separate client."""
+        """The step's draws, with single samples as separate clients.
+
+        Each client contributes its samples start .. start + count - 1.
+        """
         places = range(start, start + count)
         return replace(
             self,
@@ -172,8 +175,9 @@ class Batches:
 
         Under differential privacy, there are no epochs: with batch size b, every step takes each of
         a client's n samples with probability b/n and weights it by 1/b. These draws use the secret
-        seed if there is one. A fraction `held_out` of a client's samples, the same in every round,
-        is in no batch. At least one sample of each client remains for training.
+        seed if there is one. A fraction `held_out` of a client's samples is in no batch; these
+        samples are the same in every round. At least one sample of each client remains for
+        training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -242,7 +246,7 @@ class Batches:
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> Draws:
-        """The source of the random numbers of one step."""
+        """The source of one step's random numbers."""
         return Draws(self.seed, self.names, self.round, step, self.sizes_S[step], self.secret)
 
     @cached_property

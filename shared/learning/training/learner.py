@@ -47,7 +47,7 @@ class Learner:
     start: Start | None = None
     """Where the first global model comes from, if it is not drawn from the seed."""
     hostile: bool = False
-    """Whether this learner belongs to an attacker, which trains without objective terms and
+    """Whether this learner belongs to an attacker, which trains without objective terms or
     noise."""
 
     @staticmethod
@@ -130,5 +130,5 @@ class Learner:
         return self if training == self.training else replace(self, training=training)
 
     def as_attacker(self) -> "Learner":
-        """The learner of an attacker, which trains without objective terms and privacy noise."""
+        """The learner of an attacker, which trains without objective terms or privacy noise."""
         return replace(self, hostile=True)

@@ -1,7 +1,7 @@
 """Local training and evaluation, for one client or for many clients at once.
 
-An agent runs `train_round`, which calls `train` for one client. Agents and the simulator therefore
-compute with the same formulas and random draws.
+An agent runs `train_round`, which calls `train` for one client. The simulator calls `train` for
+many clients. Agents and the simulator therefore use the same formulas and random draws.
 
 Legend: K clients, N training samples (padded to the largest client), B samples in a batch,
 S steps in a round, T samples of any set, D parameters.
@@ -38,7 +38,7 @@ class Trained:
     Args:
         update_KD: the trained model minus the received model.
         personal: personal state after the round, tensors (K, ...).
-        metrics: one number per client (float64) for each name of a metric.
+        metrics: for each metric, a tensor (K,) in float64, keyed by the metric's name.
     """
 
     update_KD: Tensor
@@ -135,17 +135,18 @@ class LocalResult:
     Args:
         update_D: the trained model minus the received model.
         personal: the client's personal state after the round.
-        metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Correctly
-            classified test samples: of the model as received (`correct_customized`), of the model
-            after training (`correct_local`) and of the client's own model (`correct_personalized`,
-            if it has one). For an estimation task, these are instead the squared errors summed over
-            the test samples (`error_customized`, ...). Mean training loss of the model before and
-            after its training for upload: `loss_before`, `loss_after`. If the experiment has a
-            trigger: the number of test samples of other classes than the target
-            (`triggered_samples`), and how many of them each model assigns to the target class after
-            the trigger is added (`fooled_customized`, ...). Under differential privacy: the ε spent
-            so far (`epsilon`). Also the measurements of the objective's terms on the trained model
-            (`jacobian_norm`), and the numbers that the personalizer reports before training.
+        metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Number of
+            test samples that a model classifies correctly: the received model
+            (`correct_customized`), the model after training (`correct_local`) and the client's own
+            model (`correct_personalized`, if the client has one). An estimation task has squared
+            errors instead, summed over the test samples (`error_customized`, ...). Mean training
+            loss of the uploaded model before and after training: `loss_before`, `loss_after`. If
+            the experiment has a trigger: the number of test samples of classes other than the
+            target (`triggered_samples`), and how many of them each model assigns to the target
+            class after the trigger is added (`fooled_customized`, ...). Under differential privacy:
+            the ε spent so far (`epsilon`). The objective's terms add their measurements of the
+            trained model (`jacobian_norm`). The personalizer adds the numbers that it reports
+            before training.
     """
 
     update_D: Tensor
@@ -176,7 +177,7 @@ def train_round(
         seed: the experiment's seed.
         client: the client's id, from which its random numbers are derived.
         round_: the round's number.
-        secret: seed of noise that nobody else may know; if None, the experiment's seed.
+        secret: secret seed of noise and private batches; if None, the experiment's seed.
         offered: other clients' models (D,) that the client's ticket names.
     """
     sizes, held_out = [len(data.y_train)], learner.personalizer.held_out
@@ -264,8 +265,7 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
 
-    A pass is padded to the largest client in this pass, rounded up to a multiple of `TILE`, and not
-    to the largest client of all.
+    A pass is padded only to the largest client in this pass, rounded up to a multiple of `TILE`.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

@@ -2,7 +2,7 @@
 
 The last bits of a matrix product depend on the alignment of its first factor to 16 bytes, and hence
 on a model's position in the tensor of all models. To keep every result unchanged, clients therefore
-move, and leave, only by multiples of `unit`.
+move only by multiples of `unit` places, and leave only in multiples of `unit` clients.
 
 Legend: K clients of a group, D parameters.
 """
@@ -12,9 +12,9 @@ from itertools import pairwise
 from math import gcd
 
 ALIGNED = 4
-"""How many numbers in float32 fill 16 bytes."""
+"""Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""The smallest size to which a group shrinks, because a single model uses other matrix kernels."""
+"""The smallest size of a shrunk group, because libraries use other matrix kernels for one model."""
 
 
 def unit(dim: int) -> int:
@@ -27,7 +27,7 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """The client at each place, by descending steps; clients move only by multiples of `apart`.
+    """The client at each place, most steps first; clients move only by multiples of `apart` places.
 
     >>> order([1, 5, 3, 9], apart=1), order([1, 5, 3, 9], apart=2)
     ([3, 1, 2, 0], [2, 3, 0, 1])
@@ -39,7 +39,7 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 
 
 def stretches(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
-    """Splits a round's steps into ranges; the same number of clients takes each step of a range.
+    """Splits a round's steps into ranges; within a range, the same clients take every step.
 
     The clients that take a step have the first places. After each range, a multiple of `apart`
     clients leave.

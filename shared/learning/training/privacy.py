@@ -1,8 +1,8 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
 
 Each step takes every sample with probability q = b/n (Poisson sampling), and clips each sample's
-gradient to length C. The step then adds normal noise of standard deviation σ C to the sum of these
-gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
+gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of
+these gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
 respect to the client's samples. Opacus' accountant computes ε.
 
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS = "privacy_steps"
-"""Name of the personal state that counts the noised steps of all uploads of a client."""
+"""Name of the personal state that counts a client's noised steps over all its uploads."""
 AT_ONCE = 2**22
-"""Largest number of elements of all clients' per-sample gradients that are in memory at once. A
-processor's cache holds about as many elements."""
+"""Largest number of elements in per-sample gradients, summed over clients, that are in memory at
+once. A processor's cache holds about this many elements."""
 
 
 def check_privacy(
@@ -49,14 +49,14 @@ def check_privacy(
 
     Raises:
         ConfigurationError: Opacus is not installed, the module normalizes over the batch, or the
-            personalizer's upload depends on samples not only through noised gradients.
+            personalizer's uploads depend on samples in other ways than through noised gradients.
     """
     if privacy is None:
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
-            "uploads depend on samples not only through noised gradients"
+            "uploads depend on samples in other ways than through noised gradients"
         )
     if find_spec("opacus") is None:
         raise ConfigurationError(
@@ -119,9 +119,9 @@ def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "ND
 class PrivateTask(LocalTask):
     """A task that clips per-sample gradients and adds noise, for the models that clients upload.
 
-    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is the gradient, for sample a, of
-    the loss and of all objective terms that read samples. The gradients of objective terms that
-    read no samples are added without clipping or noise.
+    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is sample a's gradient of the loss
+    and of all objective terms that read samples. The gradients of objective terms that read no
+    samples are added without clipping or noise.
     """
 
     spent: list[Tensor] = field(default_factory=list)
@@ -196,7 +196,7 @@ class PrivateTask(LocalTask):
 
 
 def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Tensor) -> Tensor:
-    """Normal noise (K, D); row k has standard deviation scale[k]."""
+    """Gaussian noise (K, D); row k has standard deviation scale[k]."""
     rows = [
         factor * torch.randn(like_KD.shape[1], generator=one, dtype=like_KD.dtype)
         for factor, one in zip(scale, draws, strict=True)
@@ -205,7 +205,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 
 
 def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
-    """The noise N(0, σ² I), per client, that MSDFL (section VII-E) adds to a trained model.
+    """The noise N(0, σ² I) that MSDFL (section VII-E) adds to each client's trained model.
 
     This noise alone guarantees no ε, because the length of the update is not bounded.
     """

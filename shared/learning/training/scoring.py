@@ -36,7 +36,7 @@ def cross_entropies(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """Whether each sample's (K, B) predicted class is its true class."""
+    """Whether the predicted class of each sample is the true class (K, B)."""
     return logits_KBC.argmax(-1) == y_KB
 
 

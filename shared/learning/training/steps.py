@@ -72,11 +72,11 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """Clients move only by multiples of this number, which is K if batches are split.
+    """Clients move only by multiples of this number of places.
 
-    If the number is K, no client moves. Batches are split under privacy, and if a term reads
-    samples, because per-sample gradients must fit in cache. The number of clients determines the
-    split, which affects the last bits of the result.
+    Batches are split under privacy, and if a term reads samples, because per-sample gradients must
+    fit in cache. If batches are split, the number is K, so no client moves or leaves early: the
+    split depends on the number of clients, and affects the last bits of the result.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -95,11 +95,11 @@ def _steps(
     """`take_steps` for clients that train in one pass; yields clients when they leave.
 
     Args:
-        clients_K: for each place (see `places`), the row of its client in the cohort, which keeps
-            its own order. All other arguments list the clients in the order of the places.
+        clients_K: the row in the cohort of the client at each place (see `places`). The cohort
+            keeps its own order; all other arguments list the clients in the order of the places.
     """
     device = received_KD.device
-    # Copy everything that the steps need to the device first, so that no step waits for the host.
+    # Copy all data of the steps to the device first, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
     weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
     steps_K = to_device(batches.steps_K, device)
@@ -115,7 +115,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` is about all clients of the group, even those that have taken all their steps.
+            # `whole` covers all clients of the group, even those that have taken all their steps.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)
@@ -129,7 +129,7 @@ def _steps(
 def _among(
     placed: Sequence[int], hostile: Sequence[int], learner: Learner, device: torch.device
 ) -> Tensor | None:
-    """Which of the placed clients are hostile (bool); None if none of them are."""
+    """Which of the placed clients are hostile (bool); None if none of them is."""
     if learner.hostile:
         return torch.ones(len(placed), dtype=torch.bool, device=device)
     return to_device([k in hostile for k in placed], device) if hostile else None

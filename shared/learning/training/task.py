@@ -145,8 +145,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    the statistics after the batch. All models run in one pass if `Stacked.trained_at_once` allows
-    that many, and otherwise in several passes.
+    those after the batch. All models run in one pass if `Stacked.trained_at_once` allows that many,
+    and otherwise in several passes.
 
     Args:
         network: applies parameter vectors to batches.
@@ -155,7 +155,7 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the P models, a tensor (K, C) that is added to its logits (K, B, C), or
             None.
-        clients: the number of clients that determines the number of passes; by default K. This
+        clients: the number of clients that determines the number of passes; None means K. This
             argument is the same in every step, even after clients have left, because another number
             of passes would change the last bits of the result.
     """

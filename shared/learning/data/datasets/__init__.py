@@ -35,8 +35,8 @@ class Samples:
             natural clients.
         held_out: mask (n,) of the test samples, if the data set has a predefined split.
         scale: the number by which `take` divides `x`.
-        standardized: whether every feature is to have mean 0 and standard deviation 1 over the
-            clients' training samples.
+        standardized: whether every feature must be rescaled to mean 0 and standard deviation 1 over
+            the clients' training samples.
     """
 
     x: Tensor
@@ -59,7 +59,7 @@ class Samples:
 
 
 Arrived = Callable[[int, int], None]
-"""A function of the number of rows that have been read and the number of all rows."""
+"""A function that is called with the number of rows read so far and the total number of rows."""
 
 
 def no_progress(rows: int, total: int) -> None:
@@ -92,7 +92,7 @@ class Dataset(Member, ABC):
     if a parameter of the data set determines the number."""
 
     scale: ClassVar[float] = 255.0
-    """Number by which integers in a file of samples are divided."""
+    """Divisor of integer samples in a file."""
 
     discrete: ClassVar[bool] = False
     """Whether samples are rows of token ids, so that a mean of two samples has no meaning."""
@@ -122,7 +122,7 @@ class Dataset(Member, ABC):
         """Ensures that `load` works offline; returns the path of the data set's file, if any.
 
         Args:
-            arrived: a function that is called while a download or a publisher's file is read.
+            arrived: a function that is called repeatedly while a file is downloaded or read.
         Raises:
             ConfigurationError: the data set is not available; the message says what to do.
         """

@@ -16,7 +16,7 @@ WINDOW = 200
 ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
 """WISDM's classes, in order."""
 STEP = 10_000
-"""Number of records between two reports of the progress."""
+"""Number of records between two progress reports."""
 GRAVITY = 9.80665
 """The acceleration 1 g, in m/s²."""
 NUMBER = r"(-?\d+(?:\.\d+)?(?:[eE]-?\d+)?)"
@@ -92,9 +92,9 @@ def read_raw(path: Path, arrived: Arrived = no_progress) -> dict[str, np.ndarray
 class WISDMRaw(FileDataset):
     """Windows of 200 accelerations (g, 20 Hz) on three axes, 6 activities, 36 users.
 
-    Rampart makes the windows from the publisher's file WISDM_ar_v1.1_raw.txt, whose incomplete
-    records it skips. Windows do not overlap; each contains consecutive measurements of one user
-    during one activity. Rampart does not download the file: get it from the publisher.
+    Rampart makes the windows from the publisher's file WISDM_ar_v1.1_raw.txt and skips incomplete
+    records. Windows do not overlap; each contains consecutive measurements of one user during one
+    activity. Rampart does not download the file: get it from the publisher.
     """
 
     paper = "Kwapisz et al., 2010; FedCAP, section VI-A1"

@@ -77,7 +77,7 @@ class CIFAR100(FileDataset):
 
 @datasets.register("svhn")
 class SVHN(FileDataset):
-    """99,289 house numbers from street views, 32x32 pixels in colour."""
+    """99,289 digits of house numbers in street views, 32x32 pixels in colour."""
 
     paper = "Netzer et al., Reading digits in natural images, 2011"
     licence = "non-commercial use"

@@ -19,12 +19,12 @@ import numpy as np
 
 ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
-"""Timeout in seconds for a connection without data."""
+"""Timeout in seconds if no data arrive on a connection."""
 ATTEMPTS = 4
 PAUSE = 1.0
 """Seconds between two attempts."""
 STEP = 100
-"""Number of rows between two reports of the progress."""
+"""Number of rows between two progress reports."""
 Rows = Callable[[int], None]
 """A function that is called with the number of rows that have arrived."""
 
@@ -36,8 +36,8 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
         data_id: OpenML's number of the data set.
         arrived: a function that is called with the number of rows that have arrived.
     Raises:
-        OSError: OpenML cannot be reached.
-        ValueError: OpenML has no such data set, the data do not match their checksum, or they are
+        OSError: OpenML cannot be reached, or refuses the request because it has no such data set.
+        ValueError: OpenML's answer is malformed, the data do not match their checksum, or they are
             not a table of numbers.
     """
     for attempt in range(ATTEMPTS):

@@ -20,9 +20,9 @@ class AGNews(FileDataset):
     """News in four classes (world, sports, business, science): title and first sentences.
 
     A sample is a row of `length` token ids, which are integers 0..vocabulary-1 stored as
-    float32. Words are runs of letters or digits, in lower case. The token of a word is 1 +
+    float32. Words are runs of letters or digits, in lower case. The id of a word is 1 +
     crc32(word) mod (vocabulary - 1), so clients need no shared vocabulary. Shorter texts are padded
-    with token 0, and longer texts are truncated to `length` words.
+    with id 0, and longer texts are truncated to `length` words.
 
     >>> AGNews(length=4).tokens([b"Oil prices rise", b""]).tolist()
     [[4147.0, 5102.0, 3686.0, 0.0], [0.0, 0.0, 0.0, 0.0]]

@@ -33,7 +33,7 @@ class Partition(Member, ABC):
             groups: each sample's natural client (n,), for partitions that divide by natural
                 clients.
         Raises:
-            ConfigurationError: the samples cannot be divided like this; the message says why.
+            ConfigurationError: the samples cannot be divided in this way; the message says why.
         """
 
 

@@ -20,7 +20,8 @@ class CNN(Model):
 
     - FedCAP: channels [32, 64], hidden 64 (CIFAR-10); channels [16, 32], hidden 128 (EMNIST);
     channels [32, 64], kernel [1, 5], hidden 64 (WISDM);
-    - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that its code applies to logits;
+    - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that MSDFL's code applies to the
+    logits;
     - SDEA: [6, 16], hidden [120, 84, 84, 256];
     - PAwBRoFL: [30, 30], kernel 3, padding 1, hidden 200.
 

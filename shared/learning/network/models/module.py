@@ -17,11 +17,11 @@ from rampart_fl.shared.learning.network.models import Model, models
 class UserModule(Model):
     """A `torch.nn.Module` class that the user wrote: `path = "my_package.nets:Net"`.
 
-    All keys of the table except `path` are passed to the class as keyword arguments. Rampart
-    supplies the arguments `shape` (the shape of a sample) and `classes` if the class accepts them.
-    The module maps (B, *shape) to logits (B, classes). When many clients train at once, a
-    `torch.nn.Sequential` trains fastest; any other module runs through `torch.func.vmap`, or client
-    by client. On a machine that hosts clients, the package must be installed too, and
+    All keys of the table except `name` and `path` are passed to the class as keyword arguments.
+    Rampart supplies the arguments `shape` (the shape of a sample) and `classes` if the class
+    accepts them. The module maps (B, *shape) to logits (B, classes). When many clients train at
+    once, a `torch.nn.Sequential` trains fastest; any other module runs through `torch.func.vmap`,
+    or client by client. On a machine that hosts clients, the package must be installed too, and
     RAMPART_TRUSTED_PACKAGES must name it.
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)

@@ -69,7 +69,7 @@ class PAwBRoFLNetwork(Published):
 class LeNet5(Published):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits this ReLU, because a ReLU can
+    MSDFL's code also applies a ReLU to the logits. This network has no such ReLU, because it could
     keep the logits of a class at 0 permanently.
     """
 

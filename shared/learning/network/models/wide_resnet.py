@@ -57,7 +57,7 @@ class WideResNet(Model):
         return nn.Sequential(OrderedDict(layers))
 
     def _group(self, before: int, after: int, stride: int) -> nn.Sequential:
-        """A group of blocks; only the first changes the number of channels and the resolution."""
+        """A group of blocks; only the first block changes the channel count and the resolution."""
         others = [_block(after) for _ in range((self.depth - 4) // 6 - 1)]
         if before == after and stride == 1:
             return nn.Sequential(_block(after), *others)

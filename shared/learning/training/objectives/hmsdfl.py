@@ -46,13 +46,13 @@ class HMSDFL(Objective):
     n_projections: int = Field(default=1, ge=1)
     """Number of projections M in a step, if no tier is given."""
     tier: Literal["high", "low", "minimum", "auto"] | None = None
-    """A number of projections that fits the client's machine; replaces `n_projections`."""
+    """Sets the number of projections instead of `n_projections`; "auto" fits it to the machine."""
     high_resources: float = Field(default=8.0, gt=0)
     """A machine with at least these resources gets the high tier under "auto"."""
     low_resources: float = Field(default=2.0, gt=0)
     """A machine with at most these resources gets the minimum tier under "auto"."""
     minimum_resources: float = Field(default=1.0, ge=0)
-    """A machine with less than these resources trains without the term under "auto"."""
+    """A machine with fewer resources trains without the term under "auto"."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "HMSDFL":

@@ -9,8 +9,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Largest number of elements of all clients' per-sample gradients that are in memory at once. A
-processor's cache holds about as many elements."""
+"""Largest number of elements in per-sample gradients, summed over clients, that are in memory at
+once. A processor's cache holds about this many elements."""
 
 
 @objectives.register("msdfl")

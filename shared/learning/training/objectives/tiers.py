@@ -1,4 +1,4 @@
-"""Tiers: in one run, clients with different resources train with MSDFL, HMSDFL or neither.
+"""Tiers: in one run, clients train with HMSDFL, MSDFL or neither, depending on their tier.
 
 Legend: K clients, D parameters.
 """
@@ -23,12 +23,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @objectives.register("tiers")
 class Tiers(Objective):
-    """Gives every client the term of its tier, which is drawn from the seed and the client's id.
+    """Gives every client its tier's term; the tier is drawn from the seed and the client's id.
 
     The high tier trains with HMSDFL and one projection per class, the low tier with half as many
     projections. The minimum tier trains with MSDFL, or with HMSDFL and one projection. Clients
     without a tier train without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier
-    by the client machine's resources.
+    from the client machine's resources.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]

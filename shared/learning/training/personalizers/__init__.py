@@ -106,7 +106,7 @@ class Task(Protocol):
             batch: the samples.
             models_KD: models that are trained for upload; their objective has all terms.
             personal: models that the clients train for themselves. Their objective is the mean loss
-                and those terms that have `personal` set. Their gradients are returned last.
+                plus the terms that have `personal` set. Their gradients are returned last.
         """
 
     def descend(self, local: Local, gradient_KD: Tensor) -> Local:
@@ -130,9 +130,8 @@ class Personalizer(Member, ABC):
     models. Differential privacy clips, noises and accounts for these gradients only."""
 
     whole: ClassVar[bool] = True
-    """Whether an upload is the difference that training made to the received model, in all
-    coordinates and on the client's unmodified samples. Detectors that reconstruct training need
-    such uploads.
+    """Whether an upload is the change that plain training on all of the client's samples makes to
+    the received model, in all coordinates. Detectors that reconstruct training need such uploads.
     """
 
     @property
@@ -156,7 +155,7 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that are held out from training for
+        """Fraction of each client's training samples that is held out from training for
         `start`."""
         return 0.0
 
@@ -166,7 +165,7 @@ class Personalizer(Member, ABC):
         """The models (K, D) from which training starts, and values (K,) to report, by name.
 
         Args:
-            received_KD: the models as received; an upload is the difference to the received model.
+            received_KD: the models as received; an upload is the difference from these models.
             personal: personal state from the last round.
             offers: other clients' models.
             loss: the mean loss on the samples held out of training.

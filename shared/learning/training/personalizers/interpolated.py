@@ -26,8 +26,8 @@ from rampart_fl.shared.modelspec import ModelSpec
 class Interpolated(Personalizer):
     """Takes steps along a mix of the client's own gradient and a robust aggregate.
 
-    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i], which is local training if λ = 0 and
-    common training if λ = 1.
+    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]. This is local training if λ = 0, and
+    training on the aggregate alone if λ = 1.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
     experiment's pipeline. Every client computes its gradient at every client's model. A round

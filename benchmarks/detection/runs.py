@@ -101,7 +101,7 @@ class Cache:
 
 def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figures]]:
     """Executes the runs that are not cached; returns all runs that did not fail, with figures."""
-    from rampart_fl.services.console.studies.batch import each
+    from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
 
     waiting = [run for run in runs if run.key not in kept.entries]
@@ -109,7 +109,7 @@ def finish(runs: Sequence[Run], kept: Cache, jobs: int) -> list[tuple[Run, Figur
     spent = 0.0
     networked = any(run.network for run in waiting)
     where = pool(jobs, threads=networked)
-    for number, (run, result) in enumerate(each(execute, waiting, where), start=1):
+    for number, (run, result) in enumerate(run_all(execute, waiting, where), start=1):
         spent += run.seconds
         remaining = (left - spent) * (time.monotonic() - began) / max(spent, 1e-9)
         if "error" not in result:

@@ -2,7 +2,7 @@
 
 Requests `PATH` from the aggregator in this container, and exits with 0 if the status is 200. `PATH`
 is `/healthz` (the event loop is running; the default) or `/readyz` (Redis answers, blobs can be
-written, and a federation exists). The probe needs nothing but the standard library.
+written, and a worker has taken over). The probe needs nothing but the standard library.
 """
 
 import os

@@ -27,11 +27,12 @@ class Settings(ServiceSettings):
     """The settings of a deployment; the variable RAMPART_<FIELD> sets the field of that name."""
 
     role: Literal["all", "api", "worker"] = "all"
-    """Role of the process. `api` admits uploads (many replicas, without torch). `worker` decides
-    rounds (one worker at a time, by a lease). `all` combines both roles in one process."""
+    """Role of the process. `api` admits uploads; it needs no torch and can have many replicas.
+    `worker` decides rounds; a lease allows one worker at a time. `all` combines both roles in one
+    process."""
     experiment: str | None = None
-    """Experiment file, or the name of a shipped experiment. The worker starts the federation with
-    this experiment."""
+    """Experiment file, or the name of a shipped experiment. The worker submits this experiment if
+    the federation has never had a run."""
     host: str = "127.0.0.1"
     """Address to listen on. Listen beyond this machine only with TLS, or behind a TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)
@@ -95,7 +96,7 @@ class Settings(ServiceSettings):
     tls_key: Path | None = None
     """PEM file with the certificate's private key."""
     client_token_lifetime: float = Field(default=30 * 86_400, gt=0)
-    """Seconds until a client has to rotate its token."""
+    """Lifetime of a client's token in seconds; the client rotates the token before it expires."""
     joins_per_minute: int = Field(default=600, ge=1)
     """Maximum number of attempts to join per minute from one address."""
     customizations_per_minute: int = Field(default=10, ge=1)

@@ -68,7 +68,7 @@ class CohortSettings(ServiceSettings):
 
 
 @dataclass
-class Meeting:
+class SharedRound:
     """The updates that members shared in one round for tickets of one kind."""
 
     shared: dict[str, bytes] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Cohort:
     def __init__(self, members: int, patience: float) -> None:
         self._members = members
         self._patience = patience
-        self._meetings: dict[tuple[str, int, str], Meeting] = defaultdict(Meeting)
+        self._meetings: dict[tuple[str, int, str], SharedRound] = defaultdict(SharedRound)
         self._gone: dict[str, set[str]] = defaultdict(set)
         """The members that have left, keyed by run."""
 
@@ -155,7 +155,7 @@ class Cohort:
         meeting = self._meetings[run, round_, kind]
         return meeting.shared.keys() | meeting.absent | self._gone[run]
 
-    def _complete(self, run: str, meeting: Meeting) -> bool:
+    def _complete(self, run: str, meeting: SharedRound) -> bool:
         reported = meeting.shared.keys() | meeting.absent | self._gone[run]
         return len(reported) >= self._members
 

@@ -26,7 +26,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
-class Honest:
+class HonestRound:
     """What only an attacker with full knowledge knows about a round.
 
     Args:
@@ -84,7 +84,7 @@ class CohortClient:
             exchanged = load(answer.content)
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
-    async def honest(self, round_: int, kind: str, wait: bool) -> Honest:
+    async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:
         """The response of the aggregator's test tap for a round."""
         path = f"{self._run}/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}"
         answer = await self._send("GET", path)
@@ -93,7 +93,7 @@ class CohortClient:
         vectors = load(data)
         reference_D = vectors.pop(REFERENCE)
         clients = sorted(name for name in vectors if not name.startswith(STARTED))
-        return Honest(
+        return HonestRound(
             {client: vectors[client] for client in clients},
             {client: vectors[STARTED + client] for client in clients},
             reference_D,

@@ -14,17 +14,17 @@ DEPENDENT = 1e-5
 
 @dataclass(frozen=True)
 class Answer:
-    """How an upload answered its challenge δ_0, compared with decoys δ_1, ..., δ_J.
+    """How an upload answers its challenge δ_0, compared with its answers to decoys δ_1, ..., δ_J.
 
     A challenge and its decoys are drawn in the same way, but the client receives only the
     challenge. The answers are a_j = -<r, δ_j> / |δ_j|, where r is the part of the upload that is
-    orthogonal to the averages of the client's earlier uploads.
+    orthogonal to all averages of the client's earlier uploads.
 
     Args:
         correlation: a_0 / |r|, positive if the upload undoes the challenge.
         strength: a_0 / |δ_0|, 1 if the upload undoes the whole challenge.
         rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
-            exchangeable, so for any k, the probability of `rank` <= k is at most k / (1 + J).
+            exchangeable. For any k, the probability of `rank` <= k is then at most k / (1 + J).
         count: 1 + J.
     """
 
@@ -59,12 +59,13 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Largest probability of such a low rank for an upload that ignores its challenge."""
+        """Upper bound on the probability that an upload that ignores its challenge has this rank
+        or a lower rank."""
         return self.rank / self.count
 
     @property
     def height(self) -> float:
-        """Share of the answers that are as high as this answer or higher."""
+        """Share of the answers that are at least as high as the answer to the challenge."""
         return (1 + self.count - self.rank) / self.count
 
 

@@ -75,7 +75,7 @@ class Verdict:
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns a
-    detector's request into the final decision. The verdict is the result of comparing `score` with
+    detector's request into the final decision. A detector decides by comparing `score` with
     `threshold`.
     """
 
@@ -101,13 +101,13 @@ class Stage(Member, ABC):
     complexity: ClassVar[str] = ""
     """For the catalogue: the cost for n rows and d coordinates."""
     passes: ClassVar[str] = ""
-    """For the catalogue: how many times the stage reads all rows of a pool in a file. If the stage
-    cannot use such a pool, "in memory only: " and the reason."""
+    """For the catalogue: how many times the stage reads all rows of a pool that is stored in a
+    file. If the stage cannot use such a pool: "in memory only: ", followed by the reason."""
     remembers: ClassVar[bool] = False
     """Whether the stage keeps a row of d coordinates for each client from round to round."""
     streams: ClassVar[bool] = True
-    """Whether the stage can process a pool in a file without using as much memory as the pool
-    itself."""
+    """Whether the stage can process a pool that is stored in a file without loading the whole pool
+    into memory."""
 
     def needs(self) -> frozenset[Need]:
         """What the stage needs from its context, besides the round, the seed and the reference.
@@ -118,7 +118,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages with `streams = False`: this stage, or stages in its fields."""
+        """Names of the stages with `streams = False`, among this stage and those in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
         return inner if self.streams else (self.name, *inner)
@@ -129,7 +129,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split: this stage, or stages in its fields."""
+        """Names of the stages that ranks cannot split, among this stage and those in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -152,7 +152,7 @@ class Bounded(Stage):
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises a `PreconditionError` that states n and f if there are fewer than `least` rows."""
+        """Raises a `PreconditionError` with n and f if there are fewer than `least` rows."""
         if len(rows) < least:
             raise PreconditionError(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
@@ -160,7 +160,7 @@ class Bounded(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """Checks that there are more than 2f rows, and returns f, the tolerated number."""
+        """Checks that there are more than 2f rows, and returns f, the result of `tolerated`."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
@@ -183,7 +183,7 @@ class PreAggregator(Bounded):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
-        """The new rows, which combine rows of the same pool, the next state, and a report."""
+        """The new rows (combinations of rows of the same pool), the next state, and a report."""
 
 
 class Detector(Stage):

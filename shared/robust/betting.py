@@ -1,10 +1,10 @@
 """Sequential evidence by betting: an e-process over objections, and a limit on the evidence.
 
 A detector objects to a client in a round if the client fails the detector's test. In each round,
-the detector bets that it will object to the client. The wealth that the detector wins with these
-bets is the evidence against the client.
+the detector bets that it will object to the client. The evidence against the client is the
+logarithm of the wealth that the detector has won with these bets.
 
-Legend: t is the number of rounds whose results were bet on; j is the round in which a bet begins.
+Legend: t is the number of rounds with a bet so far; j is the round in which a bet begins.
 """
 
 from collections.abc import Sequence
@@ -16,24 +16,25 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """A bet, in every round, that a client gets more objections than an honest client would get.
+    """Bets that a client gets more objections than an honest client; one bet begins in every round.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
-    sum_{j > t} w_j with w_j = 1 / j(j + 1). L_s is the gain of round s: `gain` if the detector bets
-    on an objection, `gain_at` if it bets on a rank. If the expected gain of each round is at most
-    1 given all earlier rounds, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality).
-    Bets that begin in later rounds detect a client that turns hostile later.
+    sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
+    L_s is the factor by which round s multiplies the wealth: `gain` if the detector bets on an
+    objection, `gain_at` if it bets on a rank. If, given all earlier rounds, the expected gain of
+    each round is at most 1, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality).
+    Bets that begin in later rounds detect a client that becomes hostile only then.
 
     Args:
         p: largest probability of an objection to an honest client.
-        q: share of objections at which the bet grows fastest; above p.
+        q: share of rounds with an objection at which the wealth grows fastest; must be above p.
     """
 
     p: float
     q: float
 
     def gain(self, objected: bool) -> float:
-        """q / p for an objection, (1 - q) / (1 - p) for none.
+        """The gain of a round: q / p after an objection, otherwise (1 - q) / (1 - p).
 
         >>> Bet(0.1, 0.5).gain(objected=True)
         5.0
@@ -44,9 +45,10 @@ class Bet:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p). Low ranks win: in a normal shift model, θ is the shift at which an
-        answer is among the lowest p with probability q. If all ranks are equally likely, the
-        expected gain is 1; if higher ranks are more likely, it is below 1.
+        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
+        client's answer is shifted down by θ standard deviations, it is among the lowest share p
+        of the answers with probability q. If all ranks are equally likely, the expected gain is 1.
+        If higher ranks are more likely, the expected gain is below 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
@@ -79,7 +81,7 @@ def _gains(p: float, q: float, count: int) -> tuple[float, ...]:
 def evidence(wealth: Sequence[float], rounds: int) -> float:
     """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
 
-    1 / (rounds + 1) is the total weight of the bets that have not begun. The mean of several
+    The bets that have not begun have the total wealth 1 / (rounds + 1). The mean of several
     e-processes is an e-process, too: P(sup_t of the mean >= 1/a) <= a, even if the E_t depend on
     each other.
 
@@ -92,10 +94,10 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """The evidence limit of a new client; it keeps false evictions less likely than `level`.
+    """The limit on a new client's evidence at which false evictions are less likely than `level`.
 
-    The limit is ln(1 / a) with a = level / (before + 1)(before + together + 1). Here a is the
-    client's share of `level`. Whichever clients join, their shares sum to less than `level`.
+    The limit is ln(1 / a), where a = level / ((before + 1) (before + together + 1)) is the
+    client's share of `level`. However many clients join, their shares sum to less than `level`.
 
     Args:
         level: bound on the probability that any honest client is ever evicted.

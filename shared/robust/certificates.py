@@ -21,9 +21,9 @@ def winners(votes_TC: Tensor) -> Tensor:
 def radii(votes_TC: Tensor) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋, because the voters are groups of clients, and
-    every hostile client can change only one vote. N_z is the number of votes for class z, and y is
-    the winner. Voters that abstain need not be counted.
+    m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
+    winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients,
+    so every hostile client can change only one vote. Voters that abstain need not be counted.
 
     Args:
         votes_TC: number of votes for each class, as integers.
@@ -51,10 +51,10 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead, as a share of votes, that m hostile clients can reverse if k-subsets vote.
+    """The lead, as a share of votes, that m hostile clients can reverse; subsets of k clients vote.
 
-    The lead is 2 (1 - C(n-m, k) / C(n, k)), twice the fraction of k-subsets of n clients that
-    contain at least one of the m hostile clients.
+    The lead is 2 (1 - C(n-m, k) / C(n, k)): twice the fraction of the subsets of k of n clients
+    that contain at least one of the m hostile clients.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -67,8 +67,9 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    The voters are k-subsets of clients, which are drawn at random. Let y be the winner, and p_z the
-    share of votes for class z. m* is the largest m with p_y - p_z > `threshold(m)` for every z ≠ y.
+    The voters are subsets of k clients: all such subsets, or a random sample of them. Let y be the
+    winner, and p_z the share of votes for class z. m* is the largest m for which p_y - p_z is above
+    `threshold(m)` for every z ≠ y.
     If the winner is not certain even without hostile clients (m = 0), m* is -1.
 
     Args:
@@ -76,8 +77,8 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
         error: 0 if every subset of k clients voted, so that the shares p are known exactly. If
-            subsets were drawn at random, `error` is the probability that some bound on p fails. The
-            bounds are those of Clopper and Pearson, with error / C for each class.
+            subsets were drawn at random, `error` is the largest probability that any bound on a
+            share is wrong. The bounds are those of Clopper and Pearson, with error / C per class.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -101,7 +102,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """Lower bounds (T,) on the winners' leads in vote shares; P(a bound is wrong) = `error`."""
+    """Lower bounds (T,) on the winners' leads; each is wrong with probability at most `error`."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]
@@ -116,7 +117,7 @@ def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
 
 
 def certified_counts(correct_T: Tensor, radii_T: Tensor, most: int) -> list[int]:
-    """How many samples are still predicted correctly under 0, 1, ..., `most` hostile clients.
+    """How many samples are still predicted correctly with 0, 1, ..., `most` hostile clients.
 
     >>> certified_counts(torch.tensor([True, True, False]), torch.tensor([0, 2, 5]), most=2)
     [2, 1, 1]

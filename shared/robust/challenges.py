@@ -24,8 +24,8 @@ from rampart_fl.shared.runtime.device import to_device
 LEAST = 3
 """Smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-5
-"""If a random combination of the rows' differences is shorter than this multiple of the median row,
-the rows are treated as equal."""
+"""If a random combination of the rows' differences is shorter than this multiple of the median
+row's length, the rows are treated as equal."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
@@ -94,7 +94,8 @@ class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
     A client has at most one challenge at a time. Detectors that need challenges of their own
-    (`own`) draw first. All other detectors can use any challenge, including those.
+    (`own`) draw these first. All other detectors can also use the challenges that another detector
+    has drawn.
     """
 
     own: ClassVar[bool] = True
@@ -131,7 +132,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The blocks' bounds, clamped to the coordinates of `rows`, relative to the first of these."""
+    """The part of each block that `rows` contains; bounds are relative to the first coordinate."""
     place = rows.place
     return [
         (
@@ -155,10 +156,10 @@ def sketches(rows: Rows, count: int, size: int) -> Tensor:
 def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
     """Weights (count, B, M) of independent random changes, each about `length` long.
 
-    In block b, a change is sum_i c_bi x_i with normally distributed c_bi and mean-centred rows x_i.
-    A row that is longer than the median row is scaled to the median length; zero rows are ignored
-    for this median. The changes consist of differences between clients' rows, because training
-    reverses such differences most strongly. If the rows are equal, the changes are zero.
+    Rows that are longer than the median row are first scaled to the median length; this median
+    ignores zero rows. In block b, a change is then sum_i c_bi (x_i - x̄) with normally distributed
+    c_bi and the mean row x̄. The changes consist of differences between clients' rows, because
+    training reverses such differences most strongly. If the rows are equal, the changes are zero.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
@@ -217,7 +218,7 @@ def challenged(
 
 
 def models(customization: Customization, client: str, global_D: Tensor) -> tuple[Tensor, Tensor]:
-    """A challenged client's model with and without its challenge (D,).
+    """A challenged client's models (D,): the model with the challenge, and the one without it.
 
     Args:
         customization: which client gets which model; the client is challenged.
@@ -239,21 +240,23 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
     z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here Δu is the difference between the
-    client's upload and its last upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
-    decoy, which was drawn in the same way and sent to nobody. The mean and the standard deviation
-    are taken over the decoys. If an upload does not depend on its own challenge, then a_0 is
-    exchangeable with the decoys' answers. Other clients, which have other challenges, may have sent
-    the same upload. If an upload answers these other challenges as strongly as the client's own
-    challenge, the upload does not prove that the client trained. Therefore, z uses the upload's
-    mean answer to the other clients' challenges in place of mean a_j if this mean answer is larger.
+    client's upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j
+    is a decoy, which was drawn in the same way and sent to nobody. The mean and the standard
+    deviation are taken over the decoys. If an upload does not depend on its own challenge, then a_0
+    is exchangeable with the answers to the decoys. Other clients with other challenges may have
+    sent the same upload. If an upload answers these other challenges as strongly as the client's
+    own challenge, the upload does not prove that the client trained. Therefore, if the upload's
+    mean answer to the other clients' challenges exceeds mean a_j, this mean answer replaces mean
+    a_j in z.
 
     Args:
-        change_K: difference between the client's upload and its last upload.
+        change_K: difference between the client's upload and its previous upload.
         shift_JK: the challenge and its decoys, minus the challenge and the decoys of the client's
-            last upload.
+            previous upload.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
-        0 if the upload is the same as the client's last upload; None if there was no challenge.
+        0 if the upload equals the client's previous upload; None if there was no challenge, or if
+        an upload is not finite.
 
     >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
     >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)

@@ -1,8 +1,8 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because other libraries' versions give
-different results in some cases. If distances are equal, as between identical rows, SciPy's linkage
-joins different pairs. If clusters overlap, scikit-learn's mean shift converges to different peaks.
+Complete linkage and mean shift are implemented here because SciPy and scikit-learn return other
+results in some cases. If distances are equal, for example between identical rows, SciPy's linkage
+joins other pairs. If clusters overlap, scikit-learn's mean shift converges to other peaks.
 
 Legend: M points, C clusters, F features.
 """
@@ -38,9 +38,9 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 
 
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
-    """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, then by size.
+    """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
-    For each point, take the radius of the smallest ball around it that contains a fraction
+    Each point has a radius: that of the smallest ball around the point that contains a fraction
     `quantile` of all points. The bandwidth is the mean of these radii. Every point repeatedly moves
     to the mean of the points within the bandwidth, until it reaches a peak of the density. Peaks
     that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the

@@ -29,7 +29,7 @@ class Public:
 
     Args:
         x_P: samples in the model's input format.
-        y_P: their classes, if they are samples of the task.
+        y_P: the samples' classes; None if the samples do not belong to the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """
@@ -51,8 +51,8 @@ class Context:
         models: the models (D,) that the customizer made in the last round, by name, if the
             customizer continues from them.
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
-        predict: (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
-            inference mode; gradients flow through it.
+        predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
+            inference mode; gradients flow through the function.
         shape: shape of one sample, as the network takes it.
         public: the server's public samples.
         layout: for each parameter of the model, its name and its position in a row.
@@ -102,7 +102,7 @@ class Context:
         return slice(self.layout[first][1], self.layout[-1][2])
 
     def own_update(self, stage: str, place: Part) -> Tensor:
-        """The server's own update (D,), after checking that it has the coordinates of `place`.
+        """The server's own update (D,); checks that it is finite and has the length of `place`.
 
         Error messages begin with `stage`, the name of the stage.
 

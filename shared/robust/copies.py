@@ -39,7 +39,7 @@ def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
     Args:
         uploads_MK: sketches of uploads.
         most: distance below which two rows may be copies of each other.
-        usual: second limit on that distance, as a fraction of the median distance between pairs.
+        usual: second limit on the distance, as a fraction of the median distance between pairs.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     >>> copies(rows, 0.01, 0.05)

@@ -112,8 +112,8 @@ class Plan:
         """Refuses stages that need more than n rows, or that cannot work together.
 
         The check applies the stages to n rows of zeros. If groups are isolated, the check skips the
-        pipeline: isolated groups do not use the result of the pipeline, and may have few clients.
-        The check also skips stages that need something from the server, such as public samples.
+        pipeline, because isolated groups do not use its result, and may have few clients. The check
+        also skips stages that need something from the server, such as public samples.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.
@@ -143,7 +143,7 @@ class Plan:
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
     def unstreamed(self) -> str | None:
-        """Name of a stage that needs as much memory as the whole pool; None without such a stage.
+        """Name of a stage that needs the whole pool in memory; None if there is no such stage.
 
         >>> Plan.of("median").unstreamed(), Plan.of("foolsgold").unstreamed()
         (None, 'foolsgold')
@@ -154,7 +154,7 @@ class Plan:
         return next((name for stage in everything for name in stage.unstreamed()), None)
 
     def undivided(self) -> str | None:
-        """Name of a stage that ranks cannot run together; None if there is no such stage.
+        """Name of a stage that cannot be split across ranks; None if there is no such stage.
 
         >>> Plan.of("median").undivided(), Plan.of("foolsgold").undivided()
         (None, 'foolsgold')
@@ -326,7 +326,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The most severe verdict on each client, in order of id; in a tie, the first detector's."""
+    """The first of the most severe verdicts on each client, ordered by client id."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

@@ -32,7 +32,7 @@ class Robustness:
         exact: whether every subset was tried; if not, kappa is a lower bound of the maximum.
         subsets: number of subsets tried.
         worst: ids of the rows in the subset with the ratio `kappa`.
-        lower_bound: f / (n - 2f); no rule has a smaller κ on every input.
+        lower_bound: f / (n - 2f); every rule needs at least this κ on some input.
         upper_bound: the proven κ of this pipeline; None if this module knows none.
     """
 
@@ -55,11 +55,11 @@ def kappa(
     samples: int = 20_000,
     exact: int = EXACT,
 ) -> Robustness:
-    """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all |S| = n - f.
+    """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all S with n - f rows.
 
     F(x) is the result of the pipeline for the rows x, and mean_S is the mean of the rows in S. A
-    rule is (f, κ)-robust if the inequality holds with one κ for every input. This function returns
-    the κ required by these particular rows.
+    rule is (f, κ)-robust if the inequality holds with this κ for every input. This function returns
+    the κ that these particular rows require.
 
     Args:
         updates_ND: one update per row, all finite.
@@ -69,8 +69,8 @@ def kappa(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: seed (also used to sample subsets) and server data.
-        samples: number of subsets that are sampled if there are more than `exact` subsets. The best
-            subset is then improved by exchanging rows.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. In the
+            sampled subset with the largest ratio, rows are then exchanged to increase the ratio.
         exact: all subsets are tried if there are at most this many.
     Raises:
         PreconditionError: f is not below n / 2.

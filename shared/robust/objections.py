@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.responses import PULLS, Response, Start
 
 BEYOND = 5.0
-"""Factor by which an upload may exceed the limit on lengths if it is possible that the client has
-much data."""
+"""Factor by which an upload may exceed the limit on lengths if the client may have far more data
+than others."""
 AGREES = 0.05
 """Median cosine with other clients' uploads above which an upload agrees with them."""
 
@@ -28,7 +28,7 @@ class Usual:
 
     Args:
         length: length of the median client's longest upload.
-        most: longest upload that is accepted, as a multiple of `length`.
+        most: limit on the lengths of uploads, as a multiple of `length`.
         informative: for each memory, whether at least half of the clients pull the model back, so
             that a turned response is meaningful.
         turned: correlation below which a response is turned.
@@ -120,14 +120,14 @@ def turned(upload: Upload, response: Response, informative: bool, usual: Usual) 
 
 
 def overshoots(upload: Upload, response: Response, usual: Usual) -> bool:
-    """Whether an upload reverses the model's movement, and any challenge, many times over."""
+    """Whether an upload undoes the model's movement, and any challenge, over `overshoot` times."""
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
     return response.strength > usual.overshoot and response.correlation > PULLS
 
 
 def undoes(upload: Upload, usual: Usual) -> bool:
-    """Whether an upload clearly undoes its challenge, as training does: its answer is very high."""
+    """Whether an upload clearly undoes its challenge: its answer is high, but not too strong."""
     answer = upload.answer
     if answer is None:
         return False
@@ -150,8 +150,8 @@ def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
 
     Such a client takes far more steps, always in a similar direction. Its steps undo a challenge. A
     client's first upload has no response and counts as plausible. An upload that is not finite is
-    not plausible. A loss with negative curvature may turn a response strongly, but the upload then
-    still agrees with other clients.
+    not plausible. If the loss has negative curvature, an honest response may be turned strongly,
+    but the upload then still agrees with other clients' uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -167,8 +167,8 @@ def acceptable(
     """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
     A client that is not challenged may exceed the limit on lengths if it draws no objection. An
-    upload that agrees with others may draw an objection, unless the client is a suspect or the
-    response is too strong. A first upload must agree with others.
+    upload that agrees with others may exceed the limit despite an objection, unless the client is
+    a suspect or the response is too strong. A first upload must agree with others.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
@@ -179,7 +179,7 @@ def acceptable(
 
 
 def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float, float]:
-    """The median client's longest upload, and the limit on lengths as a multiple of it.
+    """The length of the median client's longest upload, and the limit as a multiple of this length.
 
     The limit is max(`long`, exp(`spread` m)), where m is the median absolute deviation of the
     logarithms of `longest`. Equal lengths (to six digits) count once.
@@ -207,9 +207,9 @@ def tells(correlations: Iterable[float | None], least: float) -> bool:
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """The median cosine of each upload with others; 0 if there are none.
+    """The median cosine of each upload with the other followed uploads; 0 if there are none.
 
-    Fewer than half of the others cannot choose this median.
+    A minority of the other clients cannot control this median.
 
     Args:
         upload_MK: sketches of the uploads.

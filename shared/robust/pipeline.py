@@ -153,7 +153,8 @@ def aggregate(
         stages: a rule, or a list of pre-aggregators that ends with a rule. Each stage is given by
             its name, as a table `{"name": ..., parameter: ...}`, or as an object.
         f: declared bound on hostile rows, given to every stage that takes such a bound.
-        ids: distinct client ids; if they are given, the order of the rows does not matter.
+        ids: distinct client ids; if they are given, the order of the rows does not change the
+            result.
         weights: trusted weights, for rules that use them.
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.

@@ -33,7 +33,7 @@ class PoolStatistics:
     Args:
         unchecked: whether the rows are only assumed to be finite, because no pass has read them
             all yet.
-        squares_N: squared norm of every row, float64 on the CPU; None before they are measured.
+        squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         geometry: the geometry of some rows; None before it is measured.
         positions: positions in the block of the rows that `geometry` describes.
     """

@@ -26,11 +26,11 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
     every round. A bet on a low share detects an attacker that is often hidden by noise."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
-    """A round is compared with moving averages over the client's earlier rounds. Each of these
-    weights defines one average: it is the weight of the old average in every update. With weight 0,
-    a round is compared with the client's last round only. The detector places a bet for each pair
-    of a weight and a share in `expected`; the suspicion is the logarithm of the mean of all these
-    e-processes."""
+    """A round is compared with moving averages over the client's earlier rounds. Each number in
+    `memories` defines one average: it is the weight that the old average keeps when a new round is
+    added. With weight 0, a round is compared with the client's last round only. The detector places
+    a bet for each pair of a weight and a share in `expected`; the suspicion is the logarithm of the
+    mean of all these e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """Correlation below which a response is turned."""
     informative: float = Field(default=0.05, ge=0, le=1)
@@ -50,8 +50,9 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """An upload is not too long if its log length is at most this many median absolute deviations
     above the median log length."""
     challenges: bool = True
-    """Whether suspects are challenged. If not, suspicion is evidence, and honest clients whose loss
-    has negative curvature may be evicted. In the mode `observe`, no client is challenged."""
+    """Whether suspects are challenged. If not, suspicion counts as evidence, and honest clients
+    whose loss has negative curvature may be evicted. In the mode `observe`, no client is
+    challenged."""
     strength: float = Field(default=8.0, gt=0)
     """Length of a suspect's first challenge, as a multiple of the median upload's length."""
     decoys: int = Field(default=39, ge=8)

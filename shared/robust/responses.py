@@ -21,12 +21,12 @@ NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 PROOFS = ("answered", "exceeded")
 """Names of the bets on challenged rounds, whose wealth is remembered for every client."""
 CALM = 6
-"""Number of rounds after an upload that is too long in which a suspect's challenges do not grow."""
+"""After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
 NONE = 2.0
-"""The number that represents a missing correlation in a stored state. With NaN instead, no two
-states would be equal."""
+"""The number that represents a missing correlation in a stored state. If NaN represented it, equal
+states would compare as different."""
 NEAR = 1e-5
-"""Two starting models are treated as equal if their distance, relative to their length, is below
+"""Two starting models are treated as equal if their distance, relative to their length, is at most
 this number.
 """
 
@@ -37,8 +37,8 @@ is treated as not reacting at all."""
 
 
 PULLS = 0.3
-"""Correlation above which the movement explains how an upload changed. At a lower correlation, a
-response may seem strong only because of noise in the upload, if the model moved little."""
+"""Correlation above which the movement explains how an upload changed. If the model moved little
+and the correlation is lower, a response may seem strong only because of noise in the upload."""
 
 
 Start = Literal["usual", "challenged", "refused"]
@@ -54,12 +54,12 @@ class Response:
     of the models from which those uploads started.
 
     Args:
-        correlation: -<Δu, Δw> / |Δu| |Δw|, positive if the client pulls the model back.
+        correlation: -<Δu, Δw> / (|Δu| |Δw|), positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at least `STIFF` |Δw|, and at most as long as u or the earlier
-            uploads' average, or as Δw if the correlation is above `PULLS`. Independent uploads of
-            the same length differ by √2 times their length, and a constant upload does not change
-            at all.
+        steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of these lengths:
+            |u|, the length of the earlier uploads' average, and, if the correlation is above
+            `PULLS`, |Δw|. Noise is not steady, because independent uploads of the same length
+            differ by √2 times their length. A constant upload is not steady, because Δu is 0.
     """
 
     correlation: float
@@ -130,8 +130,8 @@ class Known:
         answered: wealth of the bets on low answers to challenges, one number for each expected
             share.
         exceeded: wealth of the bets that challenged uploads are too long or overshoot.
-        rounds: number of rounds whose objections were bet on.
-        trials: number of rounds that started from a challenge.
+        rounds: number of rounds in which the detector has bet on objections.
+        trials: number of rounds in which the client started from a challenge.
         boldness: factor by which the client's next challenge is longer than a first challenge.
         calm: number of challenged rounds since an upload was too long.
         longest: length of the client's longest upload that did not start from a challenged model.
@@ -164,7 +164,7 @@ class Known:
 
     @property
     def suspected(self) -> bool:
-        """Whether the client is challenged."""
+        """Whether the client is a suspect."""
         return max(self.suspicion, self.evidence) > SUSPECT
 
     def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
@@ -198,7 +198,9 @@ class Known:
 
 
 def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor) -> Response | None:
-    """An upload's response to the movement of its starting model; None without such a movement.
+    """An upload's response to the movement of its starting model.
+
+    The response is None if the starting model did not move, or if the upload is not finite.
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
@@ -224,18 +226,18 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
 
     Args:
         state: the state.
-        memories, shares: numbers of the detector's memories and expected shares. Former versions of
-            Rampart stored only one past and one wealth per client. In this case, the past is used
-            for every memory, and the wealth for every share.
+        memories, shares: numbers of the detector's memories and expected shares. Earlier versions
+            of Rampart stored only one past and one wealth per client. If the state contains only
+            these, the past is used for every memory, and the wealth for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
     wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
     proofs = {name: state.by_id(name) for name in PROOFS}
-    nothing = torch.zeros(shares)  # Former versions did not bet on challenges alone.
+    nothing = torch.zeros(shares)  # Earlier versions had no separate bets on challenges.
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), state.by_id("due")
-    asks = "decoys" in state.tensors  # Former versions stored no decoys, so no answer is judged.
+    asks = "decoys" in state.tensors  # Earlier versions stored no decoys; answers need them.
 
     def past(client: str, place: int) -> Past:
         averages = None

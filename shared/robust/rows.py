@@ -51,7 +51,7 @@ class Rows(View):
             assume_finite: keep every row without checking it. The first later pass that reads a
                 non-finite number raises `linalg.NotFinite`. Some rows may never be read, so
                 call `linalg.all_finite` after the last pass.
-            group: ranks that divide the coordinates as `shards.columns` says; every rank passes all
+            group: ranks among which `shards.columns` divides the coordinates; every rank passes all
                 rows in the same order, but only its own coordinates of the rows.
         Raises:
             ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.

@@ -15,9 +15,11 @@ from rampart_fl.shared.robust.betting import Bet, limit
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)
-"""Evidence above which an objection causes a row to be left out of its round."""
+"""A client is a suspect if its evidence or suspicion is above this limit. A suspect's row is left
+out of its round if the detector objects to it."""
 SPARE = 3.0
-"""Evidence is capped at the limit plus this number, in case nobody evicts the client."""
+"""Evidence is capped at the limit plus this number, so that it does not grow without bound if
+nobody evicts the client."""
 
 
 Client = TypeVar("Client")
@@ -27,14 +29,14 @@ Wealth = tuple[float, ...]
 
 
 class SequentialDetector(Detector):
-    """A detector whose evidence is an e-process over objections, which limits false evictions.
+    """A detector whose evidence is the logarithm of an e-process, which bounds false evictions.
 
     Subclasses define the defaults and the meaning of `tolerated` and `expected`.
     """
 
     level: float = Field(default=1e-3, gt=0, lt=1)
     """Bound on the probability that any honest client is ever evicted, under the detector's
-    assumption."""
+    assumptions."""
     tolerated: float = Field(gt=0, lt=1)
     """Largest probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)
@@ -80,7 +82,7 @@ class SequentialDetector(Detector):
 
         Args:
             wealth: the wealth before the round, one number for each share in `expected`.
-            rounds: number of rounds that were bet on, including this round.
+            rounds: number of rounds with a bet so far, including this round.
             limit: the client's limit; the logarithm of wealth is capped at `SPARE` above the limit.
             tolerated: largest probability of an objection to an honest client in this round.
             objected: whether the detector objected to the client in this round.

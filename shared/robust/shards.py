@@ -111,7 +111,7 @@ class Part:
         ]
 
     def total(self, pieces: Iterable[tuple[int, Tensor]], shape: tuple[int, ...]) -> Tensor:
-        """The sum over all pieces of the coordinates, in float64 on the CPU.
+        """The sum of the results of all pieces over all ranks, in float64 on the CPU.
 
         Args:
             pieces: this rank's results in order, each with the first coordinate of its piece,
@@ -166,7 +166,7 @@ class Part:
         return whole_D
 
     def inside(self, columns_R: Tensor) -> Tensor:
-        """Which coordinates this rank holds, as a mask (R,)."""
+        """Mask (R,) of the given coordinates that this rank holds."""
         return (columns_R >= self.start) & (columns_R < self.stop)
 
     def every(self, true: bool) -> bool:

@@ -36,8 +36,7 @@ def sketch(
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
-        part: the coordinates of the vector on this rank, if other ranks hold the remaining
-            coordinates.
+        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
         within: the bounds of the coordinates to sketch, relative to the first coordinate of
             `vector_D`; all other coordinates are treated as 0.
 

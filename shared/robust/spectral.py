@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 DENSE = 400
-"""With more rows than this, Lanczos steps compute only the top eigenpair."""
+"""With more rows than this number, Lanczos steps compute only the top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
 """Largest number of Lanczos steps, number of steps between two checks for convergence, and largest
 residual |G v - λ v| as a share of the eigenvalue λ."""
@@ -25,8 +25,8 @@ class Spectrum:
 
     Args:
         variance: the largest eigenvalue of Cov_q, that is ‖Cov_q‖₂.
-        along_M: (vᵀ(x_i - μ_q))² for every row, with the unit eigenvector v of that eigenvalue (the
-            quasi-gradient).
+        along_M: the quasi-gradient (vᵀ(x_i - μ_q))² of every row, where v is the unit eigenvector
+            of the largest eigenvalue.
     """
 
     variance: float

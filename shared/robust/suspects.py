@@ -21,22 +21,24 @@ BLOCKS = 32
 BOLDER = 2.0
 """Factor by which a suspect's next challenge is longer if its last answer was not clear."""
 BOLDEST = 8.0
-"""Factor by which a suspect's challenge is longer than a first challenge, at most."""
+"""Largest length of a suspect's challenge, as a multiple of the length of a first challenge."""
 SHORTEST = 1 / 32
-"""Smallest factor by which uploads that are too long make a suspect's challenges shorter."""
+"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. Only
+uploads that are too long make challenges shorter than a first challenge."""
 
 
 def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
-    """A suspect's next boldness, and its number of rounds since an upload that was too long.
+    """A suspect's next boldness, and the number of its uploads since one that was too long.
 
-    If training diverges from challenges above some length, at most one of seven uploads is
-    therefore too long: challenges grow again only after `CALM` rounds.
+    After an upload that was too long, challenges grow again only after `CALM` further uploads. If
+    training diverges from challenges above a certain length, at most one of seven uploads is
+    therefore too long.
 
     Args:
         boldness: the factor by which the last challenge was longer than a first challenge.
-        calm: the number of rounds before this upload.
+        calm: the number of uploads since one that was too long, without this upload.
         clear: whether the client clearly undid its challenge.
-        far: whether the upload was too long.
+        far: whether this upload was too long.
 
     >>> bolder(2.0, CALM, clear=False, far=False), bolder(6.0, CALM, clear=True, far=False)
     ((4.0, 7), (3.0, 7))
@@ -60,10 +62,11 @@ def challenge(
     decoys: int,
     size: int,
 ) -> tuple[Customization, Tensor | None]:
-    """Challenges all suspects; returns their models and sketches of the decoys (J, K).
+    """Challenges all suspects; returns the customization and sketches (J, K) of the decoys.
 
-    A suspect that another detector challenges keeps that challenge. The challenges that are due are
-    stored in `known`. Without suspects, with too few rows or with equal rows, nothing is changed.
+    If another detector has already challenged a suspect, the suspect keeps this challenge. The
+    challenges that are due are stored in `known`. If there are no suspects or too few rows, or if
+    the rows are equal, the customization does not change.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -71,7 +74,7 @@ def challenge(
         customization: which client gets which model.
         global_D: the next global model.
         draws: generator of the random numbers.
-        strength: length of a suspect's first challenge, as a multiple of the median upload's.
+        strength: length of a first challenge, as a multiple of the median upload's length.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
     """

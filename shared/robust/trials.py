@@ -25,7 +25,7 @@ class Known:
     Args:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets that have begun, one number for each expected share.
-        rounds: number of rounds whose results were bet on.
+        rounds: number of rounds in which the detector has bet on the client's answer.
         trial: number of the client's own rounds for which it is still on trial.
         seen: number of the client's own rounds in which another copy still starts a trial.
         rest: number of the client's own rounds in which copies start no trial, because the client
@@ -83,7 +83,7 @@ class Known:
         self.seen = rounds if copied else max(0, self.seen - 1)
 
     def try_for(self, rounds: int) -> None:
-        """Puts the client on trial for at least `rounds` rounds, even soon after an acquittal."""
+        """Puts the client on trial for at least `rounds` rounds, even soon after its acquittal."""
         if not self.trial:
             self.answered, self.cleared = 0, 0.0
         self.trial, self.rest = max(self.trial, rounds), 0
@@ -99,8 +99,8 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. Former versions of Rampart stored only one
-            wealth per client, which is then used for every share.
+        shares: number of the detector's expected shares. Earlier versions of Rampart stored only
+            one wealth per client, which is then used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

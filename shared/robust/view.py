@@ -37,7 +37,8 @@ class View:
 
     Args:
         block_ND: the pool, one update per row; never written to.
-        ids: one name per row of the view; results depend on the order of rows only through ids.
+        ids: one name per row of the view. Results depend on the order of the ids, but not on the
+            order of the rows in memory.
         index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
@@ -185,7 +186,7 @@ class View:
         """
         unread = PoolStatistics(unchecked=self.pool_statistics.unchecked)
         if isinstance(which, Tensor):
-            # For randomly drawn coordinates, this is several times as fast as indexing.
+            # For randomly drawn coordinates, `gathered` is several times as fast as indexing.
             return replace(
                 self,
                 block_ND=self.place.gathered(self.block_ND, which),

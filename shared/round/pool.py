@@ -77,12 +77,11 @@ class Pool:
             keeps the raw uploads in a second block.
         trainable: number of parameters; in a vector they come before any running statistics.
         reference_D: the model that rows are relative to.
-        clients: ids of the clients that get a row at once; rows for other clients can be added
-            later.
+        clients: ids of the clients that get a row from the start; rows for other clients can be
+            added later.
         storage: where the pool keeps its blocks; in memory by default.
-        spare: the block of a pool that is no longer needed; reused if its number of rows fits.
-        part: the coordinates of the rows on this rank, if other ranks hold the remaining
-            coordinates.
+        spare: the block of a pool that is no longer needed; reused if it has one row per client.
+        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class Pool:
         return sketch(vector_D[: self._trainable], size, self._part) if size else None
 
     def rows(self, claims: Mapping[str, Claim], cap: int) -> Rows:
-        """The calibrated rows of these clients, in the order of their ids.
+        """The calibrated rows of the clients in `claims`, in the order of their ids.
 
         Args:
             claims: what is known about each upload, by client; every client has been admitted.
@@ -196,7 +195,7 @@ class Pool:
         )
 
     def judged(self, rows: Rows) -> Rows | None:
-        """The raw uploads of the same clients if detectors see raw uploads; otherwise None."""
+        """The raw uploads of the clients in `rows` if detectors see raw uploads; otherwise None."""
         if self._raw is None:
             return None
         return replace(

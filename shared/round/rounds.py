@@ -52,7 +52,7 @@ class RoundDecision:
         outcome: the engine's outcome.
         rows: the calibrated rows, restricted to the parameters.
         neighbours: the accepted rows; None if no row was accepted.
-        quarantined: the clients that were barred for some rounds when the round ended, sorted.
+        quarantined: ids of the clients that were in quarantine before this decision, sorted.
         mode: the eviction mode in which the server decided.
         tested: metrics of the new global model on the server's test samples.
     """
@@ -78,8 +78,7 @@ class Rounds:
         plan: the stages of a round.
         resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
-        part: the coordinates of vectors on this rank, if other ranks hold the remaining
-            coordinates.
+        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
     """
 
     experiment: Experiment
@@ -175,7 +174,7 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """Newcomers' neighbours, from a restored pool and the claims accepted in its round."""
+        """The neighbours of newcomers, from a restored pool and its round's accepted claims."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 

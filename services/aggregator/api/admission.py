@@ -61,7 +61,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the encoding is zstd; raises an error unless it is zstd or identity."""
+    """Whether the encoding is zstd; refuses every encoding except zstd and identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")
@@ -128,7 +128,7 @@ class Admission:
     async def admit(
         self, body: AsyncIterator[bytes], length: int, zstd: bool, limits: Limits, judge: Judge
     ) -> Admitted:
-        """Streams a body into a file, calls `judge` on it, and makes it a durable blob.
+        """Reads a body, calls `judge` on it, and stores it as a durable blob.
 
         If the body is refused, its bytes are removed.
 
@@ -137,7 +137,7 @@ class Admission:
             length: number of bytes that the request declared.
             zstd: whether the body is compressed with zstd.
             limits: limits on the body.
-            judge: checks the complete file on a thread; returns the report of an admitted upload,
+            judge: checks the complete body on a thread; returns the report of an admitted upload,
                 or None if the bytes are to be discarded.
         Raises:
             SlowBody: the body paused for too long, or its average rate was too low.

@@ -1,17 +1,18 @@
-"""HTTP connections that limit heads, bodies and responses where an application cannot.
+"""HTTP connections with limits that an application cannot set: on heads, bodies and responses.
 
 By default, uvicorn
 
-- limits neither the size of a request's head (request line and headers) nor its duration;
+- limits neither the size of a request's head (request line and headers) nor the time until the
+  head is complete;
 - responds in plain text to bytes that are not HTTP;
-- waits indefinitely for the rest of a body whose request has already been answered;
+- waits indefinitely for the rest of a request's body after it has sent the response;
 - waits indefinitely for a client to read the response;
 - accepts connections until the process has no file descriptors left.
 
-A `Connection` limits the size and the duration of a request's head, and answers every refused
-request with an RFC 9457 problem. The same time limit applies to the rest of the body of an answered
-request, and to each pause in which the client does not read the response. If too many connections
-are open, a new one is refused.
+A `Connection` limits the size of a request's head and the time until the head is complete. It
+answers every refused request with an RFC 9457 problem. The same time limit applies to the rest of a
+body after the response, and to each pause in which the client does not read the response. If too
+many connections are open, a new one is refused.
 """
 
 import asyncio
@@ -68,7 +69,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the timer for the first head; refuses the connection if too many are open."""
         super().connection_made(transport)
-        # A deque takes 760 bytes, and a list takes less. Clients rarely pipeline requests.
+        # A list takes less memory than a deque (760 bytes). The list is short, because clients
+        # rarely pipeline requests.
         self._unanswered: list[RequestResponseCycle] = []
         if len(self.connections) > self.most:
             self._refuse(Unavailable(f"{self.most} connections are already open"))

@@ -3,8 +3,8 @@
 The hub reads the events of the federation, and those of the current run.
 
 A waiting request needs only a future, not a connection to Redis. An event wakes only the requests
-of the clients that it concerns: a client's event wakes that client, and the start of a round wakes
-the clients that got a ticket.
+of the clients that it concerns: a client's event wakes that client, the start of a round wakes the
+clients that got a ticket, and the start or the end of a run wakes all clients.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Seconds between two reads of the stream, so that one read gets all events of a burst."""
+"""Seconds between two reads of the streams, so that one read gets all events of a burst."""
 FOR_ONE = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
@@ -56,7 +56,7 @@ class Listener:
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for an event, unless an event was noted before; returns whether one was noted."""
+        """Waits up to `seconds` for `wake`; returns whether it was called since the last wait."""
         if not self.heard:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._end)
@@ -76,8 +76,8 @@ class EventHub:
     """Wakes waiting requests, and records when each client last sent a request.
 
     Args:
-        stores: the federation's state: the events, and the times of clients' last requests.
-        flush_every: seconds between two writes of the clients' times to the store.
+        stores: the stores of the events and of the times of clients' last requests.
+        flush_every: seconds between two writes of these times to the store.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:

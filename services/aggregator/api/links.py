@@ -1,4 +1,4 @@
-"""Links of the OpenAPI document, from responses to the operations that can follow."""
+"""The links of the OpenAPI document: each leads from a response to an operation that can follow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Link = dict[str, Any]
 
 
 def operation_id(route: APIRoute) -> str:
-    """The id of an operation in the OpenAPI document, to which links refer."""
+    """The id of an operation in the OpenAPI document; links refer to this id."""
     return route.name
 
 
@@ -18,7 +18,7 @@ def link(operation: str, **parameters: str) -> Link:
 
     Args:
         operation: the operation's id.
-        parameters: for each parameter, the field of the response's JSON that has the value.
+        parameters: for each parameter, the field of the response's JSON that has its value.
 
     >>> link("one_run", run="run")
     {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}
@@ -39,12 +39,12 @@ OF_RUN = _named(
 OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
 """Links from a run's status to the run's rounds."""
 OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))
-"""Links from the answer to a join request: to the new client's entry and to its first ticket."""
+"""Links to a new client's entry and its first ticket, from the response to the join request."""
 OF_TICKET = _named(
     link("model", run="run", name="models/model"),
     link("upload", run="run", round="round"),
     link("acceptance", run="run"),
 )
-"""Links from a ticket to the model that it names, and to the upload that it asks for."""
+"""Links from a ticket: to the model that it names, to the upload, and to the run's acceptance."""
 OF_JOIN_TOKENS = _named(link("join"))
 """Links from join tokens to the request that uses a join token."""

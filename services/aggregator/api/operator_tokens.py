@@ -1,4 +1,4 @@
-"""Finds the operator of a token in Redis, without a cache, so a revocation takes effect at once."""
+"""Looks up a token's operator in Redis without a cache, so a revocation takes effect at once."""
 
 import time
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class OperatorTokens:
         if entry is None:
             return None
         name, record = entry
-        # Once an operator's token has been revoked or has expired, a new token may be issued under
+        # After an operator's token was revoked or has expired, a new token may be issued under
         # the same name. A hash that differs from the record's hash belongs to an older token.
         if record["revoked_at"] is not None or record["token_hash"] != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")

@@ -1,4 +1,4 @@
-"""Answers errors as `application/problem+json` (RFC 9457), and limits all bodies but uploads."""
+"""Sends errors as `application/problem+json` (RFC 9457); limits every body except uploads."""
 
 import asyncio
 import logging
@@ -93,7 +93,7 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """The response to an error of Rampart, or to a connection that closed within a body."""
+    """The response to an error of Rampart, or to a connection that closed before the body ended."""
     return await (_rampart if isinstance(error, RampartError) else _gone)(request, error)
 
 
@@ -156,6 +156,6 @@ class SmallBodies:
 
 
 def is_upload(method: str, path: str) -> bool:
-    """Whether the body is an update or an answer to a probe, and thus as large as a model."""
+    """Whether a request's body is an update or a probe's answer, and thus as large as a model."""
     uploads = {"PUT": ("/update", "/probe"), "POST": ("/customize",)}
     return path.endswith(uploads.get(method, ()))

@@ -8,11 +8,12 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import Metrics
 
 HELD = ("/ticket", "/events")
-"""Endings of the paths of long polls. Long polls are not timed, because they wait on purpose."""
+"""Endings of the paths of long polls and event streams. These requests wait on purpose, so they are
+not timed."""
 
 
 class RequestTiming:
-    """Records each request's duration by route and status, except for long polls."""
+    """Records each request's duration by route and status; skips long polls and event streams."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app

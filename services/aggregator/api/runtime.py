@@ -137,7 +137,7 @@ class Runtime:
             raise Unavailable(str(error)) from None
 
     async def watch_durability(self, every: float = 60.0) -> None:
-        """Logs warnings as long as Redis is configured so that it can lose acknowledged updates."""
+        """Regularly checks whether a crash of Redis may lose acknowledged updates; if so, warns."""
         while True:
             try:
                 durable = await self.stores.redis.durable()

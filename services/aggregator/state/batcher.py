@@ -1,4 +1,4 @@
-"""Batches requests to Redis that arrive while an earlier batch is being answered.
+"""Batches requests that arrive while an earlier batch is being answered.
 
 When a round opens, all waiting requests ask Redis the same questions at once; a batch answers these
 questions in one round trip. Likewise, updates that arrive at about the same time are recorded in
@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question; Redis computes the answer after this call."""
+        """The answer to one question; the answer is never older than this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._asked.append((question, answered))
@@ -40,7 +40,8 @@ class RequestBatcher(Generic[Question, Answer]):
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
-        for _, answered in self._asked:  # The task may have been cancelled before it began.
+        # A task that was cancelled before it began has left its questions pending.
+        for _, answered in self._asked:
             answered.cancel()
 
     async def _settle_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Experiments that a worker checks for the API, which has no torch, and the results."""
+"""Checks of experiments: a worker does them for the API, because the API has no torch."""
 
 from dataclasses import dataclass
 from typing import cast

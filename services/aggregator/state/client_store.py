@@ -203,8 +203,8 @@ class ClientStore:
             now: Unix time.
             expires: Unix time at which the client's token expires.
         Returns:
-            ("joined", id, client), or (reason, id or "", {}). The reason is unknown, used, expired,
-            taken (the id exists already) or token-taken.
+            ("joined", id, client), or (reason, id or "", {}). The reason is "unknown", "used",
+            "expired", "taken" (the id exists already) or "token-taken".
         """
         answer = await self.redis.run(
             JOIN,
@@ -295,7 +295,7 @@ class ClientStore:
         return {client: float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the time of each client's last request, and the software it named."""
+        """Stores the time of each client's last request, and the software named in it."""
         if not requests:
             return
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:

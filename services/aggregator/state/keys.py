@@ -1,7 +1,7 @@
 """The names of all keys in Redis, and the version of their schema.
 
-All keys have one namespace as prefix, and are therefore in one hash slot. Their values are small,
-because models and updates are kept in the blob store. The keys of the federation
+All keys begin with the namespace in braces, and are therefore in one hash slot. Their values are
+small, because models and updates are kept in the blob store. The keys of the federation
 (`FederationKeys`):
 
     schema       string  version of the whole state; a worker writes it when it takes over
@@ -14,29 +14,30 @@ because models and updates are kept in the blob store. The keys of the federatio
                          used?}
     seen         zset    id -> time of its last request
     software     hash    id -> the software that its last request named
-    barred       hash    id -> why, when, by whom a client was barred from the whole federation
+    barred       hash    id -> why, when and by whom the client was barred from the federation
     attempts:A:W number  attempts of name A in time window W
     operators    hash    name -> {role, token_hash, created_at, created_by, expires_at, revoked_at}
     operator_tokens hash SHA-256 of an operator's current or previous token -> name
     audit        list    entries of the audit log, oldest first (see shared/protocol/audit.py)
     audit_head   string  hash of the last entry of the audit log
     runs         hash    run -> its entry in the registry (see run_registry.py)
-    run_counter  number  number of runs ever submitted; the last part of a run's id
+    run_counter  number  number of runs ever submitted; also the last part of the newest run's id
     queue        list    waiting runs, first in, first out
     held         hash    the waiting run that cannot start yet -> what it waits for
     submissions  hash    submission key -> run
     current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
-    checks:Q     string  an experiment that a worker is asked to check, or the worker's answer
-    events       stream  what happens to runs, clients and tokens; when workers take over
+    checks:Q:asked string experiment that a worker is asked to check in request Q
+    checks:Q     string  the worker's answer to request Q
+    events       stream  events of runs, clients and tokens, and takeovers by workers
 
 The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 
-    state        hash    experiment, digest and, once a worker has founded the run, spec, policy,
+    state        hash    experiment, digest and, once a worker has started the run, spec, policy,
                          status, phase, round, opened_at, deadline, alive_at, selected, closing
                          (position of the last event of a closed round), snapshot (pointers to
                          blobs, see snapshot.py), seated (once the members are fixed), founders
-                         (number of members when round 0 opened), mode (of evictions, once an
+                         (number of members when round 0 opened), mode (mode of evictions, if an
                          operator has set one), abstained (clients that the last round would have
                          barred without the limit on barred clients)
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
@@ -44,13 +45,13 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)
     late         hash    round -> clients whose update came after the end of the round, for the
                          rounds in `history` and the round that is being aggregated
-    segments     hash    round -> digest of the blob with older entries that ends with this round
+    segments     hash    last round of a segment -> digest of the segment (see record_store.py)
     tickets      hash    id -> outstanding ticket
     pulls        hash    id -> round in which the client asked for a ticket (buffered policy)
     receipts:R   hash    "kind:id" -> receipt of an upload for round R
-    evicted      hash    id -> why, when, by whom
+    evicted      hash    id -> why, when and by whom the client was evicted from the run
     quarantined  hash    id -> until (first round that may select the client again), kind
-                         (quarantine or proposal), why, when
+                         (quarantine or proposal), reason and time
     customized:Q string  digest of the model that was made for request Q
     events       stream  everything that happens in the run, in order; the worker and operators
                          read it; deleted a day after the run's end
@@ -107,7 +108,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of an experiment to check, and later of the answer."""
+        """The key of an answer, or, if `request` ends in `:asked`, of the experiment to check."""
         return f"{self.prefix}checks:{request}"
 
     def of_run(self, run: str) -> "RunKeys":

@@ -69,8 +69,8 @@ class LeaseStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation, among them the current run, whose deadline `acquire`
-            extends.
+        keys: the keys of the federation. Through them, `acquire` finds the current run, and extends
+            its deadline.
     """
 
     redis: RedisAccess

@@ -1,8 +1,8 @@
 """The members of a run: which clients accepted its offer, and which slot each holds.
 
-Clients answer the offer before the run starts. When the run starts, the worker assigns a random
-slot to each client that accepted, and these clients become members. A client that accepts later
-gets a free slot at once, if there is one.
+Clients answer the offer before the run starts. When the run starts, the worker assigns a slot to
+each client that accepted, and these clients become members. A client that accepts later gets a free
+slot at once, if there is one.
 """
 
 import json
@@ -95,9 +95,10 @@ class MemberStore:
             answer: {accept, reason, slot, at}.
             slots: number of slots of the run.
         Returns:
-            ("recorded" | "member", the client's slot; "" before the run's start). Or (reason, ""):
-            "evicted", "unfounded" (the run has not been offered), "over" (it accepts no more
-            members), "frozen" (a member cannot decline) or "full" (no slot is free).
+            ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
+            element is the reason: "evicted", "unfounded" (the run has not been offered), "over"
+            (the run accepts no more members), "frozen" (a member cannot decline) or "full" (no slot
+            is free).
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)

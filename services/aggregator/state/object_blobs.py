@@ -13,7 +13,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 PIECE = 1 << 20
-"""Bytes of a blob that are in memory while it is copied from the object store."""
+"""Size in bytes of the pieces in which a blob is copied from the object store."""
 
 
 @contextmanager
@@ -49,8 +49,8 @@ class ObjectBlobs(Blobs):
         url: URL of the object store.
         cache: the local folder.
         most: bytes that the cache may hold; the least recently read blobs are removed first.
-        caches: folder with the caches of all runs; `most` limits the total size of this folder. By
-            default, `cache`.
+        caches: folder with the caches of all runs; `most` limits the total size of this folder. If
+            None, `most` limits the size of `cache`.
     """
 
     groups = False

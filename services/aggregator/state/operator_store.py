@@ -89,7 +89,7 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, dict[str, Any]] | None:
-        """The (name, record) of the operator that has or had the token with this hash, or None."""
+        """The name and record of the operator that has or had the token with this hash, or None."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None

@@ -8,8 +8,8 @@ the entries in Redis never exceed `bound` bytes, and an older round takes only a
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Readers add these notes to the entries. When an entry moves to a segment, the notes on its round
-become part of the entry. The entry of the newest round stays in Redis, so that notes on late
-updates can be added.
+become part of the entry. Unless it exceeds `bound` bytes alone, the entry of the newest round stays
+in Redis, so that notes on late updates can be added.
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class RecordStore:
         return await self._on_disk(lambda: self.blobs.put(pack_segment(entries)))
 
     async def seal_rest(self) -> tuple[int, str] | None:
-        """Writes a segment with all entries in Redis, at the end of the run.
+        """At the end of the run, writes a segment with all entries that are still in Redis.
 
         Returns:
             The last round and the digest of the segment; None if there are no entries.
@@ -129,7 +129,8 @@ class RecordStore:
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Late clients are read first, because they move together with their entries.
+        # Late clients are read first. Otherwise, they would be lost if their entry moved to a
+        # segment between the two reads.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -137,7 +138,7 @@ class RecordStore:
     # -- reading -------------------------------------------------------------------------------
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
-        """The entries of the finished rounds from `first` to `last` that are kept, in order."""
+        """The kept entries of the rounds `first` to `last`, in order."""
         # Entries only ever move from the history to segments. So if an entry moves after the
         # history was read, the entry is in a segment.
         texts, late = await self._read_maps()

@@ -1,7 +1,7 @@
-"""Commands to Redis, and atomic scripts whose writes replicas must confirm.
+"""Runs Redis commands and atomic scripts; replicas must confirm the scripts' writes.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts, except to the one that acquires a lease and makes a new token.
+token to all of its scripts except the script that acquires a lease, which makes a new token.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
 """Number of retries of a command, and of each attempt to connect for the command. The retries span
-about ten seconds, the duration of a restart of Redis."""
+about ten seconds, because a restart of Redis takes that long."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -84,7 +84,7 @@ def connect(
 
 
 def read_sentinel_url(url: str) -> tuple[str, list[tuple[str, int]], dict[str, Any]]:
-    """The primary's name, the Sentinels' addresses, and further options, from a URL.
+    """Parses a URL; returns the primary's name, the Sentinels' addresses, and further options.
 
     Raises:
         ConfigurationError: the URL names no Sentinel or no primary.

@@ -71,7 +71,7 @@ class Run(Brief):
 
 @dataclass(frozen=True)
 class Barred:
-    """The barred clients, sorted by id, with reasons, and the values that limit evictions.
+    """The barred clients with reasons, sorted by id; and the values that limit evictions.
 
     `clients` is the number of members now. `founders` is the number of members when round 0 opened.
     """
@@ -102,7 +102,7 @@ class Barred:
 
 @dataclass(frozen=True)
 class ClientStanding:
-    """A client's ticket and slot in a run, any eviction or bar, and the run's small fields."""
+    """What Redis holds about one client of a run, together with the run's small fields."""
 
     brief: Brief | None
     ticket: Ticket | None

@@ -30,10 +30,10 @@ DIGITS = np.uint32(12)
 class RoundEntry(BaseModel):
     """A short entry for a finished round.
 
-    - `record` is the digest of the round's record. `mixing` is the digest of its mixing weights, if
-      it has any.
-    - `clients` has the ids of the clients that had a part in the round, separated by spaces.
-    - `decisions` has a letter of `VerdictMatrix` for each of these clients.
+    - `record` is the digest of the round's record. `mixing` is the digest of the round's mixing
+      weights, if there are any.
+    - `clients` has the ids of the round's clients, including absent clients, separated by spaces.
+    - `decisions` has one letter for each of these clients, as in `VerdictMatrix`.
     - `scores` is the base64 of these clients' scores as little-endian float32, with three digits;
       NaN means that the verdict has no score.
     """
@@ -109,7 +109,7 @@ def size_of(round_: int, entry: str) -> int:
 
 
 def pack_segment(entries: Mapping[int, str]) -> bytes:
-    """A segment with the entries of these rounds, given as JSON."""
+    """Packs the entries of several rounds, given as JSON, into a segment."""
     return zlib.compress(json.dumps({str(round_): entries[round_] for round_ in entries}).encode())
 
 

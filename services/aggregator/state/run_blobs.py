@@ -21,7 +21,7 @@ least recently used run first."""
 
 
 class RunBlobs:
-    """The blobs of a federation: each run has its own folder or prefix.
+    """The blobs of a federation: each run has its own folder or object store prefix.
 
     Therefore no run can read, replace or delete another run's blobs, even if their bytes are equal.
 

@@ -18,7 +18,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 LONGEST_NAME = 48
 """Maximum length of a run's name, which is the part of its id before the number."""
 FOUNDING = "founding"
-"""The key of the submission that the aggregator makes when its federation is founded."""
+"""The submission key of the run that the aggregator submits from its settings."""
 
 SUBMIT = (
     AUDITED
@@ -204,17 +204,21 @@ class RunRegistry:
         return Experiment.from_tables(json.loads(raw))
 
     async def hold(self, fence: int, run: str, reason: str) -> None:
-        """Records why the run at the head of the queue cannot start yet; empty if it can."""
+        """Records why the run at the head of the queue cannot start yet; "" means that it can."""
         await self.redis.run(HOLD, (self.keys.held, self.keys.fence), fence, run, reason)
 
     async def wait_reason(self, run: str) -> str:
         """Why a run at the head of the queue cannot start yet; empty if it can."""
         return cast(str | None, await self.redis.ask("hget", self.keys.held, run)) or ""
 
-    # -- the end of runs that have not started, and of deleted runs ----------------------------
+    # -- cancellation and deletion -------------------------------------------------------------
 
     async def cancel(self, run: str, by: Attribution) -> str:
-        """Cancels a queued run; returns "cancelled", "unknown", or the state of any other run."""
+        """Cancels a queued run.
+
+        Returns:
+            "cancelled", "unknown" (there is no such run), or the run's state if it is not queued.
+        """
         keys = (self.keys.runs, self.keys.queue, self.keys.events)
         act = Act("cancel", by, run)
         answer = await self.audit.perform(act, AUDITED + CANCEL, keys, run, by.time, by.reason)

@@ -239,8 +239,8 @@ class RunStore:
         Args:
             fence: the worker's fencing token.
             now: Unix time.
-            state: how the run ended. The final state of a run without a round is `cancelled`.
-            reason: why the run failed; by default, the reason for which the run was stopped.
+            state: how the run ended; `finished` becomes `cancelled` if no round was opened.
+            reason: why the run failed; if empty, the reason for which the run was stopped.
             segment: last round and digest of the segment with all entries that are still in Redis;
                 None if Redis has no entries.
         """

@@ -174,7 +174,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
-    """The slots of the clients of a schema 2 federation, where clients chose their own slots.
+    """Assigns slots to the clients of a schema 2 federation, whose state has no slots.
 
     >>> _slots({"client-01": {}, "ada": {}}, 3)
     {'ada': 0, 'client-01': 1}

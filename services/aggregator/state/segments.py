@@ -77,7 +77,7 @@ class Segments:
         return None
 
     def read_known(self, digest: str) -> bytes | None:
-        """A blob's bytes, if this process already knows the blob's segment."""
+        """A blob's bytes; None if this process does not know the blob's segment yet."""
         return self.read(digest) if digest in self._places else None
 
     def holds(self, digest: str) -> bool:
@@ -109,8 +109,8 @@ class Segments:
         """Deletes segments that were written before a Unix time and are not needed.
 
         A segment is needed if one of its blobs is referenced and no newer segment contains this
-        blob. So if clients upload the same bytes in every round, only the newest of the segments
-        with these bytes remains.
+        blob. So if clients upload the same bytes in every round, only the newest segment with
+        these bytes is needed for them.
 
         Returns:
             The number of deleted segments.

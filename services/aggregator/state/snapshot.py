@@ -1,6 +1,6 @@
 """The worker's state between rounds, as pointers to blobs.
 
-A snapshot is all that a worker needs to continue the run.
+A worker that takes over a run restores the models and the pool of updates from the snapshot.
 """
 
 import json
@@ -20,13 +20,13 @@ class Snapshot(BaseModel):
       with the stages' state, if they have any.
     - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
       the model `reference`.
-    - `origins` maps a client to the digest of the model to which its upload was added to compute
-      the client's row. Clients that trained from that same model have no entry.
+    - `origins` maps a client to the digest of the model to which the server added the client's
+      upload to compute the row. Clients that trained from the same model have no entry.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry if its only
       model is stored under the client's id.
     - `groups` has the names of the groups' models. A client that has neither an entry in
-      `assignment` nor a model of its own gets the model that the hash of its id selects.
+      `assignment` nor a model of its own gets the group model that the hash of its id selects.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps a client to the name of the model from which it trains instead of its own.
     - `position` is the position of the last event that the round has handled.

@@ -43,7 +43,9 @@ return {'asked'}
 
 
 class TicketStore:
-    """Reads tickets, and issues tickets in an open round after those that `RoundStore.open` issues.
+    """Reads tickets, and issues single tickets while a round is open.
+
+    `RoundStore.open` issues the tickets at the start of a round.
 
     Args:
         redis: the connection to Redis.

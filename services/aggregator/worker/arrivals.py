@@ -73,7 +73,7 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: defines with which models a row is calibrated.
+        rounds: defines the models with which a row is calibrated.
         vectors: reads models and updates from blobs.
         served: the models that the clients were served.
         pool: the pool to fill; the pool and `served` have the same reference.

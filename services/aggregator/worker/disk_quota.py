@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.shared.errors import ConfigurationError
 
 FRESH = 5.0
-"""While a run waits, seconds between two measurements of the blobs' size."""
+"""Seconds between two measurements of the blobs' size while a run waits."""
 
 
 class DiskQuota:
@@ -52,7 +52,7 @@ class DiskQuota:
             self._used = await asyncio.to_thread(self._blobs.size)
             self._measured = time.monotonic()
         if self._used + needed <= self._most:
-            self._measured = -FRESH  # Measure again, because the run adds blobs.
+            self._measured = -FRESH  # The run adds blobs, so the next call measures again.
             return ""
         return (
             f"disk: the run needs an estimated {_size(needed)}, and the other runs use "

@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 
 
 def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
-    """Runs the calls of rank 0 until rank 0 exits."""
+    """Executes the calls that rank 0 sends, until rank 0 exits."""
     set_up_torch(settings)
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:

@@ -1,4 +1,4 @@
-"""Founds runs: checks experiments, and makes the first model of a run."""
+"""Starts runs: checks experiments, and makes the first model of a run."""
 
 import logging
 import time
@@ -64,7 +64,7 @@ async def start_run(
         fence: the worker's fencing token.
         models_kept: number of newest rounds of each run whose global models are kept.
     Raises:
-        Exception: the run's experiment cannot be started.
+        Exception: the run cannot be started.
     """
     experiment = await stores.runs.experiment(run)
     located = experiment
@@ -79,7 +79,7 @@ async def start_run(
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
-    """The file with another run's global model, after a round or at the end of the run."""
+    """The file with another run's global model: the one after `start.round`, or else the latest."""
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None

@@ -17,7 +17,7 @@ SWEEP = 600.0
 
 
 class Housekeeping:
-    """Does a federation's housekeeping while this worker holds a lease.
+    """Does a federation's housekeeping while this worker holds the lease.
 
     Args:
         stores, blobs: the federation's state.
@@ -37,12 +37,12 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # A sweep keeps the digests of all used blobs in memory.
+            # A sweep needs much memory, for the digests of all used blobs.
             await asyncio.to_thread(release_unused_memory)
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes blobs that crashes, refusals and customized models have left unused."""
+        """Deletes unused blobs, which crashes, refusals and customized models leave behind."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue

@@ -41,7 +41,7 @@ class KeptModels:
             self.add(round_, models.get("global"))
 
     def add(self, round_: int, digest: str | None) -> set[str]:
-        """Adds a round's model, if it published one; returns digests that are no longer kept."""
+        """Adds a round's model, if there is one; returns the digests that are no longer kept."""
         if digest is None:
             return set()
         self.models[round_] = digest

@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.member_store import MemberStore
 
 
 class Liveness:
-    """Determines which clients are online, as known to one worker.
+    """Determines which clients are online, from the point of view of one worker.
 
     Args:
         clients: the clients of the federation, with the times of their last requests.

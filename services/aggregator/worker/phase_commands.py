@@ -14,7 +14,7 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 
 @dataclass(frozen=True)
 class SeatMembers:
-    """Assign a random slot to each client that accepted; these clients become the run's members."""
+    """Assign a slot to each client that accepted; these clients become the run's members."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,12 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Which events come next? The worker waits for the first one, at most until a Unix time."""
+    """Which events come next? The worker waits for the first event, at most until a set time."""
 
     after: str
     """Position after which events are read."""
     until: float
+    """Unix time at which the wait ends."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class PhaseMachine:
         """Asks the phase's question; if a round is open, prepares this worker for it."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
-        # The worker rereads the events of the round. These events include the requests for tickets.
+        # The worker rereads the round's events, which include the requests for tickets.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
@@ -125,9 +125,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Only a client's first request for a ticket is recorded. Each client that has asked
-            # gets a ticket now, even if the client is offline: its repeated requests would be
-            # ignored.
+            # Only a client's first request for a ticket is recorded, and repeated requests are
+            # ignored. So each client that has asked gets a ticket now, even if it is offline.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
@@ -247,8 +246,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again, and handles all requests except those for customized
-    models.
+    The next round reads the same events again. It ignores requests for customized models, because
+    they have been answered by then.
     """
     after = replace(state, heard=batch[-1].position if batch else state.heard)
     return Step(after, _customizations(batch), _question(after, now))
@@ -259,7 +258,7 @@ def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """The question that can end a phase without an open round."""
+    """The question whose answer can end a phase in which no round is open."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

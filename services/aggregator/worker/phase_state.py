@@ -39,13 +39,13 @@ class State:
     barred: frozenset[str] = frozenset()
     """Clients that are evicted or quarantined."""
     evicted: frozenset[str] = frozenset()
-    """Clients that lost their ticket by eviction. The round does not wait for them, even if they
-    are reinstated."""
+    """Clients that lost their ticket because they were evicted. The round does not wait for them,
+    even if they are reinstated."""
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
-    # `expected` and `counted` intersect sets, because this takes time in proportion to the smaller
-    # set. A difference takes time in proportion to the first set, which may have all clients.
+    # `expected` and `counted` intersect sets, which takes time in proportion to the smaller set. A
+    # set difference would take time in proportion to the first set, which may have all clients.
 
     @property
     def expected(self) -> int:

@@ -33,7 +33,7 @@ Refused = (ConfigurationError, PreconditionError)
 
 P = ParamSpec("P")
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
-"""The name of a method, its positional arguments, and its named arguments."""
+"""The name of a method, its positional arguments, and its keyword arguments."""
 R = TypeVar("R")
 
 
@@ -152,7 +152,7 @@ class Ranks:
 
 def _broadcast(value: Any, group: Group | None) -> Any:
     # Unpickling runs code. The ranks unpickle only what rank 0 of the same worker has pickled, and
-    # the manual says to let no other machine reach their ports.
+    # the manual says that no other machine may reach their ports.
     held = [value]
     distributed.broadcast_object_list(held, group=group, group_src=0)
     return held[0]

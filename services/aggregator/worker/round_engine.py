@@ -88,7 +88,7 @@ class RoundEngine:
         pool_memory: maximum size in bytes of a pool in memory; larger pools are kept on disk.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
-        ConfigurationError: a stage cannot work under these conditions; the message says why.
+        ConfigurationError: a stage cannot work with these arguments; the message says why.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class RoundEngine:
 
     @on_every_rank
     def restore(self, snapshot: Snapshot) -> None:
-        """Restores the state after a published round, and loads the pool from blobs again."""
+        """Restores the state after a published round; if newcomers are probed, reloads the pool."""
         self.snapshot, self.neighbours, self.arrivals = snapshot, None, None
         if self.probes and snapshot.pool:
             clients = [receipt.client for receipt in snapshot.pool]

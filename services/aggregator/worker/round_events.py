@@ -48,7 +48,7 @@ def handle_events(
             case "joined" if buffered:
                 joined.add(event.client)
                 stale = True
-            case "opened":  # A client that was evicted earlier got no ticket for this round.
+            case "opened":  # Clients that were evicted earlier got no ticket for this round.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -6,9 +6,9 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def seat_members(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Assigns a random slot to each client that accepted; this fixes the members of the run."""
+    """Assigns a slot to each client that accepted, as requested or at random; fixes the members."""
     seated = False
-    while not seated:  # If another client answers meanwhile, the next draw includes it.
+    while not seated:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)

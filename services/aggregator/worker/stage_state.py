@@ -1,4 +1,4 @@
-"""Stores and loads, as a blob, the state that stages carry from round to round."""
+"""Stores in a blob the state that stages carry from round to round, and loads it."""
 
 import io
 import json

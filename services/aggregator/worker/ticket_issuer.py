@@ -11,7 +11,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
 
 Compute = Callable[..., Awaitable[Any]]
-"""Runs a function of the round engine on its thread."""
+"""Runs a function of the round engine on the engine's thread."""
 
 
 class TicketIssuer:
@@ -80,7 +80,7 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRound) -> None:
-        """Makes a model for a client that answered a probe, and a ticket for training from it."""
+        """Makes a model for a client that answered a probe; issues a ticket to train from it."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):

@@ -18,7 +18,7 @@ class Vectors:
 
     Args:
         blobs: the run's blobs.
-        spec: the tensors of a vector.
+        spec: the tensors that make up a vector.
         device: the device of the vectors.
         part: which coordinates are read; None for all of them.
     """

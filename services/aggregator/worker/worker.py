@@ -90,8 +90,8 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* Fenced:
-                # The other worker may have the same name as this worker. If both may take over a
-                # lease that is held under that name, they take it from each other forever.
+                # The other worker may have the same name as this worker. If both could take over a
+                # lease that is held under that name, they would take it from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

@@ -56,7 +56,7 @@ def certify(
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.progress import Progress
-    from rampart_fl.services.console.studies.batch import each
+    from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.simulation.certification import certify_groups, certify_subsets
@@ -78,7 +78,7 @@ def certify(
         if subsets is None or size is None:
             certificate = certify_groups(chosen, device, progress.show)
         else:
-            train = partial(each, pool=where)
+            train = partial(run_all, pool=where)
             certificate = certify_subsets(
                 chosen, subsets, size, error, device, progress.show, train
             )
@@ -112,7 +112,7 @@ def describe(certificate: "Certificate") -> str:
 
 
 def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: str) -> None:
-    from rampart_fl.services.console.studies.plots import NoPlots, curves
+    from rampart_fl.services.console.studies.plots import MatplotlibMissing, curves
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "certificate.json").write_text(json.dumps(tables, indent=1) + "\n")
@@ -127,5 +127,5 @@ def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: 
             list(range(len(certificate.curve))),
             {"certified accuracy, %": line},
         )
-    except NoPlots as missing:
+    except MatplotlibMissing as missing:
         sys.stderr.write(f"{missing}\n")

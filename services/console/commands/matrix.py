@@ -74,7 +74,7 @@ def matrix(
     from rampart_fl.services.console.studies.matrix import follow, plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix
     from rampart_fl.services.console.studies.matrix_report import markdown, write
-    from rampart_fl.services.console.studies.plots import NoPlots
+    from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.shared.experiment import Experiment
 
@@ -97,7 +97,7 @@ def matrix(
     }
     try:
         write(result, output, about, accuracy)
-    except NoPlots as missing:
+    except MatplotlibMissing as missing:
         sys.stderr.write(f"{missing}\n")
     shown = json.dumps(result.tables(about)) + "\n" if as_json else markdown(result, about)
     sys.stdout.write(shown)

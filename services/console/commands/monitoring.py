@@ -17,7 +17,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     emit,
 )
-from rampart_fl.services.console.live import LiveTable, percent
+from rampart_fl.services.console.live_table import LiveTable, percent
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.figures.final import accuracy, attack_success

@@ -59,7 +59,7 @@ def reproduce(
     cell cannot be run, the table states the reason.
     """
     from rampart_fl.services.console import downloads
-    from rampart_fl.services.console.studies.plots import NoPlots
+    from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.reproduction.cells import cells
     from rampart_fl.services.console.studies.reproduction.files import load, names
@@ -101,7 +101,7 @@ def reproduce(
         command = _command(one, scale, seeds, only or [])
         try:
             write(out, one, table, scale, outcomes, command)
-        except NoPlots as missing:
+        except MatplotlibMissing as missing:
             sys.stderr.write(f"{missing}\n")
         about = {"table": one, "scale": scale, "command": command, "cells": plain(outcomes)}
         shown = json.dumps(about) if as_json else markdown(table, scale, outcomes, command)

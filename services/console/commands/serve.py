@@ -11,7 +11,7 @@ import typer
 from rampart_fl.services.console.commands.connection import RUNS, Json, say
 
 if TYPE_CHECKING:
-    from rampart_fl.services.console.launcher.served import ServedFolder
+    from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 
 FEDERATION = RUNS / "federation"
 Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
@@ -36,9 +36,9 @@ def serve(
     Starts Redis, an aggregator and clients, and restarts them when they die. The folder keeps the
     federation, its clients and its runs. To continue, serve the folder again.
     """
-    from rampart_fl.services.console.launcher.served import ServedFolder
+    from rampart_fl.services.console.launcher.federation_folder import ServedFolder
     from rampart_fl.services.console.launcher.servers import LocalServers
-    from rampart_fl.services.console.launcher.serving import Served, require_free
+    from rampart_fl.services.console.launcher.supervisor import SupervisedFederation, require_free
 
     place = ServedFolder(folder)
     if detach:
@@ -48,7 +48,7 @@ def serve(
     with place.lock():
         require_free(port)
         with LocalServers(place.path, port=port) as servers:
-            served = Served(servers, place)
+            served = SupervisedFederation(servers, place)
             served.start_agents(agents)
             text = f"{servers.url} is ready; Ctrl-C or rampart shutdown stops it"
             say(as_json, {"url": servers.url, "folder": str(folder)}, text)
@@ -81,7 +81,7 @@ def shutdown(folder: Folder = FEDERATION, as_json: Json = False) -> None:
 
     An interrupted run continues when the federation is served again.
     """
-    from rampart_fl.services.console.launcher.served import ServedFolder
+    from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 
     ended = ServedFolder(folder).shut_down()
     text = "the federation was stopped" if ended else f"no federation is served from {folder}"

@@ -64,7 +64,7 @@ def simulate(
     end.
     """
     from rampart_fl.services.console import downloads
-    from rampart_fl.services.console.launcher.up import Outcome, describe
+    from rampart_fl.services.console.launcher.up import UpResult, describe
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.simulated import Folder, run
     from rampart_fl.shared.experiment import Experiment
@@ -103,7 +103,7 @@ def simulate(
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        sys.stdout.write(describe([Outcome(summary, list(result.records), out)]) + "\n")
+        sys.stdout.write(describe([UpResult(summary, list(result.records), out)]) + "\n")
 
 
 def _sweep(
@@ -132,9 +132,9 @@ def _sweep(
 
 def _draw(draw: Callable[[], None]) -> None:
     """Draws a plot, or reports that matplotlib is missing."""
-    from rampart_fl.services.console.studies.plots import NoPlots
+    from rampart_fl.services.console.studies.plots import MatplotlibMissing
 
     try:
         draw()
-    except NoPlots as missing:
+    except MatplotlibMissing as missing:
         sys.stderr.write(f"{missing}\n")

@@ -41,7 +41,7 @@ def track(
     the final metrics, and the final models with their provenance. A run in progress is followed to
     its end.
     """
-    from rampart_fl.services.console.finished import read_run
+    from rampart_fl.services.console.stored_run import read_run
     from rampart_fl.services.console.tracking.mlflow import MlflowTracker
     from rampart_fl.services.console.tracking.tensorboard import TensorBoardTracker
     from rampart_fl.services.console.tracking.track import track as copy

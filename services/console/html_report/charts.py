@@ -63,7 +63,7 @@ def line_chart(
     known = [v for line in lines for v in line.values if v is not None]
     known += [v for band in bands for side in (band.low, band.high) for v in side if v is not None]
     low, high = bounds or (min(known, default=0.0), max(known, default=1.0))
-    ticks = nice(low, high)
+    ticks = axis_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = (at[0], at[-1]) if at else (0.0, 1.0)
 
@@ -89,7 +89,7 @@ def line_chart(
         drawn.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(tick), y2=y(tick), class_="grid"))
         shown = f"{100 * tick:g} %" if percent else f"{tick:g}"
         drawn.append(tag("text", shown, x=LEFT - 8, y=y(tick) + 4, text_anchor="end"))
-    for tick in nice(first, last, whole=axis == "round"):
+    for tick in axis_ticks(first, last, whole=axis == "round"):
         if first <= tick <= last:
             drawn.append(
                 tag("text", f"{tick:g}", x=x(tick), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
@@ -175,7 +175,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
     return _svg(label, height, drawn)
 
 
-def nice(low: float, high: float, whole: bool = False) -> list[float]:
+def axis_ticks(low: float, high: float, whole: bool = False) -> list[float]:
     """Ticks of an axis at round numbers, approximately from `low` to `high`.
 
     >>> nice(0.0, 0.97), nice(0, 39, whole=True)

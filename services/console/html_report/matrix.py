@@ -5,7 +5,7 @@ from typing import Any
 
 from rampart_fl.services.console.html_report.markup import Html, section, table, tag
 from rampart_fl.services.console.html_report.page import code, facts, page
-from rampart_fl.services.console.studies.matrix_figures import FIGURES, Mean
+from rampart_fl.services.console.studies.matrix_figures import FIGURES, SeedMean
 
 BETTER_HIGH = ("accuracy", "dacc")
 """Prefixes of the metrics for which a high value is good for the defence."""
@@ -50,7 +50,7 @@ def _figure(name: str, cells: Mapping[tuple[str, str], Any], attacks: Any, defen
         for defence in filled:
             cell = cells[attack, defence]
             value = cell.get(name)
-            mean = None if value is None else Mean(value, cell["spread"].get(name))
+            mean = None if value is None else SeedMean(value, cell["spread"].get(name))
             row.append(tag("td", mean or "-", class_=f"heat {_heat(name, value)}"))
         rows.append(row)
     return section(FIGURES[name], table(["Attack", *filled], rows, range(1, len(filled) + 1)))

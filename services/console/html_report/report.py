@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.finished import is_run, read_run
 from rampart_fl.services.console.html_report.run import run_report
+from rampart_fl.services.console.stored_run import is_run, read_run
 from rampart_fl.shared.errors import ConfigurationError
 
 MATRIX, SWEEP = "matrix.json", "sweep.json"

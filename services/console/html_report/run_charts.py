@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-from rampart_fl.services.console.finished import FinishedRun
 from rampart_fl.services.console.html_report.charts import Band, Line, legend, line_chart, matrix
 from rampart_fl.services.console.html_report.markup import Html, section, tag
+from rampart_fl.services.console.stored_run import FinishedRun
 from rampart_fl.shared.protocol.messages import RoundFacts
 
 MODELS = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from rampart_fl.services.console import downloads
 from rampart_fl.services.console.launcher.local import LocalFederation
-from rampart_fl.services.console.live import LiveTable, percent
+from rampart_fl.services.console.live_table import LiveTable, percent
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import costs, decisions, final_figures, server_accuracy, sides
@@ -25,7 +25,7 @@ POLL = 0.3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UpResult:
     """The result of a run.
 
     Args:
@@ -52,7 +52,7 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
 
 def up(
     experiment: Experiment, folder: Path, per_process: int = 10, open_page: bool = False
-) -> Outcome:
+) -> UpResult:
     """Runs an experiment to its end, stops all processes, and writes the records to the folder.
 
     Args:
@@ -102,7 +102,7 @@ def up(
         file.writelines(record.model_dump_json() + "\n" for record in records)
     (folder / "evaluations.json").write_text(json.dumps(evaluations, indent=1))
     (folder / "result.json").write_text(json.dumps(summary, indent=1))
-    return Outcome(summary, records, folder)
+    return UpResult(summary, records, folder)
 
 
 def keep(federation: LocalFederation) -> None:
@@ -134,7 +134,7 @@ def models_digest(last: RoundRecord) -> str:
     return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
 
 
-def describe(outcomes: list[Outcome]) -> str:
+def describe(outcomes: list[UpResult]) -> str:
     """The metrics of one or several runs side by side, as a table in plain text."""
     labels = {
         "accuracy_customized": "accuracy of the received model",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rampart_fl.services.console.live import percent
+from rampart_fl.services.console.live_table import percent
 
 SHARES = {
     "accuracy_customized": "accuracy of the received model",

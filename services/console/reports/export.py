@@ -14,7 +14,7 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.runs import OVER
 
 
-class Damaged(RampartError):
+class DigestMismatch(RampartError):
     """The aggregator sent a model that differs from the one in the run's record."""
 
     slug = "damaged"
@@ -54,7 +54,9 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
         for name, digest in sorted(models.items()):
             content = run.operator.model(digest)
             if folder.write([content], "models", f"{name}.safetensors") != digest:
-                raise Damaged(f"model {name} of run {info.run} does not have the digest {digest}")
+                raise DigestMismatch(
+                    f"model {name} of run {info.run} does not have the digest {digest}"
+                )
         provenance = {
             "run": info.run,
             "experiment_digest": info.experiment,

@@ -23,7 +23,7 @@ DECISIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class RunParticipation:
     """What one client did in one run.
 
     Args:
@@ -50,7 +50,7 @@ class Part:
         return asdict(self)
 
 
-def history(runs: Iterable[RunReader], client: str) -> Iterator[Part]:
+def history(runs: Iterable[RunReader], client: str) -> Iterator[RunParticipation]:
     """What a client did in each of these runs, except runs that do not list the client.
 
     The aggregator's responses contain only this client's row, so they stay small in a large run.
@@ -60,7 +60,9 @@ def history(runs: Iterable[RunReader], client: str) -> Iterator[Part]:
             yield part(run.info, member, run.matrices(client), client)
 
 
-def part(info: RunInfo, member: Member, matrices: Iterable[VerdictMatrix], client: str) -> Part:
+def part(
+    info: RunInfo, member: Member, matrices: Iterable[VerdictMatrix], client: str
+) -> RunParticipation:
     """What a client did in a run.
 
     Args:
@@ -74,7 +76,7 @@ def part(info: RunInfo, member: Member, matrices: Iterable[VerdictMatrix], clien
         if client in matrix.clients:
             counts.update(matrix.decisions[matrix.clients.index(client)])
     barred = member.eviction or member.quarantine or {}
-    return Part(
+    return RunParticipation(
         run=info.run,
         state=info.state,
         answer={True: "accepted", False: "declined", None: ""}[member.accept],

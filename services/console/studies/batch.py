@@ -30,7 +30,7 @@ def run_simulation(
         return simulate(experiment, device=device, accuracy=accuracy).summary()
 
 
-def each(
+def run_all(
     run: Callable[[T], R], items: Sequence[T], pool: Pool | None = None
 ) -> Iterator[tuple[T, R]]:
     """Runs items; yields each item and its result as soon as the item's run ends.
@@ -49,13 +49,13 @@ def each(
                 yield running[done], done.result()
 
 
-def each_cached(
+def run_all_cached(
     run: Callable[[T], Figures],
     items: Sequence[T],
     path: Callable[[T], Path],
     pool: Pool | None = None,
 ) -> Iterator[tuple[T, Figures]]:
-    """Like `each`, but reads results of finished runs from files, and writes results of new runs.
+    """Like `run_all`, but reads results of finished runs from files, and writes those of new runs.
 
     Only this process reads and writes the files. The results of failed runs are not written.
 
@@ -72,7 +72,7 @@ def each_cached(
             left.append(item)
         else:
             yield item, from_file
-    for item, figures in each(run, left, pool):
+    for item, figures in run_all(run, left, pool):
         if not failed(figures):
             write(path(item), figures)
         yield item, figures
@@ -119,7 +119,7 @@ def follow(
     Args:
         title: title of the progress bar.
         total: number of runs.
-        runs: pairs of a run and its results, as yielded by `each`.
+        runs: pairs of a run and its results, as yielded by `run_all`.
         label: returns the name of a run.
         on_result: called with each run and its results.
         figure: name of the metric that is shown for each run.

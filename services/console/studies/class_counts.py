@@ -17,7 +17,7 @@ IN_FIGURES = 12
 
 
 @dataclass(frozen=True)
-class Held:
+class ClientSampleCounts:
     """One client's samples.
 
     Args:
@@ -37,7 +37,7 @@ class Held:
         return sum(count > 0 for count in self.classes)
 
 
-def count_classes(experiment: Experiment) -> list[Held]:
+def count_classes(experiment: Experiment) -> list[ClientSampleCounts]:
     """Counts the samples of every client, in the order of the slots.
 
     Raises:
@@ -52,11 +52,11 @@ def count_classes(experiment: Experiment) -> list[Held]:
         own = client_data(experiment.data, slot, experiment.seed)
         y = torch.cat([own.y_train, own.y_test])
         counts = y.bincount(minlength=own.classes).tolist()
-        clients.append(Held(name, len(own.y_train), len(own.y_test), counts))
+        clients.append(ClientSampleCounts(name, len(own.y_train), len(own.y_test), counts))
     return clients
 
 
-def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
+def tables(experiment: Experiment, clients: list[ClientSampleCounts]) -> dict[str, Any]:
     """The class counts of all clients and the settings of the partition, as JSON values."""
     return {
         "experiment": experiment.name,
@@ -76,7 +76,7 @@ def tables(experiment: Experiment, clients: list[Held]) -> dict[str, Any]:
     }
 
 
-def table(experiment: Experiment, clients: list[Held]) -> Table:
+def table(experiment: Experiment, clients: list[ClientSampleCounts]) -> Table:
     """A table of the samples per class, with one row per client.
 
     If there are more than `IN_FIGURES` classes, the table shows one character per class instead of
@@ -131,7 +131,7 @@ def title(experiment: Experiment) -> str:
     return f"{experiment.name}: {members}, seed {experiment.seed}"
 
 
-def picture(experiment: Experiment, clients: list[Held], path: Path) -> None:
+def picture(experiment: Experiment, clients: list[ClientSampleCounts], path: Path) -> None:
     """Draws the counts as a heat map with one row per client.
 
     Raises:

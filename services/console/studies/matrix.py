@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.studies.batch import each_cached, run_simulation
 from rampart_fl.services.console.studies.batch import follow as show
+from rampart_fl.services.console.studies.batch import run_all_cached, run_simulation
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
@@ -247,7 +247,7 @@ def run(
         alike[cell.file].append(cell)
     firsts = [same[0] for same in alike.values()]
     one = partial(figures_of, folder=folder)
-    for first, figures in each_cached(one, firsts, lambda cell: _place(cell, folder), pool):
+    for first, figures in run_all_cached(one, firsts, lambda cell: _place(cell, folder), pool):
         for cell in alike[first.file]:
             yield cell, adjust_metrics(cell, figures)
 

@@ -29,7 +29,7 @@ COSTLY = 0.05
 
 
 @dataclass(frozen=True)
-class Mean:
+class SeedMean:
     """The mean of one metric over seeds.
 
     Args:
@@ -41,7 +41,7 @@ class Mean:
     spread: float | None = None
 
     @staticmethod
-    def of(values: Iterable[float]) -> "Mean | None":
+    def of(values: Iterable[float]) -> "SeedMean | None":
         """The mean of the values of all seeds; None if there are no values.
 
         >>> Mean.of([0.5, 1.0])
@@ -50,7 +50,7 @@ class Mean:
         numbers = list(values)
         if not numbers:
             return None
-        return Mean(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+        return SeedMean(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
 
     def __str__(self) -> str:
         """Mean and standard deviation in percent.
@@ -62,7 +62,7 @@ class Mean:
         return f"{100 * self.value:.1f}{spread}"
 
 
-Grid = list[list[Mean | None]]
+Grid = list[list[SeedMean | None]]
 """Means by attack (rows) and defence (columns)."""
 
 
@@ -88,15 +88,15 @@ class Matrix:
         """A cell's runs, sorted by seed."""
         return sorted(self._runs.get((attack, defence), []), key=lambda run: run["seed"])
 
-    def mean(self, attack: str, defence: str, figure: str) -> Mean | None:
+    def mean(self, attack: str, defence: str, figure: str) -> SeedMean | None:
         """The mean of one metric of a cell over seeds."""
-        return Mean.of(self._by_seed(attack, defence, figure).values())
+        return SeedMean.of(self._by_seed(attack, defence, figure).values())
 
-    def mean_loss(self, attack: str, defence: str, figure: str) -> Mean | None:
+    def mean_loss(self, attack: str, defence: str, figure: str) -> SeedMean | None:
         """By how much an attack lowers a metric, as a mean over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
-        return Mean.of(calm[seed] - now[seed] for seed in now if seed in calm)
+        return SeedMean.of(calm[seed] - now[seed] for seed in now if seed in calm)
 
     def _by_seed(self, attack: str, defence: str, figure: str) -> dict[int, float]:
         runs = self.runs(attack, defence)
@@ -110,14 +110,14 @@ class Matrix:
         """By how much the attack of each cell lowers a metric."""
         return self._grid(self.mean_loss, figure)
 
-    def _grid(self, of: Callable[[str, str, str], Mean | None], figure: str) -> Grid:
+    def _grid(self, of: Callable[[str, str, str], SeedMean | None], figure: str) -> Grid:
         return [[of(attack, d, figure) for d in self.defences] for attack in self.attacks]
 
     def metrics(self) -> list[str]:
         """The metrics that at least one cell has."""
         return [f for f in FIGURES if any(cell for row in self.grid(f) for cell in row)]
 
-    def worst(self, defence: str, figure: str) -> Mean | None:
+    def worst(self, defence: str, figure: str) -> SeedMean | None:
         """The value of a metric under the attack that lowers this metric most."""
         hostile = [self.mean(a, defence, figure) for a in self.attacks if a != NOBODY]
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)

@@ -16,7 +16,7 @@ from rampart_fl.services.console.studies.matrix_figures import (
     JUDGED,
     Grid,
     Matrix,
-    Mean,
+    SeedMean,
 )
 
 REFERENCES = f"""\
@@ -54,9 +54,13 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
 
 
 def _summary(matrix: Matrix) -> list[str]:
-    def format_means(values: Sequence[Mean | int | None]) -> str:
+    def format_means(values: Sequence[SeedMean | int | None]) -> str:
         return " / ".join(
-            f"{100 * one.value:.1f}" if isinstance(one, Mean) else "-" if one is None else str(one)
+            f"{100 * one.value:.1f}"
+            if isinstance(one, SeedMean)
+            else "-"
+            if one is None
+            else str(one)
             for one in values
         )
 

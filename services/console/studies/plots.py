@@ -8,7 +8,7 @@ from typing import Any
 from rampart_fl.shared.errors import RampartError
 
 
-class NoPlots(RampartError):
+class MatplotlibMissing(RampartError):
     """A plot was requested, but matplotlib is not installed."""
 
     slug = "no-plots"
@@ -25,7 +25,7 @@ def figure(width: float, height: float, what: str = "picture") -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoPlots(
+        raise MatplotlibMissing(
             f"no {what} without matplotlib; install it with: pip install 'rampart-fl[plots]'"
         ) from None
     made = Figure(figsize=(width, height), layout="constrained")

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class NoRay(RampartError):
+class RayMissing(RampartError):
     """Ray is not installed."""
 
 
@@ -49,7 +49,7 @@ class RayCluster(Executor):
         try:
             import ray
         except ImportError:
-            raise NoRay("Ray is not installed: run pip install 'rampart-fl[ray]'") from None
+            raise RayMissing("Ray is not installed: run pip install 'rampart-fl[ray]'") from None
         with ExitStack() as opened:
             # Ray reports dead nodes on standard output, which must contain only the results.
             opened.enter_context(redirect_stdout(sys.stderr))

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rampart_fl.services.console.launcher.local import to_toml
-from rampart_fl.services.console.live import LiveTable
+from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment

@@ -10,9 +10,9 @@ from typing import Any
 
 from rampart_fl.services.console.studies.batch import (
     Figures,
-    each,
-    each_cached,
     follow,
+    run_all,
+    run_all_cached,
     run_simulation,
 )
 from rampart_fl.services.console.studies.plots import curves
@@ -72,7 +72,7 @@ def sweep(
         return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
-    ended = each(one, runs, pool) if folder is None else each_cached(one, runs, path, pool)
+    ended = run_all(one, runs, pool) if folder is None else run_all_cached(one, runs, path, pool)
     follow(given.base.name, len(runs), ended, named, keep)
     rows = []
     for number, point in enumerate(points):

@@ -5,15 +5,15 @@ from itertools import tee
 from math import inf
 from pathlib import Path
 
-from rampart_fl.services.console.finished import (
+from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.reports.export import export
+from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.stored_run import (
     FinishedRun,
     curve_point,
     honest_clients,
     read_run,
 )
-from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.reports.export import export
-from rampart_fl.services.console.reports.reading import RunReader
 from rampart_fl.services.console.tracking.track import TrackedRound, copy
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.errors import Unavailable
@@ -59,7 +59,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 
     def ended() -> Iterator[RoundRecord]:
         since, over = 0, False
-        for event in heard(operator):
+        for event in follow_events(operator):
             kind = event.get("type", "tick")
             if kind in ACTS:
                 acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
@@ -82,7 +82,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
         acts.clear()
 
 
-def heard(operator: Operator) -> Iterator[dict[str, str]]:
+def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
     """Yields the events of a run; reconnects after a lost connection.
 
     While there are no new events, yields an empty event for each of the aggregator's ticks.

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.tracking.tracker import NoTracker, missing_library
+from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, missing_library
 
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
@@ -94,11 +94,11 @@ class MlflowTracker:
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Converts an exception of MLflow to `NoTracker`."""
+        """Converts an exception of MLflow to `TrackerUnavailable`."""
         try:
             yield
         except self._mlflow.exceptions.MlflowException as error:
-            raise NoTracker(f"MLflow: {error}") from None
+            raise TrackerUnavailable(f"MLflow: {error}") from None
 
 
 def milliseconds(at: float) -> int:

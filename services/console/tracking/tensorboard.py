@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.tracking.tracker import NoTracker, missing_library
+from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, missing_library
 
 GROUPS = ("accuracy", "error", "verdicts")
 """Prefixes of the metrics that TensorBoard shows in groups."""
@@ -28,7 +28,9 @@ class TensorBoardTracker:
             raise missing_library("tensorboard") from None
         self._folder = destination / name
         if self._folder.exists():
-            raise NoTracker(f"{self._folder} already exists; a run can be tracked only once")
+            raise TrackerUnavailable(
+                f"{self._folder} already exists; a run can be tracked only once"
+            )
         library: Any = tensorboard
         self._writer: Any = library.SummaryWriter(str(self._folder))
 

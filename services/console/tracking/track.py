@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 from urllib.parse import quote
 
-from rampart_fl.services.console.finished import FinishedRun
 from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.stored_run import FinishedRun
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING

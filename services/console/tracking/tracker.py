@@ -7,16 +7,16 @@ from typing import Protocol
 from rampart_fl.shared.errors import RampartError
 
 
-class NoTracker(RampartError):
+class TrackerUnavailable(RampartError):
     """The library of a tracker is not installed, or the tracker refuses a request."""
 
     slug = "no-tracker"
     title = "The tracker cannot be used"
 
 
-def missing_library(library: str) -> NoTracker:
+def missing_library(library: str) -> TrackerUnavailable:
     """The error for a library that is not installed."""
-    return NoTracker(
+    return TrackerUnavailable(
         f"no tracking without {library}; install it with: pip install 'rampart-fl[{library}]'"
     )
 

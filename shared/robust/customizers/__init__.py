@@ -34,8 +34,8 @@ class Customization:
             from; all other names are models that the client gets in addition. `GLOBAL` is the name
             of the global model. A client that has neither an assignment nor a group gets the global
             model, or is probed first if the customizer asks for probes.
-        groups: names of the groups' models. Every client that is not in `assignment` gets the model
-            of one group, which the hash of the client's id selects.
+        groups: names of the groups' models. The hash of a client's id selects its group. Every
+            client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets at the end, to predict by majority vote.
         challenged: names of changed models, by client id. The client trains from the changed model
             instead of its own. When the federation ends, the client gets its own model.
@@ -66,7 +66,7 @@ class Customizer(Stage):
 
     @property
     def common(self) -> bool:
-        """Whether all clients train from the one global model."""
+        """Whether all clients train from the same global model."""
         return False
 
     @property
@@ -102,7 +102,7 @@ class Customizer(Stage):
         return 0
 
     def models_of(self, clients: int) -> int:
-        """The largest number of models other than the global model, for `clients` clients."""
+        """The largest number of models besides the global model, if there are `clients` clients."""
         return clients
 
     def check_rows(self, rows: Rows, context: Context) -> None:
@@ -116,8 +116,8 @@ class Customizer(Stage):
 
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
-            similar: rows of the same clients for computing similarities between clients. These are
-                the raw uploads if calibration is switched off.
+            similar: rows of the same clients, from which the customizer computes similarities
+                between clients. These rows are the raw uploads if calibration is switched off.
             state: the state from `init` or from the last round.
             context: the round, the seed and the reference model.
         """

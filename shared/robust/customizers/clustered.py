@@ -28,15 +28,15 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 class Clustered(Grouped):
     """Clusters clients by the direction of their updates; every cluster has a model.
 
-    w_c = w + rule({d_k : k in cluster c}), where clusters result from complete linkage on 1 -
-    cos(d_k, d_j).
+    w_c = w + rule({d_k : k in cluster c}); clusters result from complete linkage with the distance
+    1 - cos(d_k, d_j).
 
     w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
     that is, differences from w. A client's row therefore includes what its cluster's model learned
     in earlier rounds, which stabilizes clusters. A zero row is treated as opposite to all other
-    rows. A new cluster takes the name of the old cluster that most of its clients belonged to. A
-    client that does not take part in a round keeps its cluster. New clients first train once from
-    the global model.
+    rows. Each new cluster takes the name of an old cluster; new and old clusters are matched by the
+    number of clients that they have in common. A client that does not take part in a round keeps
+    its cluster. New clients first train once from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -91,7 +91,7 @@ class Clustered(Grouped):
 
 
 def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """For each new cluster n, the old cluster that it continues.
+    """For each new cluster n, the old cluster whose name it takes.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties are broken first by the lower number of the new cluster, then by that of the old

@@ -28,9 +28,9 @@ class FedFomo(Customizer):
     set to 0. A report changes only the reporting client's row of A, so a client that lies harms
     only itself. In round t, each place of an offer goes to a random client's model with probability
     ε_t = max(0, ε - t decay). Otherwise, the place goes to the model with the largest A_in among
-    those not yet offered. Ties are broken at random. Every client trains its own model and uploads
-    the difference from the global model. A client trains from the global model only in its first
-    round.
+    the models that are not yet in this offer. Ties are broken at random. Every client trains its
+    own model and uploads the difference from the global model. A client trains from the global
+    model only in its first round.
     """
 
     paper = (

@@ -26,12 +26,12 @@ PROVEN = -1.0
 """A client whose evidence is at most this limit has answered often enough to stay in the round,
 even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
-"""The bet that acquits a client. A copy is independent of the change and of the decoys, so its
-answer is a standard normal number. Such a number reaches the lowest limit, `share` x `clear` =
-0.25, with probability 0.4. An honest client is expected to reach this limit in nine rounds of
-ten."""
+"""The bet that acquits a client. A copy depends neither on the challenge nor on the decoys, so its
+answer has a standard normal distribution. Such an answer reaches the lowest limit, `share` x
+`clear` = 0.25, with probability 0.4. An honest client is expected to reach this limit in nine
+rounds of ten."""
 LEAST = 3
-"""Smallest number of clients not on trial for which their median answer is meaningful."""
+"""The median answer of clients not on trial is used only if at least this many have answered."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -45,13 +45,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     In many attacks, all colluders send the same update, or nearly the same update: Min-Max,
     Min-Sum, Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the
     senders may be the honest client that the others copy. The detector therefore puts a client on
-    trial if the client sends copies (see `alike`) in two rounds. In the next `trial` rounds in
-    which a client on trial takes part, a random change δ is added to the model from which the
-    client starts. This change is the client's challenge. The change δ is a combination of the other
-    clients' updates and is `strength` times as long as the median upload. Training partly reverses
-    δ: -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ. A copied upload
-    therefore reverses δ no more than it reverses the `decoys`, which are changes that were drawn in
-    the same way and sent to nobody.
+    trial if the client sends copies (see `alike`) in two of its rounds. In the next `trial` rounds
+    in which the client takes part, a random change δ is added to the model from which it starts.
+    This change is the client's challenge. The change δ is a combination of accepted clients'
+    updates and is `strength` times as long as the median upload. Training partly reverses δ:
+    -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ. A copied upload therefore
+    reverses δ no more than it reverses the `decoys`, which are changes that were drawn in the same
+    way and sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The detector objects to a client on trial if the client's answer is
@@ -60,8 +60,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     deviations.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The detector assumes: in each round in which an honest
-    client is on trial and answers, the probability of an objection to this client is at most
+    (`rampart_fl.shared.robust.betting`). The detector assumes that, in each round in which an
+    honest client is on trial and answers, the probability of an objection to this client is at most
     `tolerated`, given all earlier rounds. Under this assumption, the probability that any honest
     client is ever evicted is below `level`. If nobody sends copies, nobody is on trial and no model
     is changed.
@@ -84,29 +84,29 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Assumed bound on the probability of an objection to an honest client, in a round in which the
     client is on trial."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """While a client that sends copies is on trial: expected shares of rounds in which the
-    detector objects to it. The detector places a bet for each share."""
+    """Expected shares of a trial's rounds in which the detector objects to a client that sends
+    copies. The detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
-    """Two uploads may be copies of each other only if their cosine is at least this number."""
+    """Two uploads may be copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Two uploads may be copies of each other only if their distance 1 - cosine is below this
     multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """After a client sent a copy, the client stays on trial for this number of its own rounds,
-    unless its answers acquit the client. A client is put on trial if it sends two copies within
-    this number of rounds."""
+    """A client is put on trial if it sends two copies within this number of its own rounds. It
+    stays on trial for the same number of its own rounds after its last copy, unless its answers
+    acquit it."""
     rest: int = Field(default=20, ge=0)
-    """A client that was acquitted cannot be put on trial again for this number of its own
-    rounds."""
+    """After an acquittal, copies do not put the client on trial again for this number of its own
+    rounds, unless the evidence against another sender of the same upload exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
-    """After a client on trial was found guilty, all other clients on trial stay on trial for this
-    number of their own rounds. Clients that sent the same upload as the guilty client are put on
-    trial again."""
+    """When the evidence against a client on trial exceeds the limit, all clients on trial stay on
+    trial for at least this number of their own rounds. Clients that sent the same upload as this
+    client are put on trial, too, even after an acquittal."""
     wait: int = Field(default=25, ge=0)
-    """A client's eviction may wait for this number of its own rounds, until there is evidence about
-    the other clients that sent the same upload."""
+    """A client's eviction may wait for at most this number of the client's own rounds, until there
+    is evidence about the other clients that sent the same upload."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
@@ -134,9 +134,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         similar = copies(fresh_MK, 1 - self.alike, self.usual)
         equal = within(fresh_MK, EQUAL)
         if 2 * sum(map(bool, similar)) > len(ids):
-            # Most clients sent similar uploads, although most clients are assumed to be honest.
-            # Honest clients therefore send similar uploads, too, perhaps because of similar data.
-            # Similar uploads therefore prove nothing in this round.
+            # Most clients sent similar uploads. Most clients are assumed to be honest, so some of
+            # the senders are honest, for example clients with similar data. Similar uploads
+            # therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
         since = {
             client: self._since(known[client], traces, i)
@@ -157,8 +157,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if found is not None:
                     one.answer = answers[client] = found
             one.upload = upload_K
-            # An upload that answers a challenge is longer than other uploads.
-            # If such uploads determined `length`, challenges would grow from round to round.
+            # An upload that answers a challenge is longer than other uploads. If such uploads
+            # changed `length`, challenges would become longer from round to round.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
@@ -229,7 +229,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
-        """Challenge and decoys (1 + J, K) of this upload, minus those of the last upload.
+        """The upload's challenge and decoys (1 + J, K), minus those of the previous upload.
 
         The result is None if neither of these two uploads started from a challenged model.
         """

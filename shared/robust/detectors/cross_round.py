@@ -17,7 +17,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @detectors.register("cross_round")
 class CrossRound(Detector):
-    """Rejects a client if the cosine to its last accepted update is not within [lower, upper].
+    """Rejects an update if its cosine to the client's last accepted one is not in [lower, upper].
 
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
     `upper`, the client repeats its update, as lazy and replaying clients do. A client without an

@@ -25,19 +25,19 @@ class FedREDefense(Detector):
     """Evicts clients if the reconstruction error of their update u is above the threshold.
 
     An error that is not finite is treated as above the threshold. For each client, a search looks
-    for synthetic samples, soft labels and a step size such that five steps of gradient descent from
-    the global model w arrive at w + u. When the search ends, the five steps of gradient descent
-    arrive at a point θ_5, and the error is |θ_5 - w - u|² / |u|². The search can reconstruct an
-    update that local training produced, but not random noise of the same dimension. The error is
-    about 1 for noise, and 1 for a zero update. The detector assumes that clients train the whole
-    global model w. Rampart therefore refuses experiments in which clients start from other models
-    or upload only a part of the model. If `steps` steps of gradient descent cannot reproduce an
-    honest update because the update is too long, the detector mistakes this update for an attack.
-    In this case, larger step sizes of the search help. The detector keeps each client's synthetic
-    samples, and the client's next search starts from these samples.
+    for synthetic samples, soft labels and a step size with which `steps` steps of gradient descent
+    lead from the global model w to w + u. When the search ends, these steps lead to a point θ, and
+    the error is |θ - w - u|² / |u|². The search can reconstruct an update that local training
+    produced, but not random noise of the same dimension. The error is about 1 for noise, and 1 for
+    a zero update. The detector assumes that clients train the whole global model w. Rampart
+    therefore refuses experiments in which clients start from other models or upload only a part of
+    the model. If `steps` steps of gradient descent cannot reproduce an honest update because the
+    update is too long, the detector mistakes this update for an attack. In this case, larger step
+    sizes of the search help. The detector keeps each client's synthetic samples, and the client's
+    next search starts from these samples.
 
-    The search stops as soon as the error is below the threshold, so the error of an accepted client
-    is not the smallest error that a longer search could reach.
+    The search stops as soon as the error is below the threshold. A longer search could therefore
+    reach a smaller error for an accepted client.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -62,9 +62,9 @@ class FedREDefense(Detector):
     label_rate: float = Field(default=0.05, gt=0)
     """Step size of the search for labels, which start uniform."""
     rate_rate: float = Field(default=5e-5, ge=0)
-    """Step size with which the search changes a client's step size, which starts at `rate`."""
+    """Step size of the search for the client's step size, which starts at `rate`."""
     rate: float = Field(default=0.05, gt=0)
-    """The client's step size, from which its first search starts."""
+    """Initial value of the client's step size in the client's first search."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of all three searches."""
     at_once: int = Field(default=16, ge=1)

@@ -37,25 +37,26 @@ from rampart_fl.shared.robust.sketch import Traces
 
 DEVIATIONS = 3.0
 """A response is turned (see `ResponseDetector`) only if its correlation is below 0 by more than
-this many standard deviations. The standard deviation is that of the correlation of two random
-directions."""
+this many standard deviations of the correlation between two random directions."""
 
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts clients whose updates repeatedly react to the model's movements unlike training.
+    """Evicts clients whose updates repeatedly react to the model's movements as training would not.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
-    client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. For K
-    steps of size η on a loss with curvature H, the matrix A = I - (I - ηH)^K is positive. Training
-    therefore makes <Δu, Δw> negative, for any data, any number of samples and any number of steps.
-    A client that uploads reversed updates makes <Δu, Δw> positive. The detector compares a client
-    with itself, not with other clients, so it does not penalize rare data.
+    client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
+    size η on a loss with the Hessian H give A = I - (I - ηH)^K. If H is positive definite and η is
+    small, A is positive definite, too. Training then makes <Δu, Δw> negative, for any data, any
+    number of samples and any number of steps. A client that uploads reversed updates makes
+    <Δu, Δw> positive. The detector compares a client with itself, not with other clients, so it
+    does not penalize rare data.
 
-    Δw and Δu are differences from the client's last round, and from moving averages over its former
-    rounds (`memories`). If the model moves little, differences from averages are more informative:
-    the model is further from its average, and an average of uploads has less noise. The detector
-    bets on both kinds of differences, because the mean of their e-processes is an e-process, too.
+    The detector computes Δw and Δu in two ways: relative to the client's last round, and relative
+    to moving averages over the client's earlier rounds (`memories`). If the model moves little,
+    differences from averages are more informative: the model is further from its average, and an
+    average of uploads has less noise. The detector bets on both kinds of differences and averages
+    their e-processes. This average is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons:
     - The client's response is turned: the correlation of -Δu and Δw is below `turned`, and lower
@@ -65,44 +66,47 @@ class ResponseDetector(ResponseOptions):
       challenged, its answer decides instead (see below).
     - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
       and its upload is more than `stretched` times as long as the median client's longest upload.
-    - The client's upload is too long (`typical`), and does not come from honest training with far
-      more data: the upload is not finite, its strength is above `overshoot`, Δu is longer than the
-      uploads that it compares (as for pure noise), the upload does not change at all, or the
-      strength is below -`overshoot` and the upload does not point in the direction of others.
+    - The client's upload is too long (`typical`), and one of these facts contradicts honest
+      training with far more data: the upload is not finite, the response's strength is above
+      `overshoot`, Δu is longer than both uploads that it compares (as for pure noise), the upload
+      does not change at all, or the strength is below -`overshoot` and the upload does not point in
+      the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). It bets that objections are more likely than `tolerated`
-    in rounds in which responses are informative, and than `tolerated_long` in all other rounds. An
-    objection multiplies the wealth of a bet that expects a share q of objections by
-    q / `tolerated`. Suspicion evicts nobody: where a client's loss has negative curvature, the
-    responses of honest training are turned, too, perhaps for many rounds.
+    (`rampart_fl.shared.robust.betting`). The detector bets that objections are more likely than
+    `tolerated` in rounds in which responses are informative, and than `tolerated_long` in all other
+    rounds. In an informative round, an objection multiplies the wealth of a bet that expects a
+    share q of objections by q / `tolerated`. Suspicion evicts nobody: if an honest client's loss
+    has negative curvature, its responses are turned, too, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to the model from which it starts. The client's answer is -<r, δ> / |δ|, where
-    r is the part of its upload that is orthogonal to its earlier uploads. The answer is ranked
-    among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is the
-    logarithm of an e-process over the rounds in which the client started from a challenge. It bets
-    on low ranks, and on uploads that are too long or overshoot. The detector assumes, given all
-    earlier rounds, that
-    - an honest client's rank is at least as high as if its upload did not depend on δ: all ranks
-      are then equally likely. If an upload undoes part of δ, its rank is higher.
-    - an honest client's upload is too long or overshoots with probability `tolerated` at most.
+    r is the part of its upload that is orthogonal to averages of its earlier uploads. The answer is
+    ranked among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is
+    the logarithm of an e-process over the rounds in which the client started from a challenge. In
+    these rounds, the detector bets on low ranks, and on uploads that are too long or overshoot. The
+    detector assumes, given all earlier rounds, that
+    - an honest client's rank is at least as high as if its upload did not depend on δ. If an upload
+      does not depend on δ, all ranks are equally likely. If it undoes part of δ, its rank is
+      higher.
+    - an honest client's upload is too long or overshoots with a probability of at most `tolerated`.
       Training with far more data makes uploads long, but also undoes δ, so an upload whose answer
       is among the highest share `tolerated` is not too long.
-    Under this assumption, the probability that any honest client is ever evicted is below `level`,
-    for any number of rounds, whichever clients join the federation.
+    Under these assumptions, the probability that any honest client is ever evicted is below
+    `level`, for any number of rounds, whichever clients join the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. A client that
-    is not challenged may exceed the limit on lengths by up to a factor of five if it draws no
-    objection, from its second upload on; or if it is no suspect, and its upload points in the
-    direction of most other clients' uploads and does not overshoot. A suspect's upload is also
-    rejected if it did not start from the challenge, if the detector objects to it, or if its
-    response to the whole movement, challenge included, is turned.
+    is not challenged may exceed the limit on lengths by up to a factor of five in two cases: the
+    client has uploaded before and draws no objection; or the client is not a suspect, and its
+    upload points in the direction of most other clients' uploads and does not overshoot. A
+    suspect's upload is also rejected if it did not start from the challenged model, if the detector
+    objects to it, or if its response to the whole movement, challenge included, is turned.
 
-    An honest client is judged by its own uploads. Colluders influence this verdict through the
-    model that the client receives, and through the uploads that challenges combine. Fewer than half
-    of the clients move the medians only within the range of honest values. Copies of an honest
-    update react to the model like this update; the detector `challenge` finds them.
+    An honest client is judged by its own uploads. Colluders can influence this verdict through the
+    model that the client receives, and through the uploads that challenges combine. Colluders
+    that are fewer than half of the clients can move the medians only within the range of honest
+    values. Copies of an honest update react to the model like this update; the detector `challenge`
+    finds them.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -138,8 +142,8 @@ class ResponseDetector(ResponseOptions):
                 if challenge_K is not None:
                     asked[client] = torch.cat([challenge_K[None], decoys_JK.double()])
         for client, length in lengths.items():
-            # The answer to a challenge makes an upload longer.
-            # If such uploads counted, challenges would grow from round to round.
+            # The answer to a challenge makes an upload longer. If such uploads changed `length`,
+            # challenges would become longer from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)
@@ -261,7 +265,7 @@ class ResponseDetector(ResponseOptions):
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
-        # Without enough rows, suspects are not challenged.
+        # An objection to a suspect counts even if too few rows were left to challenge the suspect.
         opposes = (was_suspected and any(objections)) or (upload.counts and pushes(upload, usual))
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if evidence > one.limit and proven:
@@ -305,7 +309,7 @@ class ResponseDetector(ResponseOptions):
     def _prove(
         self, one: Known, upload: Upload, objections: Sequence[Objection], usual: Usual
     ) -> None:
-        """Settles a client's bets on the upload that started from a challenge."""
+        """Settles a client's bets on an upload that started from a challenge."""
         one.trials += 1
         exceeds = all(objection in ("too long", "overshoots") for objection in objections)
         one.exceeded = self._settled(one.exceeded, one.trials, one.limit, self.tolerated, exceeds)

@@ -17,9 +17,9 @@ would lose the significant digits of 1 - cos."""
 def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
-    For almost parallel rows, 1 - cos = (|x - y|² - (|x| - |y|)²) / (2 |x| |y|) is used. If two rows
-    have very different lengths, the cosine is computed from their inner product instead, which is
-    then more accurate.
+    The cosine of almost parallel rows is computed from their distance: 1 - cos is
+    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, their inner
+    product is more accurate and is used instead.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

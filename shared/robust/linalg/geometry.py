@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
 """If the squared distance between two rows is below this share of both rows' squared distances to
-the centre, the squared distance is computed again with a nearer centre. Float32 products would
-otherwise leave too few digits."""
+the centre, the squared distance is computed again with a nearer centre. Otherwise, float32 products
+would leave too few significant digits."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. The best row
 becomes the centre if the old centre's median squared distance is larger by more than this
@@ -98,7 +98,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances within a cluster, relative to its first row; recursive for closer pairs."""
+    """Squared distances in a cluster, with its first row as centre; recursive for nearer rows."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)
@@ -172,7 +172,7 @@ def _with_origin(plain: View, pool: Geometry) -> Tensor:
     square = squares_K[centre]
     gram_KK = torch.empty(k + 1, k + 1, dtype=torch.float64)
     gram_KK[:k, :k] = pool.gram_MM
-    # |row|² is more accurate than |row - c|², so <row - c, 0 - c> is computed from |row|².
+    # <row - c, 0 - c> is half of |c|² + |row - c|² - |row|².
     gram_KK[:k, k] = gram_KK[k, :k] = (square + pool.gram_MM.diagonal() - squares_K) / 2
     gram_KK[k, k] = square
     return gram_KK

@@ -88,8 +88,8 @@ class Kernels:
         crew = Crew(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
-        # Subscripting a library creates a new function each time, in a reference cycle. Attribute
-        # access always returns the same function.
+        # Subscripting a library creates a new function object each time, and a reference cycle
+        # with it. Attribute access always returns the same function object.
         kernel = getattr(self._library, f"rampart_{name}")
         if kernel(*given, ctypes.byref(crew)):
             raise MemoryError(f"kernel {name} could not allocate its buffers")
@@ -194,9 +194,10 @@ def compile_library(
         path: the library's path.
         real: C type of the rows.
         wide: C type in which products are computed.
-        flags: options that choose the processor; each option is tried if the previous one failed.
+        flags: sets of options that select the processor; the compiler tries them in this order
+            until one set works.
     Raises:
-        OSError: the compiler failed with all of these options.
+        OSError: the compiler failed with every set of options.
     """
     defines = (f"-DREAL={real}", f"-DWIDE={wide}")
     with durable.replacing(path, several=True) as built:

@@ -1,8 +1,8 @@
 """Coordinate-wise medians, trimmed means and means around the median.
 
-On a CPU with a C compiler, a pruned sorting network runs on tiles of columns that fit into the
-cache. Without a compiler, the same network runs in torch on blocks of columns. For `SORT_FROM` rows
-or more, numpy sorts transposed blocks instead. Other devices sort with torch.
+On a CPU, a compiled, pruned sorting network runs on tiles of columns that fit into the cache.
+Without compiled kernels, the same network runs in torch on blocks of columns. For `SORT_FROM` rows
+or more, numpy then sorts transposed blocks instead. Other devices sort with torch.
 
 Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
 chunk. R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
@@ -29,7 +29,7 @@ SORT_FROM = 33
 BLOCK = 65_536
 """Largest number of coordinates in a block on which a network runs in torch."""
 BLOCKS = 8
-"""The coordinates are split into at least about this many blocks, to save memory."""
+"""The coordinates are split into about this many blocks or more, to save memory."""
 SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that is sorted."""
 DEVICE_NUMBERS = 1 << 26
@@ -74,7 +74,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
     """Means of the values with ranks first .. last - 1 at each coordinate; rank 0 is the smallest.
 
-    If `first` is negative: means of the values nearest to the median instead, `last` of them.
+    If `first` is negative, the result is instead the mean of the `last` values nearest the median.
     """
     m = len(rows)
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
@@ -124,12 +124,14 @@ def _run_compiled(
 
 
 def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A sparse mixing matrix: the starts (M + 2,) of the rows' terms, the terms' rows and factors.
+    """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
+
+    Returns the index of each row's first term (M + 2,), the row of each term, and its factor.
 
     The first row is a base, which the other rows may use as if it were row K of the pool. The
-    base's coefficients are the medians over all rows of the mixing matrix; the base is empty if it
-    would save no terms. Rows of the pool that most mixes leave out are therefore not part of the
-    base. Mixes that average nearly the same rows need only a few terms each.
+    base's coefficients are the medians over all rows of the mixing matrix. The base therefore does
+    not contain rows of the pool that most mixes leave out. If the base would save no terms, it is
+    empty. Mixes that average nearly the same rows need only a few terms each.
 
     >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
     [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]

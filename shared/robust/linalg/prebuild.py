@@ -1,8 +1,8 @@
 """`python -m rampart_fl.shared.robust.linalg.prebuild`: compiles the kernels in advance.
 
-An image that runs this command during its build needs no compiler. For each level of this machine's
-architecture and each pair of element types, the command writes one library to a folder next to
-`kernels.c`.
+An image that runs this command during its build needs no compiler at run time. For each processor
+level of this machine's architecture and each pair of element types, the command writes one library
+to a folder next to `kernels.c`.
 """
 
 import platform

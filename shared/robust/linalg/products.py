@@ -1,4 +1,4 @@
-"""Combinations of rows, norms and inner products.
+"""Linear combinations, norms and inner products of rows.
 
 Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
 chunk.
@@ -28,8 +28,7 @@ def survey(block_ND: Tensor, part: Part | None = None) -> tuple[list[bool], Tens
 
     Args:
         block_ND: the rows.
-        part: the coordinates of the rows on this rank, if other ranks hold the remaining
-            coordinates.
+        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
 
     >>> survey(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     ([True, False], tensor([5., inf], dtype=torch.float64))
@@ -148,8 +147,7 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
 
     Args:
         vector_D: the vector.
-        part: the coordinates of the vector on this rank, if other ranks hold the remaining
-            coordinates.
+        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
 
     >>> norm(torch.tensor([3.0, 4.0]))
     5.0

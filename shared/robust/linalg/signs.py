@@ -39,8 +39,8 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
                 sums=2 * len(rows),
             ).reshape(len(rows), 2)
     else:
-        # Columns are copied in pieces.
-        # Copying all drawn columns at once would need a tenth of the block's memory.
+        # Columns are copied in pieces, because a copy of all drawn columns may need much memory: by
+        # default, `sign_guard` draws a tenth of the columns.
         drawn = () if columns_R is None else torch.split(columns_R, CHUNK)
         here = replace(rows, part=None)
         for part in [here] if columns_R is None else map(here.columns, drawn):
@@ -55,6 +55,6 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
 
 
 def _within(columns_R: Tensor, start: int, stop: int) -> Tensor:
-    """The columns from `start` to `stop`, relative to `start`; copied only if that changes them."""
+    """The columns from `start` to `stop`, relative to `start`; copied only if they change."""
     inside_R = (columns_R >= start) & (columns_R < stop)
     return columns_R if start == 0 and bool(inside_R.all()) else columns_R[inside_R] - start

@@ -16,8 +16,8 @@ class CAF(Rule):
     """Lowers the weights of outliers step by step; keeps the mean with the least covariance.
 
     While sum c > n - 2f, a step sets c_i <- c_i (1 - τ_i / max τ) with τ_i = (vᵀ(x_i - μ_c))²,
-    where v is the top eigenvector of Cov_c. The weights c_i of the rows all start at 1. μ_c and
-    Cov_c are the mean and the covariance of the rows with these weights. The maximum of τ is taken
+    where v is the top eigenvector of Cov_c. The weights c_i of all rows start at 1. μ_c and Cov_c
+    are the mean and the covariance of the rows with these weights. The maximum of τ is taken
     over rows with c > 0. The result is the μ_c with the smallest ‖Cov_c‖₂ among all steps. If f =
     0, the result is the mean.
 

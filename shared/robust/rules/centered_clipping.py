@@ -1,4 +1,4 @@
-"""Centred clipping: a mean of differences from the previous aggregate, each clipped to a length.
+"""Centred clipping: adds the mean of clipped differences to the previous aggregate.
 
 Legend: M rows, D coordinates.
 """

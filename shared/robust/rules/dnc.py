@@ -31,13 +31,13 @@ class DnC(Rule):
     """
 
     paper = "Shejwalkar and Houmansadr, Manipulating the Byzantine, 2021"
-    breakdown = "f < n/c, against rows of one size"
+    breakdown = "f < n/c, against rows of similar length"
     complexity = "O(n²r) per test, O(nd)"
     passes = "1, and the coordinates that its tests draw"
     iterations: int = Field(default=5, ge=1)
     """Number of tests."""
     sample: int = Field(default=10_000, ge=1)
-    """R, the number of coordinates drawn for each test; if D is not larger, all are used."""
+    """R, the number of coordinates drawn for each test; if R >= D, all coordinates are used."""
     c: float = Field(default=1.0, gt=0)
     """Number of rows that each test leaves out, as a multiple of f (the product is rounded down).
     """

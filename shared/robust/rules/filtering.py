@@ -1,4 +1,4 @@
-"""Filtering: each step removes the most outlying row and lowers the weights of all others.
+"""Filtering: each step removes the most outlying row, and lowers the weights of other outliers.
 
 Legend: M rows.
 """

@@ -47,8 +47,8 @@ class FoolsGold(Rule):
     remembers = True
     streams = False
     normalize: Literal["weights", "count", "none"] = "weights"
-    """The divisor of the weighted sum: the sum of all α, the number of rows, or none, as in the
-    original."""
+    """The divisor of the weighted sum: the sum of all α (`weights`), the number of rows (`count`),
+    or, as in the original algorithm, 1 (`none`)."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)

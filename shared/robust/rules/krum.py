@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 def scores(squared_MM: Tensor, f: int) -> Tensor:
     """Krum's score (M,) of each row: the sum of squared distances to the m - f - 2 nearest rows.
 
-    Each sum has at least one term, so that even the rows that Bulyan picks last have scores.
+    Each sum has at least one term, even if m - f - 2 is 0 or less.
 
     >>> points = torch.tensor([[0.0], [1.0], [2.0], [100.0]], dtype=torch.float64)
     >>> scores((points - points.T).square(), 0)

@@ -25,7 +25,7 @@ Graph = Mapping[int, int]
 
 
 class Steps:
-    """Counts the steps of a search, and aborts it after too many."""
+    """Counts the steps of a search, and aborts the search after too many steps."""
 
     def __init__(self, most: int) -> None:
         self.most = self.left = most
@@ -42,7 +42,7 @@ class Steps:
 
 @rules.register("minimum_diameter_averaging")
 class MinimumDiameterAveraging(Rule):
-    """The mean of the n - f rows whose set has the smallest diameter; ties go to the lowest ids.
+    """The mean of the set of n - f rows with the smallest diameter; ties go to the lowest ids.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import aggregate

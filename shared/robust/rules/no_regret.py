@@ -17,7 +17,7 @@ NEGLIGIBLE = 1e-3
 
 @rules.register("no_regret")
 class NoRegret(QuasiGradientRule):
-    """Lowers the weights of outliers, under a cap, until the weighted covariance is small.
+    """Lowers the weights of outliers, and caps all weights, until the weighted covariance is small.
 
     While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
     1/((1-ε)m')}.
@@ -39,10 +39,10 @@ class NoRegret(QuasiGradientRule):
     complexity = "O(n²d + t n³) for t steps"
     passes = "2"
     radius: float | None = Field(default=None, gt=0)
-    """Distance beyond which a row counts as far from another one, in the units of the rows; the
-    paper uses Ω(√(d log m)). None selects twice the radius of the smallest ball that is centred on
-    a row and contains n - f rows, so that no row of that ball is removed. A radius that would
-    remove all rows is ignored."""
+    """Distance beyond which a row counts as far from another row, in the units of the rows; the
+    paper uses Ω(√(d log m)). If None, the distance is twice the radius of the smallest ball that is
+    centred on a row and contains n - f rows, so that no row of this ball is removed. A radius that
+    would remove all rows is ignored."""
     sigma2: float | None = Field(default=None, gt=0)
     """σ², the bound on the honest covariance. If None, the step s is η / max g, with the maximum
     taken over rows whose weight is not negligible."""

@@ -19,7 +19,8 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 class PerformanceAware(Rule):
     """Turns the aggregate of a robust rule towards trusted rows with a large loss gap.
 
-    |r| h / |h| with r = sum_i q_i x_i by any rule and h = sum_i q_i softmax(q_i gap_i / μ) x_i.
+    |r| h / |h| with the rule's result r = sum_i q_i x_i and h = sum_i q_i softmax(q_i gap_i / μ)
+    x_i.
 
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
     claims. Unless `max_gap` bounds the gaps, a single row with q > 0 can determine the direction of

@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The learned weights, and the losses while they are learned.
+    """The learned weights, and the losses at the start and at the end of learning.
 
     Args:
         weights_M: softmax of the logits, with sum 1.
@@ -34,7 +34,7 @@ class Learned:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """Weighted mean whose mixed model is confident and predicts all classes equally often.
+    """Weighted mean; its weights make the mixed model confident and balance the predicted classes.
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
@@ -151,7 +151,7 @@ class SDEA(Rule):
     def step(
         self, rows: Rows, weights_M: Tensor, x_B: Tensor, context: Context, draws: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and its gradient (M,) in the logits.
+        """The loss of a batch, and its gradient (M,) with respect to the logits.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
         = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j), so the reference model cancels.

@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("sign_guard")
 class SignGuard(Rule):
-    """Mean of the kept rows, each clipped to the median norm of all rows.
+    """Mean of rows with plausible lengths and signs, each clipped to the median norm of all rows.
 
     A row is kept if lower <= |x| / median <= upper and it is in the largest mean-shift cluster.
     Rows are clustered by their shares of positive, negative and zero values among randomly drawn

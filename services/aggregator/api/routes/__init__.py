@@ -1,7 +1,7 @@
 """The HTTP API, version 1: one module per kind of resource.
 
-A route checks a request, and reads or writes state. Waiting, connections and the admission of
-uploads belong in `api`, and keys and scripts of Redis belong in `state`.
+A route checks a request, and reads or writes state. Code for waiting, connections and the admission
+of uploads belongs in the package `api`. Redis keys and scripts belong in the package `state`.
 """
 
 from typing import Any
@@ -28,11 +28,11 @@ ANYWHERE: tuple[type[RampartError], ...] = (
     Unavailable,
 )
 BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-"""A model or an update, as content in the OpenAPI document."""
+"""The OpenAPI content of a body that is a model or an update."""
 
 
 def problems(*errors: type[RampartError]) -> Responses:
-    """Documents the error responses of a route: `errors`, and the errors of all routes.
+    """The error responses of a route for the OpenAPI document: for `errors`, and for common errors.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: The round is closed.'

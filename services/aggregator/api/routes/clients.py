@@ -223,7 +223,7 @@ async def client_infos(
 
 @router.get("/clients/{client_id}", responses=problems(refusals.NotFound))
 async def client(runtime: RuntimeDep, caller: CallerDep, client_id: ClientPath) -> ClientInfo:
-    """Shows one client; a client may only see itself."""
+    """Shows one client; a client may see only itself."""
     if caller not in (None, client_id):
         raise refusals.Forbidden("a client may see only itself")
     record = await runtime.stores.clients.record(client_id)

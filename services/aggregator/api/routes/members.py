@@ -75,7 +75,7 @@ async def members(
         ClientId | None, Query(alias="client", description="list only this client")
     ] = None,
 ) -> list[Member]:
-    """Lists the clients that answered the run's offer, take part in it, or are barred from it."""
+    """Lists the clients that answered the run's offer, joined the run, or are barred from it."""
     stores = run.stores
     answers, slots = await stores.members.answers(), await stores.members.slots()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()

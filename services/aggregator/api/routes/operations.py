@@ -18,12 +18,12 @@ watched = APIRouter(
 metrics_router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
 """Timeout in seconds of each part of a health check. The two parts check Redis and the blobs. The
-platform's timeout for the whole check has to be longer."""
+platform's timeout has to be longer than both parts together."""
 
 
 @asynccontextmanager
 async def soon(who: str = "Redis") -> AsyncIterator[None]:
-    """Raises `Unavailable` if the body of the context takes too long for a health check."""
+    """Raises `Unavailable` if the `with` block takes longer than `PATIENCE`."""
     try:
         async with asyncio.timeout(PATIENCE):
             yield

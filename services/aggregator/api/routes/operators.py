@@ -76,7 +76,7 @@ async def revoke_operator(
     name: Annotated[str, Path(pattern=OPERATOR_NAME, examples=["ada"])],
     reason: Annotated[Reason, Query(examples=["left the team"])] = UNSAID,
 ) -> None:
-    """Revokes a token; the operator's requests are refused, and its event streams are closed."""
+    """Revokes an operator's token: refuses later requests, and closes open event streams."""
     if name == OWNER:
         raise refusals.Forbidden(
             "the owner's token is a setting: change RAMPART_OPERATOR_TOKEN, and restart"

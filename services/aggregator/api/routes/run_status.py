@@ -34,8 +34,8 @@ router = APIRouter(
     dependencies=[OperatorDep],
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
-"""The event hub's topic for open streams, and the maximum number of open streams, which is limited
-because each stream holds a connection to Redis."""
+"""The event hub's topic for open streams, and the maximum number of open streams. Each open stream
+holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 UNEXPLAINED = Decision()

@@ -84,7 +84,7 @@ async def submit(
 
 @router.post("/check", responses=problems(refusals.InvalidExperiment))
 async def check_experiment(runtime: RuntimeDep, body: CheckRequest) -> Estimate:
-    """Validates an experiment like a submission, and estimates its memory, disk space and traffic.
+    """Validates an experiment as `submit` does, and estimates its memory, disk space and traffic.
 
     Nothing is submitted.
     """

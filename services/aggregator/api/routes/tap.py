@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PAUSE = 0.05
 """Seconds between checks of a round that is not complete."""
 REFERENCE = "/reference"
-"""Name of the reference model among the updates; no client can have this id."""
+"""Name of the reference model in the response; no client can have this id."""
 STARTED = "/started/"
 """Prefix that, followed by a client's id, names the model that the client trained from."""
 

@@ -61,9 +61,9 @@ WishDep = Annotated[Wish, Depends(wish)]
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
-    This part includes the tables `data`, `model`, `training` and `personalizer`. Only members of
-    the run and clients that the run selects may read this part. If the first model is not
-    initialized from the seed, this part also has `initial`, the digest of the first model.
+    The clients' part includes the tables `data`, `model`, `training` and `personalizer`. Only
+    members of the run and clients that the run selects may read it. If the first model is not
+    initialized from the seed, the clients' part also has `initial`, the digest of the first model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
@@ -76,7 +76,7 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
 
 
 async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> bool:
-    """Whether an experiment selects a client by its labels."""
+    """Whether the client's labels match the experiment's selection of clients."""
     if not experiment.clients.select:
         return True
     record = await runtime.stores.clients.record(client)
@@ -110,15 +110,14 @@ async def ticket(
     ] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Shows the client's ticket, which names its run and what the client has to do now.
+    """Shows the client's ticket, which names a run and says what the client has to do now.
 
     A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. In this
     way, the client learns that the run has ended even if the next run has already started. If the
     named run does not exist any more, the response is the ticket for the current run.
 
-    `If-None-Match` may name the ETag of the ticket that the client already has. With
-    `Prefer: wait=N`, the response is then delayed for up to N seconds until there is another
-    ticket.
+    `If-None-Match` may name the ETag of the ticket that the client already has. If the request also
+    has `Prefer: wait=N`, the response is delayed for up to N seconds until there is another ticket.
 
     A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`, and the
     model that the ticket names as the body. This saves a request per round. If the header
@@ -189,7 +188,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
-    """A client's ticket: for the given run, otherwise for the current run, otherwise for no run."""
+    """A client's ticket for the given run, or else for the current run, or else without a run."""
     current = await ticket_of_run(runtime, client, run)
     if current is None:
         current = await ticket_of_run(runtime, client, await runtime.stores.runs.current())

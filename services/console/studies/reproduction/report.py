@@ -31,7 +31,7 @@ paper's."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellResult:
     """A cell's metric over its seeds, in the unit of the table.
 
     Args:
@@ -66,7 +66,7 @@ class Outcome:
         return f"{self.mean:.{places}f}{spread}{beside}"
 
 
-def outcome(cell: Cell, results: Results) -> Outcome:
+def outcome(cell: Cell, results: Results) -> CellResult:
     """The metric of a cell, averaged over the completed seeds."""
     runs = runs_of(cell, results)
     failed = [run["error"] for run in runs if isinstance(run.get("error"), str)]
@@ -75,7 +75,7 @@ def outcome(cell: Cell, results: Results) -> Outcome:
     missing = cell.reason or (failed[0] if failed else None)
     if mean is None and missing is None:
         missing = f"no run has the metric {cell.measure}" if runs else "not run"
-    return Outcome(cell, mean, interval(values), missing, runs)
+    return CellResult(cell, mean, interval(values), missing, runs)
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
@@ -109,7 +109,7 @@ def interval(values: Sequence[float]) -> float | None:
 
 
 def markdown(
-    definition: Definition, scale: Scale, outcomes: Sequence[Outcome], command: str
+    definition: Definition, scale: Scale, outcomes: Sequence[CellResult], command: str
 ) -> str:
     """The table as Markdown, with the reasons for missing cells and the command for this table."""
     runs = {file: run for one in outcomes for file, run in _files(one)}
@@ -127,11 +127,11 @@ def markdown(
     return "\n".join(lines)
 
 
-def _files(one: Outcome) -> list[tuple[str, dict[str, Any]]]:
+def _files(one: CellResult) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{run.get('experiment_digest')}", run) for run in one.runs]
 
 
-def _table(definition: Definition, outcomes: Sequence[Outcome]) -> list[str]:
+def _table(definition: Definition, outcomes: Sequence[CellResult]) -> list[str]:
     *outer, last = definition.axes
     columns = list(dict.fromkeys(one.cell.at[last] for one in outcomes))
     heads = [*(outer or ["table"]), *(definition.label(last, column) for column in columns)]
@@ -149,7 +149,7 @@ def _notes(notes: Sequence[str]) -> list[str]:
     return ["", "## Notes", "", *(f"- {note}" for note in notes)] if notes else []
 
 
-def _missing(outcomes: Sequence[Outcome]) -> list[str]:
+def _missing(outcomes: Sequence[CellResult]) -> list[str]:
     """The cells in which a value is missing, grouped by the reason."""
     reasons: dict[str, list[str]] = {}
     for one in outcomes:
@@ -167,7 +167,7 @@ def _versions(results: Results) -> str:
     return f"Versions: {'; '.join(texts)}." if texts else ""
 
 
-def plain(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def plain(outcomes: Sequence[CellResult]) -> list[dict[str, Any]]:
     """All cells as plain JSON values."""
     return [
         {
@@ -189,7 +189,7 @@ def write(
     name: str,
     definition: Definition,
     scale: Scale,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[CellResult],
     command: str,
 ) -> None:
     """Writes NAME-SCALE.md, .json, .svg and .png into the folder.
@@ -206,7 +206,7 @@ def write(
     draw(folder / base, definition, outcomes)
 
 
-def draw(base: Path, definition: Definition, outcomes: Sequence[Outcome]) -> None:
+def draw(base: Path, definition: Definition, outcomes: Sequence[CellResult]) -> None:
     """Draws the plot as SVG and PNG, if any cell has been run.
 
     Raises:
@@ -220,7 +220,7 @@ def draw(base: Path, definition: Definition, outcomes: Sequence[Outcome]) -> Non
 
 
 def lines_of(
-    definition: Definition, drawn: Figure, outcomes: Sequence[Outcome]
+    definition: Definition, drawn: Figure, outcomes: Sequence[CellResult]
 ) -> tuple[list[Any], dict[str, dict[str, list[float | None]]], dict[Any, list[float | None]]]:
     """The positions, panels with lines, and intervals, as arguments of `plots.curves`.
 
@@ -262,12 +262,12 @@ def lines_of(
     return _numbers(labels) or labels, panels, spread
 
 
-def _kind(one: Outcome) -> str:
+def _kind(one: CellResult) -> str:
     """The suffix of a metric's name for the kind of model, such as `_local`; "" without one."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 
-def _curve(one: Outcome, measure: str) -> list[float | None]:
+def _curve(one: CellResult, measure: str) -> list[float | None]:
     """A metric over the rounds, averaged over the runs that have it."""
     lines = [run["curves"][measure] for run in one.runs if measure in run.get("curves", {})]
     means: list[float | None] = []

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.services.console.studies.batch import Figures, each_cached, failed, follow
+from rampart_fl.services.console.studies.batch import Figures, failed, follow, run_all_cached
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.services.console.studies.reproduction.cells import Cell
 from rampart_fl.services.console.studies.reproduction.rounds import curves
@@ -113,7 +113,7 @@ def _run(
     """Yields the runs with their results; runs with cached results come first."""
     folder.mkdir(parents=True, exist_ok=True)
     one = partial(figures_of, folder=folder.absolute(), device=device)
-    for ended, figures in each_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
+    for ended, figures in run_all_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
         if failed(figures):
             yield ended, figures
             continue

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.processes import free_port
-from rampart_fl.services.console.launcher.served import ServedFolder
 from tests.services.console.commands.conftest import good
 
 pytestmark = [pytest.mark.processes, pytest.mark.long]

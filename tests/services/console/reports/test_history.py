@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rampart_fl.services.console.reports.history import Part, part
+from rampart_fl.services.console.reports.history import RunParticipation, part
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
@@ -27,7 +27,7 @@ def test_a_member_s_decisions_are_counted() -> None:
         clients=["a", "b"], rounds=[0, 1, 2, 3], decisions=["aaaa", "ar.e"], scores=""
     )
     later = VerdictMatrix(clients=["b"], rounds=[4, 5], decisions=["ae"], scores="")
-    assert part(run("digits-1"), member, [matrix, later], "b") == Part(
+    assert part(run("digits-1"), member, [matrix, later], "b") == RunParticipation(
         run="digits-1",
         state="finished",
         answer="accepted",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.studies.batch import each, each_cached, follow, headline
+from rampart_fl.services.console.studies.batch import follow, headline, run_all, run_all_cached
 from rampart_fl.services.console.studies.pools import pool
 from rampart_fl.shared.runtime import cpus
 
@@ -27,7 +27,7 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
         return {"error": n / 4}
 
     def batch() -> list[tuple[int, dict[str, Any]]]:
-        return list(each_cached(run, [1, 2, 3], lambda n: tmp_path / "folder" / f"{n}.json"))
+        return list(run_all_cached(run, [1, 2, 3], lambda n: tmp_path / "folder" / f"{n}.json"))
 
     whole = [(n, {"error": n / 4}) for n in (1, 2, 3)]
     assert batch() == [whole[0], (2, {"error": "once"}), whole[2]]
@@ -39,15 +39,15 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
 def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.touch()
-    assert list(each_cached(lambda n: {"accuracy": 0.5}, [1], lambda n: path)) == [
+    assert list(run_all_cached(lambda n: {"accuracy": 0.5}, [1], lambda n: path)) == [
         (1, {"accuracy": 0.5})
     ]
-    assert list(each_cached(lambda n: {}, [1], lambda n: path)) == [(1, {"accuracy": 0.5})]
+    assert list(run_all_cached(lambda n: {}, [1], lambda n: path)) == [(1, {"accuracy": 0.5})]
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
-    result = dict(each(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
+    result = dict(run_all(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
     assert result == {n: {"square": n * n} for n in range(7)}
 
 
@@ -59,7 +59,7 @@ def test_a_run_that_breaks_ends_them_all(jobs: int) -> None:
         return {}
 
     with pytest.raises(ValueError, match="third"):
-        list(each(run, range(7), pool(jobs, threads=True)))
+        list(run_all(run, range(7), pool(jobs, threads=True)))
 
 
 def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_the_time_left_is_told_where_there_is_no_terminal(
 SLOW = """
 import os, signal, sys, time
 from pathlib import Path
-from rampart_fl.services.console.studies.batch import each
+from rampart_fl.services.console.studies.batch import run_all
 from rampart_fl.services.console.studies.pools import pool
 
 
@@ -116,7 +116,7 @@ def interrupt(number, frame):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, interrupt)
-    list(each(run, sys.argv[2:], pool(ray="local") if sys.argv[1] == "ray" else pool(jobs=2)))
+    list(run_all(run, sys.argv[2:], pool(ray="local") if sys.argv[1] == "ray" else pool(jobs=2)))
 """
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rampart_fl.services.console.studies.class_counts import (
     IN_FIGURES,
-    Held,
+    ClientSampleCounts,
     count_classes,
     shade,
     table,
@@ -19,7 +19,7 @@ EXPERIMENT = Experiment.from_tables(
 )
 
 
-def drawn(clients: list[Held]) -> list[str]:
+def drawn(clients: list[ClientSampleCounts]) -> list[str]:
     out = StringIO()
     Console(file=out, width=150).print(table(EXPERIMENT, clients))
     return [line for line in out.getvalue().splitlines() if "client-" in line]
@@ -34,13 +34,13 @@ def test_counts_are_those_of_the_clients() -> None:
 
 
 def test_few_classes_are_figures() -> None:
-    (line,) = drawn([Held("client-00", 3, 1, [0, 4, 0])])
+    (line,) = drawn([ClientSampleCounts("client-00", 3, 1, [0, 4, 0])])
     assert line.split() == ["client-00", "3", "1", "1", "·", "4", "·"]
 
 
 def test_many_classes_are_shades() -> None:
     classes = [0] * (IN_FIGURES - 3) + [1, 50, 75, 100]
-    (line,) = drawn([Held("client-00", 200, 26, classes)])
+    (line,) = drawn([ClientSampleCounts("client-00", 200, 26, classes)])
     assert line.split()[-1] == "·" * (IN_FIGURES - 3) + "░▒▓█"
 
 

@@ -23,7 +23,7 @@ from rampart_fl.services.console.studies.matrix import (
 )
 from rampart_fl.services.console.studies.matrix_figures import Matrix
 from rampart_fl.services.console.studies.matrix_report import heat_map, markdown, write
-from rampart_fl.services.console.studies.plots import NoPlots
+from rampart_fl.services.console.studies.plots import MatplotlibMissing
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
 
@@ -331,7 +331,7 @@ def test_without_matplotlib_the_tables_are_there_and_the_way_to_the_picture(
         return original(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(NoPlots, match=r"rampart-fl\[plots\]"):
+    with pytest.raises(MatplotlibMissing, match=r"rampart-fl\[plots\]"):
         write(filled(), tmp_path, ABOUT, "local")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["matrix.json", "matrix.md"]
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from rampart_fl.services.console.studies import ray_cluster
-from rampart_fl.services.console.studies.batch import each
+from rampart_fl.services.console.studies.batch import run_all
 from rampart_fl.services.console.studies.pools import pool
 from rampart_fl.services.console.studies.ray_cluster import RayCluster
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, Unavailable
@@ -68,7 +68,7 @@ def test_a_node_that_dies_costs_only_the_runs_in_flight(cluster: Any, tmp_path: 
         return {"square": n * n}
 
     table = {}
-    for n, figures in each(run, range(8), pool(ray=cluster.address)):
+    for n, figures in run_all(run, range(8), pool(ray=cluster.address)):
         if not table:
             cluster.remove_node(doomed, allow_graceful=False)
         table[n] = figures["square"]
@@ -174,7 +174,7 @@ def test_an_error_on_a_node_is_the_error_that_the_run_raised(cluster: Any) -> No
         raise PreconditionError(f"{n} rows are too few")
 
     with pytest.raises(PreconditionError, match=r"^4 rows are too few$"):
-        list(each(run, [4], pool(ray=cluster.address)))
+        list(run_all(run, [4], pool(ray=cluster.address)))
 
 
 def test_a_node_with_other_versions_is_refused(
@@ -182,7 +182,7 @@ def test_a_node_with_other_versions_is_refused(
 ) -> None:
     monkeypatch.setattr(ray_cluster, "versions", lambda: {"torch": "0.1"})
     with pytest.raises(ConfigurationError, match="install the same versions everywhere"):
-        list(each(abs, [1], pool(ray=cluster.address)))
+        list(run_all(abs, [1], pool(ray=cluster.address)))
 
 
 def test_an_address_without_a_cluster_is_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rampart_fl.services.console.finished import read_run
+from rampart_fl.services.console.stored_run import read_run
 from rampart_fl.services.console.tracking.track import track
 from tests.services.console.tracking.conftest import DIGEST, MODEL
 

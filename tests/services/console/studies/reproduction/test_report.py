@@ -12,7 +12,7 @@ from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
 from rampart_fl.services.console.studies.reproduction.definition import Definition
 from rampart_fl.services.console.studies.reproduction.files import load, parse
 from rampart_fl.services.console.studies.reproduction.report import (
-    Outcome,
+    CellResult,
     interval,
     lines_of,
     markdown,
@@ -37,10 +37,10 @@ reason = "too long"
 VERSIONS = {"python": "3.11", "torch": "2"}
 
 
-def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[Outcome]:
+def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[CellResult]:
     """Runs with these accuracies, keyed by method; other cells are not run."""
 
-    def made(cell: Cell) -> Outcome:
+    def made(cell: Cell) -> CellResult:
         runs = plan([cell])
         table: dict[str, dict[str, Any]] = {}
         for one, share in zip(runs, shares.get(cell.at["method"], []), strict=False):

@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.services.console.studies.reproduction.cells import cells
 from rampart_fl.services.console.studies.reproduction.files import parse
-from rampart_fl.services.console.studies.reproduction.report import Outcome, outcome, plain
+from rampart_fl.services.console.studies.reproduction.report import CellResult, outcome, plain
 from rampart_fl.services.console.studies.reproduction.runs import Results, run
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -40,7 +40,7 @@ run(cells(parse(sys.argv[1]), "full", 1), Path(sys.argv[2]), title="small")
 """
 
 
-def table(folder: Path, rounds: int = 1, resume: bool = False) -> tuple[list[Outcome], Results]:
+def table(folder: Path, rounds: int = 1, resume: bool = False) -> tuple[list[CellResult], Results]:
     grid = cells(parse(TABLE.replace("ROUNDS", str(rounds))), "full", 1)
     results = run(grid, folder, title="small", resume=resume)
     return [outcome(cell, results) for cell in grid], results

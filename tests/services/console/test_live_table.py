@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampart_fl.services.console.live import LiveTable
+from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Asked, Decision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rampart_fl.services.console.launcher.federation_folder import ServedFolder, ShutdownTimeout
 from rampart_fl.services.console.launcher.processes import ChildFailed
-from rampart_fl.services.console.launcher.served import ServedFolder, StillServed
 from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.processes
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 SERVER = """
 import signal, sys, time
 from pathlib import Path
-from rampart_fl.services.console.launcher.served import ServedFolder
+from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 
 def end(number, frame):
     raise SystemExit(0)
@@ -89,5 +89,5 @@ def test_a_server_that_does_not_end_is_reported(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with serving(folder.path, "deaf") as child:
         folder.await_ready(child, tmp_path / "log", 30)
-        with pytest.raises(StillServed, match=f"process {child.pid} still serves"):
+        with pytest.raises(ShutdownTimeout, match=f"process {child.pid} still serves"):
             folder.shut_down(0.2)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.processes import ChildFailed
-from rampart_fl.services.console.launcher.served import ServedFolder
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -23,7 +23,7 @@ PER_PROCESS = 10
 """Maximum number of clients per process."""
 
 
-class Served:
+class SupervisedFederation:
     """A federation whose processes are restarted when they die.
 
     Args:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.processes import ChildFailed
-from rampart_fl.services.console.launcher.served import ServedFolder
 from rampart_fl.services.console.launcher.servers import LocalServers
-from rampart_fl.services.console.launcher.serving import MOST, Served, require_free
+from rampart_fl.services.console.launcher.supervisor import MOST, SupervisedFederation, require_free
 from rampart_fl.shared.errors import ConfigurationError
 
 pytestmark = pytest.mark.processes
@@ -36,7 +36,7 @@ def test_a_process_that_dies_again_and_again_ends_the_federation(tmp_path: Path)
         redis = servers.processes["redis"].pid
         expected = f"aggregator died {MOST} times, the last time with code 3; .*no disk"
         with pytest.raises(ChildFailed, match=expected):
-            Served(servers, folder).watch()
+            SupervisedFederation(servers, folder).watch()
         assert servers.processes["redis"].pid == redis, "it was left alone"
     assert (tmp_path / "logs/aggregator.log").read_text() == "no disk\n" * MOST
 
@@ -46,7 +46,7 @@ def test_rare_deaths_are_forgiven(tmp_path: Path) -> None:
     times = iter([*range(0, 1000 * 2 * MOST, 1000), *[10**6] * MOST])
     folder = ServedFolder(tmp_path)
     with folder.lock(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):
-        Served(servers, folder, clock=lambda: next(times)).watch()
+        SupervisedFederation(servers, folder, clock=lambda: next(times)).watch()
     assert list(times) == []
 
 

@@ -23,7 +23,7 @@ POLL = 0.05
 """Seconds between checks of a process."""
 
 
-class StillServed(RampartError):
+class ShutdownTimeout(RampartError):
     """A serving process did not exit in time."""
 
     slug = "still-served"
@@ -119,7 +119,9 @@ class ServedFolder:
         give_up = time.monotonic() + patience
         while self.server() is not None:
             if time.monotonic() > give_up:
-                raise StillServed(f"process {pid} still serves {self.path} after {patience:g} s")
+                raise ShutdownTimeout(
+                    f"process {pid} still serves {self.path} after {patience:g} s"
+                )
             # The server is not a child of this process, so poll until it exits.
             time.sleep(POLL)
         return True

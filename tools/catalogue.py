@@ -42,8 +42,8 @@ takes `f`. A row that is not finite is left out first, and lowers `f` by one for
 result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
 arithmetic operations; one pass over the rows costs n·d.
 
-*Passes* says how many times a stage reads all rows if they are in a file, because they exceed
-[`RAMPART_POOL_MEMORY`](operations.md#scaling). If a stage refuses such rows, *passes* says "in
+Rows that exceed [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes* says how
+many times a stage reads all rows of such a file. If a stage refuses such rows, *passes* says "in
 memory only" and the reason. These rules determine how many passes a pipeline takes:
 
 - The check that all numbers are finite comes before the first stage. It also measures the lengths

@@ -110,7 +110,7 @@ class ServedFolder:
         Returns:
             Whether a process served the folder.
         Raises:
-            StillServed: the process did not exit in time.
+            ShutdownTimeout: the process did not exit in time.
         """
         pid = self.server()
         if pid is None:

@@ -135,7 +135,7 @@ def picture(experiment: Experiment, clients: list[ClientSampleCounts], path: Pat
     """Draws the counts as a heat map with one row per client.
 
     Raises:
-        NoPlots: matplotlib is not installed.
+        MatplotlibMissing: matplotlib is not installed.
     """
     grid = [own.classes for own in clients]
     classes = len(grid[0])

@@ -116,7 +116,7 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
         about: facts about the run for the title, such as the experiment's name.
         accuracy: the model that is shown, a key of `ACCURACIES`.
     Raises:
-        NoPlots: matplotlib is not installed.
+        MatplotlibMissing: matplotlib is not installed.
     """
     shown = {f"accuracy_{accuracy}", f"attack_success_{accuracy}", *JUDGED}
     grids = {figure: matrix.grid(figure) for figure in matrix.metrics() if figure in shown}
@@ -154,7 +154,7 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
         about: facts about the run for the heading of the tables, such as the experiment's name.
         accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
     Raises:
-        NoPlots: matplotlib is not installed; the other two files have been written.
+        MatplotlibMissing: matplotlib is not installed; the other two files have been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "matrix.md").write_text(markdown(matrix, about))

@@ -19,7 +19,7 @@ def figure(width: float, height: float, what: str = "picture") -> Any:
     """An empty matplotlib figure with a width and height in inches, ready to be saved.
 
     Raises:
-        NoPlots: matplotlib is not installed; the message names the missing plot.
+        MatplotlibMissing: matplotlib is not installed; the message names the missing plot.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,7 +54,7 @@ def curves(
         spread: half the height of the band around each line, keyed by panel and line.
         kinds: the formats to write, `png` or `svg`.
     Raises:
-        NoPlots: matplotlib is not installed.
+        MatplotlibMissing: matplotlib is not installed.
     """
     one_legend = len({tuple(lines) for lines in panels.values()}) == 1
     picture = figure(5 * len(panels) + (2.5 if one_legend else 0.5), 4, "curves")

@@ -40,7 +40,7 @@ class RayCluster(Executor):
         cores: processor cores that each call takes.
         gpus: share of a GPU that each call takes.
     Raises:
-        NoRay: Ray is not installed.
+        RayMissing: Ray is not installed.
         Unavailable: no cluster responds at the address.
         ConfigurationError: a cluster on this machine has too few resources for a call.
     """

@@ -135,7 +135,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
     """Writes sweep.json and sweep.png to a folder; the plot shows metrics over the longest axis.
 
     Raises:
-        NoPlots: matplotlib is not installed; sweep.json has been written.
+        MatplotlibMissing: matplotlib is not installed; sweep.json has been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")

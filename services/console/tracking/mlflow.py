@@ -22,7 +22,7 @@ class MlflowTracker:
         experiment: the name of the experiment in MLflow; created if missing.
         name: the run's name.
     Raises:
-        NoTracker: mlflow is not installed, or refuses the destination.
+        TrackerUnavailable: mlflow is not installed, or refuses the destination.
     """
 
     def __init__(self, destination: str, experiment: str, name: str) -> None:

@@ -18,7 +18,7 @@ class TensorBoardTracker:
         destination: TensorBoard's folder.
         name: the run's name, which is the name of its folder.
     Raises:
-        NoTracker: tensorboard is not installed, or the folder already has a run of this name.
+        TrackerUnavailable: tensorboard is not installed, or the folder has a run of this name.
     """
 
     def __init__(self, destination: Path, name: str) -> None:

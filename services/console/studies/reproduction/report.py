@@ -195,7 +195,7 @@ def write(
     """Writes NAME-SCALE.md, .json, .svg and .png into the folder.
 
     Raises:
-        NoPlots: matplotlib is not installed; the table has been written.
+        MatplotlibMissing: matplotlib is not installed; the table has been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     base = f"{name}-{scale}"
@@ -210,7 +210,7 @@ def draw(base: Path, definition: Definition, outcomes: Sequence[CellResult]) -> 
     """Draws the plot as SVG and PNG, if any cell has been run.
 
     Raises:
-        NoPlots: matplotlib is not installed.
+        MatplotlibMissing: matplotlib is not installed.
     """
     if not any(one.mean is not None for one in outcomes):
         return

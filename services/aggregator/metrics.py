@@ -14,7 +14,7 @@ from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol.messages import PHASES, Phase, RoundRecord
 
 if TYPE_CHECKING:
-    from rampart_fl.services.aggregator.worker.round_engine import Decided
+    from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 
 
 class Metrics:
@@ -97,7 +97,7 @@ class Metrics:
         for kind in ("update", "probe"):
             self.uploads.labels(kind, "accepted")
 
-    def observe_round(self, record: RoundRecord, decided: "Decided | None") -> None:
+    def observe_round(self, record: RoundRecord, decided: "RoundResult | None") -> None:
         """Adds a finished round to the metrics."""
         self.rounds.labels(record.status).inc()
         for step, seconds in record.timings.items():

@@ -12,7 +12,7 @@ from rampart_fl.services.attacker import cohort
 from rampart_fl.services.attacker.cohort_client import CohortClient
 from rampart_fl.services.attacker.hostile import HostileClient
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import AgentContext, able, host
+from rampart_fl.shared.agent.host import AgentContext, check_capabilities, host
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.errors import ConfigurationError
@@ -124,7 +124,7 @@ async def attack(settings: AttackerSettings) -> None:
         )
 
     try:
-        await host(settings, build, rejoins, able(settings))
+        await host(settings, build, rejoins, check_capabilities(settings))
     finally:
         for meeting in meetings:
             await meeting.close()

@@ -18,7 +18,7 @@ from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.client_data import ClientData, poisoned
 from rampart_fl.shared.learning.server_resources import ServerResources
-from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
+from rampart_fl.shared.learning.training.attacker_probes import initial_parameters, jacobian
 from rampart_fl.shared.learning.training.local import LocalResult
 from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.messages import Ticket
@@ -118,7 +118,7 @@ class HostileClient(LearningClient):
             colluders_sent_MD=sent_MD,
             first=first,
             sent_FD=self._sent_D.unsqueeze(0),
-            initial=fresh(experiment),
+            initial=initial_parameters(experiment),
             jacobian=jacobian(self.learner, self.data),
         )
         if attack.asks_for == "full":

@@ -7,7 +7,7 @@ import sys
 
 from rampart_fl.services.client_agent.custom import from_path
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import able, honest, host
+from rampart_fl.shared.agent.host import build_honest_client, check_capabilities, host
 from rampart_fl.shared.runtime.process import run_service
 
 
@@ -24,7 +24,7 @@ async def run(settings: ClientSettings) -> None:
     """Hosts honest clients until the process is stopped, or all are barred from the federation."""
     own = settings.client
     if own is None:
-        await host(settings, honest(settings), check=able(settings))
+        await host(settings, build_honest_client(settings), check=check_capabilities(settings))
     else:
         await host(settings, from_path(own))
 

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import AgentContext, Build, host
-from rampart_fl.shared.agent.learning_client import Keeper
+from rampart_fl.shared.agent.learning_client import RunFiles
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families.importpath import load_callable
@@ -94,7 +94,7 @@ class FitEvaluate:
         self._client = client
         self._training = experiment.training.model_dump(mode="json")
         self._name = name
-        self._keeper = Keeper(folder)
+        self._keeper = RunFiles(folder)
         self._sample_cap = sample_cap
         self._thread = thread
         self._dtype = dtype

@@ -20,7 +20,7 @@ from rampart_fl.services.console.launcher.local_run import LocalRun
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.client import AggregatorClient
-from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh
+from rampart_fl.shared.agent.identity import Identity, establish, token_renewal
 from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.agent.membership import next_run
 from rampart_fl.shared.experiment import Experiment
@@ -119,7 +119,7 @@ class TestClients:
 
         async def work() -> Ticket:
             try:
-                async with kept_fresh(connection, self.folder / name):
+                async with token_renewal(connection, self.folder / name):
                     first = await next_run(connection, accept, name)
                     if not first.run:
                         return first

@@ -16,8 +16,8 @@ from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.former_state import adopt_former_state
-from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh, lock_folder
-from rampart_fl.shared.agent.learning_client import Keeper, LearningClient, client_experiment
+from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
+from rampart_fl.shared.agent.learning_client import LearningClient, RunFiles, client_experiment
 from rampart_fl.shared.agent.loop import Participant, participate
 from rampart_fl.shared.agent.membership import next_run, sit_out
 from rampart_fl.shared.agent.run_experiment import run_experiment, run_folder
@@ -92,7 +92,7 @@ Check = Callable[[Experiment], None]
 """A function that raises an error if clients must decline an experiment."""
 
 
-def honest(settings: AgentSettings) -> Build:
+def build_honest_client(settings: AgentSettings) -> Build:
     """A `Build` function for honest clients."""
 
     async def build(context: AgentContext) -> LearningClient:
@@ -111,7 +111,7 @@ def honest(settings: AgentSettings) -> Build:
     return build
 
 
-def able(settings: AgentSettings) -> Check:
+def check_capabilities(settings: AgentSettings) -> Check:
     """A `Check` that declines experiments that need untrusted code or a missing package."""
 
     def check(experiment: Experiment) -> None:
@@ -215,7 +215,7 @@ class HostedClient:
             )
             activity, last = ActivityLog(folder), None
             try:
-                async with kept_fresh(connection, folder):
+                async with token_renewal(connection, folder):
                     while True:
                         decide = partial(self._decide, activity)
                         last = await next_run(connection, decide, identity.client_id, last)
@@ -288,5 +288,5 @@ class HostedClient:
             participant = await self.build(context)
         last = await participate(connection, participant, context.client, first.run, activity)
         if last.kind == "done" or last.run != first.run:
-            Keeper(own).finish()
+            RunFiles(own).finish()
         return last

@@ -122,7 +122,7 @@ async def establish(
 
 
 @asynccontextmanager
-async def kept_fresh(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
+async def token_renewal(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
     """Within the context, renews a client's token after two thirds of each token's lifetime."""
     renewing = asyncio.create_task(_renew_in_time(connection, folder))
     try:

@@ -47,7 +47,7 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
     )
 
 
-class Keeper:
+class RunFiles:
     """A client's files for a run: the last upload for each kind of ticket, and the state after it.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
@@ -122,7 +122,7 @@ class LearningClient:
         self.experiment = experiment
         self.client = client
         self.data = data
-        self.keeper = Keeper(folder)
+        self.keeper = RunFiles(folder)
         self.learner = Learner.of(experiment)
         self._samples = min(sample_cap, len(data.y_train))
         self._thread = thread

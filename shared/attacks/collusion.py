@@ -13,7 +13,7 @@ from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttac
 from rampart_fl.shared.robust.base import Rows
 
 
-class Colluding(ModelAttack):
+class CollusionAttack(ModelAttack):
     """Attackers know each other's honest updates, and all attackers upload the same vector."""
 
     knowledge: ClassVar[KnowledgeLevel] = "partial"
@@ -27,7 +27,7 @@ class Colluding(ModelAttack):
         return self.knows
 
 
-class Statistical(Colluding):
+class MomentAttack(CollusionAttack):
     """A colluding attack that uses the mean and the standard deviation of updates."""
 
     statistics_over: Literal["benign", "all"] = "benign"

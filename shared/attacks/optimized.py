@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.attacks.collusion import MomentAttack, everyone, moments
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
@@ -44,7 +44,7 @@ class Line:
         return squares_B.clamp(min=0).sqrt()
 
 
-class Optimized(Statistical):
+class LineSearchAttack(MomentAttack):
     """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after rounding.
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the

@@ -21,7 +21,7 @@ from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.experiment.membership import Clients
 from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
-from rampart_fl.shared.experiment.selection import drawn_of, select
+from rampart_fl.shared.experiment.selection import drawn_count, select
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.experiment.start import Start, from_file, start_of, with_start, without_start
 from rampart_fl.shared.experiment.tables import MemberSpec
@@ -325,7 +325,7 @@ class Experiment(Table):
         The buffered policy selects no clients, so a round may use the newest row of every client.
         """
         clients = max(self.data.clients, self.phases.joining.clients or 0)
-        return clients if self.policy == "buffered" else drawn_of(clients, self.fraction)
+        return clients if self.policy == "buffered" else drawn_count(clients, self.fraction)
 
 
 def client_names(count: int) -> list[str]:

@@ -26,13 +26,13 @@ def select(
     (2, 3)
     """
     drawn = sorted(set(candidates), key=lambda client: derive(seed, "selection", round_, client))
-    return tuple(sorted(drawn[: drawn_of(founders or len(drawn), fraction)]))
+    return tuple(sorted(drawn[: drawn_count(founders or len(drawn), fraction)]))
 
 
-def drawn_of(clients: int, fraction: float) -> int:
+def drawn_count(clients: int, fraction: float) -> int:
     """The number of clients drawn for a round: ceil(fraction · n).
 
-    >>> drawn_of(7, 0.5)
+    >>> drawn_count(7, 0.5)
     4
     """
     return share(fraction, clients)

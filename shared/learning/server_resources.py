@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.experiment.schema import Experiment, ServerSamples, Training
-from rampart_fl.shared.learning.data.augmentation import strong, weak
+from rampart_fl.shared.learning.data.augmentation import strongly_augmented, weakly_augmented
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.learning.data.server_data import ServerData, server_data
@@ -20,7 +20,7 @@ from rampart_fl.shared.learning.training.local import evaluate_many, train
 from rampart_fl.shared.robust.context import Context, Public
 from rampart_fl.shared.robust.engine import Plan
 
-AUGMENTATIONS = {"none": None, "weak": weak, "strong": strong}
+AUGMENTATIONS = {"none": None, "weak": weakly_augmented, "strong": strongly_augmented}
 
 
 @dataclass(frozen=True, eq=False)

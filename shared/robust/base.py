@@ -140,7 +140,7 @@ class Stage(Member, ABC):
         return State()
 
 
-class Bounded(Stage):
+class ToleratesF(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
@@ -166,7 +166,7 @@ class Bounded(Stage):
         return f
 
 
-class Rule(Bounded):
+class Rule(ToleratesF):
     """Aggregates rows into one vector."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Rule(Bounded):
         """
 
 
-class PreAggregator(Bounded):
+class PreAggregator(ToleratesF):
     """Maps rows to new rows, which a rule then aggregates."""
 
     @abstractmethod

@@ -93,7 +93,7 @@ class Mixture(Models):
 
 
 @dataclass(frozen=True, eq=False)
-class Recovered(Models):
+class ClientModels(Models):
     """The clients' own models `reference_D + row`, named by client id."""
 
     names: tuple[str, ...]
@@ -108,7 +108,7 @@ class Recovered(Models):
         for start, stop, chunk_LC in self.rows.chunks():
             yield start, stop, chunk_LC + self.reference_D[start:stop]
 
-    def pick(self, names: Sequence[str]) -> "Recovered":
+    def pick(self, names: Sequence[str]) -> "ClientModels":
         return replace(self, names=tuple(names), rows=self.rows.keep(self._places(names)))
 
 

@@ -185,7 +185,7 @@ def aggregate(
 
     # Rows are nearly always finite, and the passes detect non-finite rows at no extra cost.
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True, group=group)
-    with suppress(linalg.NotFinite, PreconditionError):
+    with suppress(linalg.NonFiniteRows, PreconditionError):
         result_D = result_of(rows)
         if linalg.all_finite(rows):
             return result_D

@@ -78,7 +78,7 @@ class Rows(View):
         part = None if group is None else Part.of(block_ND.shape[1], group)
         finite_N, known = [True] * n, PoolStatistics(unchecked=assume_finite)
         if not assume_finite:
-            finite_N, known.squares_N = linalg.survey(block_ND, part)
+            finite_N, known.squares_N = linalg.finite_and_squared_norms(block_ND, part)
         order = sorted((i for i in range(n) if finite_N[i]), key=lambda i: names[i])
         whole = order == list(range(n))
         return Rows(

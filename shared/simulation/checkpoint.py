@@ -19,7 +19,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.challenges import Joined, Shifted
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.models import Block, Mixture, Recovered
+from rampart_fl.shared.robust.models import Block, ClientModels, Mixture
 from rampart_fl.shared.robust.statistics import WithStatistics
 from rampart_fl.shared.round.rounds import Neighbours
 from rampart_fl.shared.runtime import durable
@@ -30,7 +30,7 @@ TYPES: tuple[type[Any], ...] = (
     State,
     Customization,
     Mixture,
-    Recovered,
+    ClientModels,
     Block,
     WithStatistics,
     Neighbours,

@@ -17,10 +17,10 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data.client_data import ClientData, client_data, poisoned
 from rampart_fl.shared.learning.network.votes import vote
-from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
+from rampart_fl.shared.learning.training.attacker_probes import initial_parameters, jacobian
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, evaluate_many, merge, train
+from rampart_fl.shared.learning.training.local import CohortResult, evaluate_many, merge, train
 from rampart_fl.shared.learning.training.personalizers import Offers
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.members import build_plan
@@ -179,7 +179,7 @@ class Clients:
         round_: int,
         measure: bool,
         offers: Offers = (),
-    ) -> Trained:
+    ) -> CohortResult:
         """Trains these clients; all clients with the same training settings train at once."""
         own = [self._training(name, round_) for name in names]
         kinds = [one for k, one in enumerate(own) if one not in own[:k]]
@@ -211,7 +211,7 @@ class Clients:
         round_: int,
         measure: bool,
         offers: Offers,
-    ) -> Trained:
+    ) -> CohortResult:
         slots = [self.names.index(name) for name in names]
         cohort, seed = self.cohort(round_).pick(slots), self.experiment.seed
         learner = self.learner.trained_as(training)
@@ -246,7 +246,7 @@ class Clients:
     def updates(
         self,
         names: Sequence[str],
-        trained: Trained,
+        trained: CohortResult,
         metrics: Mapping[str, dict[str, float]],
         sent_KD: Tensor,
         global_D: Tensor,
@@ -282,7 +282,7 @@ class Clients:
             server_update_D=server_update_D,
             colluders_MD=colluders_MD,
             colluders_sent_MD=colluders_sent_MD,
-            initial=fresh(self.experiment),
+            initial=initial_parameters(self.experiment),
         )
         roles = {name: group for group in self.groups for name in group.members}
         for first, name in enumerate(hostile):

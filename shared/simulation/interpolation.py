@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
-from rampart_fl.shared.learning.training.local import Trained, evaluate_many
+from rampart_fl.shared.learning.training.local import CohortResult, evaluate_many
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.task import mean_loss_gradients
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -138,7 +138,7 @@ class ExactRound:
     def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
         """The rows that the server receives for a model, including the attackers' changed rows."""
         clients, names = self.clients, self.clients.names
-        sent_ND, true = model_D.expand_as(update_ND), Trained(update_ND, {}, {})
+        sent_ND, true = model_D.expand_as(update_ND), CohortResult(update_ND, {}, {})
         received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
         cap = clients.experiment.server.sample_cap
         counts = clients.cohort(self.round).train_K

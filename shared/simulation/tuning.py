@@ -16,7 +16,7 @@ from rampart_fl.shared.simulation.federation import simulate
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """The result of a search.
 
     Args:
@@ -34,7 +34,7 @@ def coarse_to_fine(
     high: float = 1e2,
     points: int = 3,
     refinements: int = 1,
-) -> Search:
+) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
     Each refinement is a grid of 2 · points - 1 values around the best value so far. The grid
@@ -73,7 +73,7 @@ def coarse_to_fine(
         half, count = step**0.5, 2 * points - 1
         step = (step ** (1 / (count - 1))) if count > 1 else step
         grid(best() / half, count)
-    return Search(best(), scores)
+    return SearchResult(best(), scores)
 
 
 def search_weight(
@@ -82,7 +82,7 @@ def search_weight(
     seeds: Sequence[int] | None = None,
     figure: str = "accuracy",
     **options: Any,
-) -> Search:
+) -> SearchResult:
     """Searches for the weight at which a term gives the best final metric in simulation.
 
     The experiment's other terms and settings stay unchanged. The score of a weight is the mean of

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from rampart_fl.shared.learning.training.cohort import Batches, Cohort, Draws
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort, StepRandomness
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, train, train_round
+from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 from rampart_fl.shared.learning.training.personalizers import Batch
 from tests.contracts import ragged
@@ -57,7 +57,7 @@ def learner_of(terms: Any, personalizer: str = "none") -> Learner:
     return ragged.learner_of(personalizer, objective=terms, epochs=1, batch_size=3)
 
 
-def run(learner: Learner, **options: Any) -> Trained:
+def run(learner: Learner, **options: Any) -> CohortResult:
     received_KD = received(learner)
     batches = Batches.draw(SIZES, NAMES, learner.training, seed=5, round_=3)
     personal = learner.personalizer.init(received_KD.flip(0))
@@ -66,7 +66,7 @@ def run(learner: Learner, **options: Any) -> Trained:
 
 
 @cache
-def plain(personalizer: str = "none") -> Trained:
+def plain(personalizer: str = "none") -> CohortResult:
     """What training without objectives gives."""
     return run(learner_of([], personalizer))
 
@@ -114,7 +114,7 @@ def at(learner: Learner, padding: float, dtype: torch.dtype = torch.float64) -> 
     x_KB[weight_KB == 0] = padding
     received_KD = received(learner).to(dtype)
     batch = Batch(x_KB.to(dtype), y_KB, weight_KB.to(dtype))
-    draws = Draws(seed=5, names=tuple(NAMES), round=3, step=0, sizes=(3, 2, 0))
+    draws = StepRandomness(seed=5, names=tuple(NAMES), round=3, step=0, sizes=(3, 2, 0))
     return Point(learner.network, received_KD + 0.1, received_KD, batch, draws)
 
 

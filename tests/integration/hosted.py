@@ -31,7 +31,7 @@ from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import honest
+from rampart_fl.shared.agent.host import build_honest_client
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -231,7 +231,7 @@ class Hosted(TestClients):
             self.take_part(name, participant)
         return participants
 
-    def honest(self, names: Sequence[str], state: Path) -> None:
+    def build_honest_client(self, names: Sequence[str], state: Path) -> None:
         """Hosts agents of these names, each with a folder in `state`, until the run has ended."""
         tokens = state.with_name("tokens")
         tokens.write_text("\n".join(self.operator.mint(list(names)).tokens))
@@ -243,7 +243,7 @@ class Hosted(TestClients):
         )
 
         async def start() -> asyncio.Task[None]:
-            return asyncio.create_task(run_agents(settings, honest(settings)))
+            return asyncio.create_task(run_agents(settings, build_honest_client(settings)))
 
         async def stop() -> None:
             if agents.done():

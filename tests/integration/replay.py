@@ -18,7 +18,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import RunStores
-from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.console.testing import TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
@@ -42,7 +42,7 @@ class Replay:
     experiment: Experiment
     folder: Path
     uploads: Iterable[bytes]
-    rounds: list[Decided] = field(default_factory=list)
+    rounds: list[RoundResult] = field(default_factory=list)
     given: dict[str, list[str]] = field(default_factory=dict)
     """Digests of the models that each client was given to train from, in order."""
     counted: list[str] = field(default_factory=list)

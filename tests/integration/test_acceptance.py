@@ -7,7 +7,7 @@ import numpy as np
 
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import honest
+from rampart_fl.shared.agent.host import build_honest_client
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data.client_data import client_data
@@ -38,7 +38,7 @@ def begin(hosted: Hosted, settings: AgentSettings) -> "asyncio.Task[None]":
     """Starts the agents on the clients' thread."""
 
     async def start() -> "asyncio.Task[None]":
-        return asyncio.create_task(run_agents(settings, honest(settings)))
+        return asyncio.create_task(run_agents(settings, build_honest_client(settings)))
 
     return hosted.soon(start())
 

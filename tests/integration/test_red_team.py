@@ -21,7 +21,7 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient
-from rampart_fl.shared.agent.host import honest
+from rampart_fl.shared.agent.host import build_honest_client
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
@@ -71,7 +71,7 @@ class RedTeam:
     def defend(self, names: Sequence[str], slots: Sequence[int] | None = None) -> None:
         """Starts honest agents, one process's worth, in the first slots unless others are given."""
         settings = AgentSettings(**self.common("honest", names, slots))
-        self.start(run_agents(settings, honest(settings)))
+        self.start(run_agents(settings, build_honest_client(settings)))
 
     def attack(
         self, spec: str, names: Sequence[str], slots: Sequence[int], further: int = 0, **given: Any
@@ -315,11 +315,11 @@ def test_attackers_know_over_http_what_they_know_in_simulation(
     told = experiment(6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}])
     expected = simulate(told).records
     hostile = [slot for slot, role in enumerate(told.roles) if role is not None]
-    honest = [slot for slot, role in enumerate(told.roles) if role is None]
+    build_honest_client = [slot for slot, role in enumerate(told.roles) if role is None]
     assert hostile != [3, 4, 5], "placed at random"
     team = red_team(tap=mint(), clients=6, rounds=3, **tables)
     team.meet(3)
-    team.defend([told.client_names[slot] for slot in honest], honest)
+    team.defend([told.client_names[slot] for slot in build_honest_client], build_honest_client)
     spec = attack if isinstance(attack, str) else json.dumps(attack)
     team.attack(spec, [told.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()

@@ -69,7 +69,7 @@ def check_encoding(encoding: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmittedUpload:
     """A complete body: its digest, its size, and the client's report if the body was admitted."""
 
     digest: str
@@ -127,7 +127,7 @@ class Admission:
 
     async def admit(
         self, body: AsyncIterator[bytes], length: int, zstd: bool, limits: Limits, judge: Judge
-    ) -> Admitted:
+    ) -> AdmittedUpload:
         """Reads a body, calls `judge` on it, and stores it as a durable blob.
 
         If the body is refused, its bytes are removed.
@@ -165,7 +165,7 @@ class Admission:
 
     async def _admit_together(
         self, bodies: "Sequence[tuple[SmallBody, Judge]]"
-    ) -> "Sequence[Admitted | Exception]":
+    ) -> "Sequence[AdmittedUpload | Exception]":
         """Judges small bodies, and stores the admitted ones durably with one fsync."""
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._disk, _admit_small, self._blobs, bodies)
@@ -213,7 +213,7 @@ class _Upload:
             self.writer = self._blobs.writer()
         self.writer.write(piece)
 
-    def finish(self, last: bytearray, zstd: bool, size_cap: int, judge: Judge) -> Admitted:
+    def finish(self, last: bytearray, zstd: bool, size_cap: int, judge: Judge) -> AdmittedUpload:
         """Writes the last piece; then decompresses, judges and commits the body."""
         self.write(last)
         assert self.writer is not None
@@ -226,9 +226,9 @@ class _Upload:
 
 def _admit_small(
     blobs: Blobs, bodies: Sequence[tuple[SmallBody, Judge]]
-) -> list[Admitted | Exception]:
+) -> list[AdmittedUpload | Exception]:
     """Judges small bodies, and stores the admitted ones; results are in the order of the bodies."""
-    outcomes: list[Admitted | Exception] = []
+    outcomes: list[AdmittedUpload | Exception] = []
     kept: dict[str, bytearray] = {}
     for body, judge in bodies:
         try:
@@ -238,17 +238,17 @@ def _admit_small(
             continue
         if report is not None:
             kept[body.digest] = body.data
-        outcomes.append(Admitted(body.digest, body.size, report))
+        outcomes.append(AdmittedUpload(body.digest, body.size, report))
     if kept:
         blobs.put_all(kept)
     return outcomes
 
 
-def _settle(writer: BlobWriter, judge: Judge) -> Admitted:
+def _settle(writer: BlobWriter, judge: Judge) -> AdmittedUpload:
     report = judge(writer)
     if report is not None:
         writer.commit()
-    return Admitted(writer.digest, writer.size, report)
+    return AdmittedUpload(writer.digest, writer.size, report)
 
 
 def check_update(body: Body, spec: ModelSpec, sample_cap: int) -> Report:

@@ -14,7 +14,7 @@ from rampart_fl.shared.protocol.refusals import NotStarted
 
 
 @dataclass(frozen=True)
-class Definition:
+class RunDefinition:
     """The parts of a run's state that never change after its start."""
 
     experiment: Experiment
@@ -38,9 +38,9 @@ class RunParts:
         self.records = stores.records(blobs, disk=disk)
         self.models = RecentModels(blobs, disk)
         self.admission = Admission(blobs, disk)
-        self._definition: Definition | None = None
+        self._definition: RunDefinition | None = None
 
-    async def definition(self) -> Definition:
+    async def definition(self) -> RunDefinition:
         """The experiment and the model's spec; read once, because they never change.
 
         Raises:
@@ -48,7 +48,7 @@ class RunParts:
         """
         if self._definition is None:
             state = await self.state()
-            self._definition = Definition(state.experiment, state.spec)
+            self._definition = RunDefinition(state.experiment, state.spec)
         return self._definition
 
     async def state(self) -> Run:

@@ -89,7 +89,7 @@ class Shortcuts:
         await self._runtime.await_conversion()
         return await identify(request, self._runtime, await bearer(request, None))
 
-    async def _wish(self, request: Request) -> tickets.Wish:
+    async def _wish(self, request: Request) -> tickets.ResponsePreferences:
         prefer, accept, held = map(request.headers.get, ("prefer", "accept", "rampart-model"))
         return await tickets.wish(self._runtime, prefer, accept, held or "")
 

@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 @contextmanager
-def touching(*expected: type[OSError]) -> Iterator[None]:
+def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
     """Converts disk errors, such as a full disk, to `Unavailable`, except `expected` errors."""
     try:
         yield
@@ -46,7 +46,7 @@ class BlobWriter:
         self._hash = hashlib.sha256()
         self.size = 0
 
-    @touching()
+    @converted_disk_errors()
     def write(self, data: Buffer) -> None:
         """Appends bytes."""
         view = memoryview(data).cast("B")
@@ -64,14 +64,14 @@ class BlobWriter:
         """SHA-256 of the bytes written so far."""
         return self._hash.hexdigest()
 
-    @touching()
+    @converted_disk_errors()
     def commit(self) -> str:
         """Makes the blob durable and returns its digest."""
         self._file.close()
         self._store._adopt(self.path, self.digest)
         return self.digest
 
-    @touching()
+    @converted_disk_errors()
     def discard(self) -> None:
         """Deletes the bytes unless they were committed."""
         self._file.close()
@@ -105,7 +105,7 @@ class Blobs:
         self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
         self._segments = Segments(folder / "segments", self.unfinished, self._bury)
 
-    @touching()
+    @converted_disk_errors()
     def writer(self) -> BlobWriter:
         """Starts a new blob."""
         return BlobWriter(self, self.unfinished / secrets.token_hex(16))
@@ -116,7 +116,7 @@ class Blobs:
             writer.write(data)
             return writer.commit()
 
-    @touching()
+    @converted_disk_errors()
     def put_all(self, blobs: Mapping[str, bytes | bytearray]) -> None:
         """Makes small blobs durable together.
 
@@ -129,7 +129,7 @@ class Blobs:
         """The path of a blob that has its own file."""
         return self.folder / digest[:2] / digest
 
-    @touching(FileNotFoundError)
+    @converted_disk_errors(FileNotFoundError)
     def open(self, digest: str) -> BinaryIO:
         """Opens a blob; raises `FileNotFoundError` if it does not exist."""
         small = self._segments.read_known(digest)
@@ -146,7 +146,7 @@ class Blobs:
         """Whether a blob exists."""
         return self.path(digest).exists() or self._segments.holds(digest)
 
-    @touching()
+    @converted_disk_errors()
     def delete(self, digests: Iterable[str]) -> None:
         """Deletes blobs; ignores blobs that do not exist."""
         for digest in digests:
@@ -174,7 +174,7 @@ class Blobs:
             if len(folder.name) == 2 and folder.is_dir():
                 yield from (path.name for path in folder.iterdir())
 
-    @touching()
+    @converted_disk_errors()
     def sweep(self, referenced: set[str], age: float) -> int:
         """Deletes unreferenced blobs and temporary files that are older than `age` seconds.
 
@@ -192,7 +192,7 @@ class Blobs:
             path.unlink(missing_ok=True)
         return removed + len(stale)
 
-    @touching()
+    @converted_disk_errors()
     def clear(self) -> None:
         """Deletes all blobs and temporary files, and the folder itself."""
         self._undertaker.shutdown(wait=True)

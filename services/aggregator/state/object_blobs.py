@@ -17,7 +17,7 @@ PIECE = 1 << 20
 
 
 @contextmanager
-def reaching() -> Iterator[None]:
+def converted_store_errors() -> Iterator[None]:
     """Converts an object store's errors to `Unavailable`, except `FileNotFoundError`."""
     try:
         yield
@@ -79,7 +79,7 @@ class ObjectBlobs(Blobs):
 
     def _fetch(self, digest: str) -> None:
         """Copies a blob into the cache, piece by piece, and checks its digest."""
-        with reaching():
+        with converted_store_errors():
             found = self._obstore.get(self._remote, digest)
         with self.writer() as writer:
             for piece in _pieces(found):
@@ -96,7 +96,7 @@ class ObjectBlobs(Blobs):
         if super().exists(digest):
             return True
         try:
-            with reaching():
+            with converted_store_errors():
                 self._obstore.head(self._remote, digest)
         except FileNotFoundError:
             return False
@@ -105,12 +105,12 @@ class ObjectBlobs(Blobs):
     def delete(self, digests: Iterable[str]) -> None:
         for digest in digests:
             super().delete([digest])
-            with contextlib.suppress(FileNotFoundError), reaching():
+            with contextlib.suppress(FileNotFoundError), converted_store_errors():
                 self._obstore.delete(self._remote, digest)
 
     def sweep(self, referenced: set[str], age: float) -> int:
         removed = super().sweep(referenced, age)
-        with reaching():
+        with converted_store_errors():
             items = [item for page in self._obstore.list(self._remote) for item in page]
         for item in items:
             old = item["last_modified"].timestamp() < time.time() - age
@@ -121,12 +121,12 @@ class ObjectBlobs(Blobs):
 
     def stored(self) -> list[str]:
         """The digests of the blobs directly under the object store's prefix."""
-        with reaching():
+        with converted_store_errors():
             items = [item for page in self._obstore.list(self._remote) for item in page]
         return [item["path"] for item in items if "/" not in item["path"]]
 
     def clear(self) -> None:
-        with reaching():
+        with converted_store_errors():
             for page in self._obstore.list(self._remote):
                 for item in page:
                     self._obstore.delete(self._remote, item["path"])
@@ -137,7 +137,7 @@ class ObjectBlobs(Blobs):
         super().clear()
 
     def _adopt(self, path: Path, digest: str) -> None:
-        with reaching():
+        with converted_store_errors():
             self._obstore.put(self._remote, digest, path)
         self._keep(path, digest)
 
@@ -173,5 +173,5 @@ class ObjectBlobs(Blobs):
 
 def _pieces(found: Any) -> Iterator[Buffer]:
     """The bytes of an object, as they arrive; the consumer's errors are not converted."""
-    with reaching():
+    with converted_store_errors():
         yield from found.stream(PIECE)

@@ -30,7 +30,7 @@ end
 """The beginning of every script that needs the worker's fencing token."""
 
 
-class Fenced(RampartError):
+class LeaseLost(RampartError):
     """This worker has lost the lease, so its write was not carried out."""
 
     slug = "fenced"
@@ -64,13 +64,13 @@ class RedisAccess:
         """Runs an atomic script; returns its result.
 
         Raises:
-            Fenced: the lease is lost.
+            LeaseLost: the lease is lost.
             Unavailable: Redis did not respond, or too few replicas confirmed the writes. The script
                 may have run, so scripts must be idempotent.
         """
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":
-            raise Fenced("the lease has passed to another worker")
+            raise LeaseLost("the lease has passed to another worker")
         return answer
 
     async def run_all(self, script: str, calls: Sequence[Call]) -> list[list[str]]:

@@ -9,8 +9,12 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from rampart_fl.services.aggregator.state.blobs import Blobs, touching
-from rampart_fl.services.aggregator.state.object_blobs import ObjectBlobs, open_store, reaching
+from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
+from rampart_fl.services.aggregator.state.object_blobs import (
+    ObjectBlobs,
+    converted_store_errors,
+    open_store,
+)
 
 ROOM = bytes(1 << 16)
 """The bytes that `check` writes. These bytes do not fit into a file's inode, so they need free
@@ -70,24 +74,27 @@ class RunBlobs:
         if self._store is not None:
             import obstore
 
-            with reaching():
+            with converted_store_errors():
                 return sum(item["size"] for page in obstore.list(self._store) for item in page)
         total = 0
         for folder, _, names in os.walk(self.folder):
             for name in names:
-                with contextlib.suppress(FileNotFoundError), touching(FileNotFoundError):
+                with (
+                    contextlib.suppress(FileNotFoundError),
+                    converted_disk_errors(FileNotFoundError),
+                ):
                     total += Path(folder, name).lstat().st_size
         return total
 
     def check(self) -> None:
         """Raises `Unavailable` unless the folder has space and the object store responds."""
-        with touching(), tempfile.TemporaryFile(dir=self.folder) as file:
+        with converted_disk_errors(), tempfile.TemporaryFile(dir=self.folder) as file:
             file.write(ROOM)
             file.flush()
         if self._store is not None:
             import obstore
 
-            with contextlib.suppress(FileNotFoundError), reaching():
+            with contextlib.suppress(FileNotFoundError), converted_store_errors():
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
@@ -110,7 +117,7 @@ class RunBlobs:
                 former.delete([digest])
             former.clear_cache()
             return
-        with touching():
+        with converted_disk_errors():
             for digest in list(former.digests()):
                 target._adopt(former.path(digest), digest)
             for folder in list(self.folder.iterdir()):

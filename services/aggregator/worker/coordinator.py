@@ -32,7 +32,7 @@ from rampart_fl.services.aggregator.worker.phase_commands import Command, Questi
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import State
-from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.seating import count_accepted, seat_members
 from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
@@ -83,7 +83,7 @@ class Coordinator:
         self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
         self.machine = PhaseMachine(experiment)
         self.opened = OpenRound()
-        self.observers: list[Callable[[RoundRecord, Decided | None], None]] = []
+        self.observers: list[Callable[[RoundRecord, RoundResult | None], None]] = []
         self.warnings: list[str] = []
         self.kept_models = KeptModels(models_kept)
 
@@ -248,7 +248,7 @@ class Coordinator:
         receipts = {r.client: r for r in before.pool if buffered} | opened.receipts
         receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
         try:
-            decided: Decided = await self.compute(
+            decided: RoundResult = await self.compute(
                 self.round_engine.close_round,
                 state.round,
                 receipts,
@@ -311,7 +311,7 @@ class Coordinator:
         kept |= await handed_out(self.stores, position)
         await self.compute(self.blobs.delete, sorted(digests - kept))
 
-    def observe(self, record: RoundRecord, decided: Decided | None) -> None:
+    def observe(self, record: RoundRecord, decided: RoundResult | None) -> None:
         """Reports a finished round to the observers, such as the metrics."""
         for observer in self.observers:
             observer(record, decided)

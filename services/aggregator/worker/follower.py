@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
-from rampart_fl.services.aggregator.worker.ranks import Ranks, Refused
+from rampart_fl.services.aggregator.worker.ranks import EXPECTED_ERRORS, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 
@@ -15,7 +15,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:
         name, arguments, named = call
-        with suppress(*Refused):  # Rank 0 raises the same error, and handles it.
+        with suppress(*EXPECTED_ERRORS):  # Rank 0 raises the same error, and handles it.
             if name == "begin":
                 run, experiment, spec = arguments
                 round_engine = RoundEngine(

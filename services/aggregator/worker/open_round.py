@@ -6,7 +6,7 @@ from typing import Any
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.phase_state import State
-from rampart_fl.services.aggregator.worker.round_engine import Decided
+from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
@@ -35,7 +35,7 @@ class Outcome:
     """The snapshot with which the round began."""
     receipts: Mapping[str, Receipt]
     """The receipts of the aggregated updates, by client."""
-    decided: Decided
+    decided: RoundResult
 
 
 def published_record(
@@ -100,7 +100,7 @@ def failed_record(
 
 
 def barring_evidence(
-    experiment: Experiment, decided: Decided, round_: int, now: float
+    experiment: Experiment, decided: RoundResult, round_: int, now: float
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """The evidence to store about the clients that this round bars, by client id.
 

@@ -28,7 +28,7 @@ PATIENCE = timedelta(minutes=30)
 """Maximum time for which a rank waits for another rank during a computation."""
 IDLE = timedelta(days=365)
 """Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
-Refused = (ConfigurationError, PreconditionError)
+EXPECTED_ERRORS = (ConfigurationError, PreconditionError)
 """Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
 
 P = ParamSpec("P")
@@ -103,7 +103,7 @@ class Ranks:
         try:
             _broadcast((name, arguments, named), self.calls)
             yield
-        except Refused:
+        except EXPECTED_ERRORS:
             raise
         except Exception as error:
             raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
@@ -158,13 +158,13 @@ def _broadcast(value: Any, group: Group | None) -> Any:
     return held[0]
 
 
-class HasRanks(Protocol):
+class RankedObject(Protocol):
     """An object that exists on each rank, with that rank's coordinates."""
 
     ranks: Ranks
 
 
-S = TypeVar("S", bound=HasRanks)
+S = TypeVar("S", bound=RankedObject)
 
 
 def on_every_rank(

@@ -24,7 +24,7 @@ from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
-from rampart_fl.shared.experiment.selection import drawn_of
+from rampart_fl.shared.experiment.selection import drawn_count
 from rampart_fl.shared.figures.records import DecisionRecord
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
@@ -41,7 +41,7 @@ from rampart_fl.shared.runtime.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
-class Decided:
+class RoundResult:
     """The outcome of a round: the new snapshot, the content of the record, and timings."""
 
     snapshot: Snapshot
@@ -127,7 +127,7 @@ class RoundEngine:
                 needs.
         """
         holder = self.rounds.plan.unstreamed()
-        clients = drawn_of(self.experiment.data.clients, self.experiment.fraction)
+        clients = drawn_count(self.experiment.data.clients, self.experiment.fraction)
         needed = self._row_bytes * clients * (1 if self.rounds.plan.calibrate else 2)
         if pool_memory is not None and holder is not None and needed > pool_memory:
             raise ConfigurationError(
@@ -226,7 +226,7 @@ class RoundEngine:
         position: str,
         pulls: tuple[str, ...],
         standing: Standing,
-    ) -> Decided:
+    ) -> RoundResult:
         """Decides a round from these updates, and stores every resulting model.
 
         Args:
@@ -291,7 +291,7 @@ class RoundEngine:
             self._spare = pool.block
         self.arrivals = None
         record, size = DecisionRecord.of(decision), model_bytes(self.spec)
-        return Decided(self.snapshot, record, ended.seconds, size, pool.bytes)
+        return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     @on_every_rank
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from rampart_fl.services.aggregator.settings import TAPPED, Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.operator_store import OWNER
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING
@@ -22,7 +22,7 @@ from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
 from rampart_fl.services.aggregator.worker.founding import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
-from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
@@ -33,7 +33,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 TICK = 1.0
 """Seconds between checks of conditions that no event reports, such as a run that waits too long."""
-Observer = Callable[[RoundRecord, Decided | None], None]
+Observer = Callable[[RoundRecord, RoundResult | None], None]
 
 
 class Worker:
@@ -89,7 +89,7 @@ class Worker:
                     tasks.create_task(self._attend(self._fence, housekeeping))
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
-            except* Fenced:
+            except* LeaseLost:
                 # The other worker may have the same name as this worker. If both could take over a
                 # lease that is held under that name, they would take it from each other forever.
                 own = False
@@ -208,7 +208,7 @@ class Worker:
                 return None
             kept = self._settings.models_kept
             await start_run(run, self._stores, self._blobs, self.compute, fence, kept)
-        except (Fenced, Unavailable):
+        except (LeaseLost, Unavailable):
             raise
         except Exception as error:  # An error of one run must not stop the next run.
             reason = why(error)
@@ -268,7 +268,7 @@ class Worker:
             coordinator.observers += self._observers
             coordinator.warnings += [TAPPED] if self._settings.test_tap else []
             await coordinator.run()
-        except (Fenced, Unavailable, RankFailed):
+        except (LeaseLost, Unavailable, RankFailed):
             raise
         except Exception as error:  # An error of one run must not stop the next run.
             log.exception("run failed", extra={"run": run})

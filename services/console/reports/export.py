@@ -30,7 +30,7 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: the run has not ended, or the folder is not empty.
-        Damaged: the aggregator sent a model that differs from the one in the last record.
+        DigestMismatch: the aggregator sent a model that differs from the one in the last record.
     """
     info = run.info
     if info.state not in OVER:

@@ -44,7 +44,7 @@ class SeedMean:
     def of(values: Iterable[float]) -> "SeedMean | None":
         """The mean of the values of all seeds; None if there are no values.
 
-        >>> Mean.of([0.5, 1.0])
+        >>> SeedMean.of([0.5, 1.0])
         Mean(value=0.75, spread=0.353...)
         """
         numbers = list(values)
@@ -55,7 +55,7 @@ class SeedMean:
     def __str__(self) -> str:
         """Mean and standard deviation in percent.
 
-        >>> str(Mean(0.5)), str(Mean(0.5, 0.125))
+        >>> str(SeedMean(0.5)), str(SeedMean(0.5, 0.125))
         ('50.0', '50.0 ± 12.5')
         """
         spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
 from rampart_fl.shared.attacks.model import attacks
-from rampart_fl.shared.attacks.model.random_noise import starts
+from rampart_fl.shared.attacks.model.random_noise import start_models
 from rampart_fl.shared.attacks.wrapping import Wrapper
 
 
@@ -31,4 +31,4 @@ class AsParameters(Wrapper):
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         crafted_FD = super().craft(own_FD, knowledge)
-        return (crafted_FD.double() - starts(own_FD, knowledge, self.name)).to(own_FD)
+        return (crafted_FD.double() - start_models(own_FD, knowledge, self.name)).to(own_FD)

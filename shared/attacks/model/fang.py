@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of, moments
+from rampart_fl.shared.attacks.collusion import CollusionAttack, everyone, honest, mean_of, moments
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.noise import per_attacker, uniform
 from rampart_fl.shared.robust import linalg
@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.rules.krum import scores
 
 
 @attacks.register("fang")
-class Fang(Colluding):
+class Fang(CollusionAttack):
     """Moves the aggregate against s, the signs of the honest mean.
 
     `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of
+from rampart_fl.shared.attacks.collusion import CollusionAttack, everyone, honest, mean_of
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
@@ -21,7 +21,7 @@ NARROWINGS = 12
 
 
 @attacks.register("fltrust_adaptive")
-class FLTrustAdaptive(Colluding):
+class FLTrustAdaptive(CollusionAttack):
     """The unit vector e that minimizes s·A(e), scaled to the norm of the trusted update u0.
 
     A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c) is FLTrust's aggregate up to the factor |u0|.

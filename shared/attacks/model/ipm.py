@@ -4,12 +4,12 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest, mean_of
+from rampart_fl.shared.attacks.collusion import CollusionAttack, everyone, honest, mean_of
 from rampart_fl.shared.attacks.model import attacks
 
 
 @attacks.register("ipm")
-class IPM(Colluding):
+class IPM(CollusionAttack):
     """Uploads a negative multiple of the honest mean.
 
     u = -epsilon x̄, with the mean x̄ of the known honest updates.

@@ -12,7 +12,7 @@ from torch import Tensor
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.model.lie import LIE
-from rampart_fl.shared.attacks.model.random_noise import starts
+from rampart_fl.shared.attacks.model.random_noise import start_models
 from rampart_fl.shared.attacks.noise import per_attacker
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ class JAA(LIE):
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         if knowledge.jacobian is None:
             raise ConfigurationError("jaa needs the Jacobian of the model on the attacker's data")
-        start_FD = starts(own_FD, knowledge, self.name)
+        start_FD = start_models(own_FD, knowledge, self.name)
         target_FD = start_FD + super().craft(own_FD, knowledge).double()
         theta_FD = target_FD.clone()
         draws = per_attacker(knowledge, self.name, len(own_FD))

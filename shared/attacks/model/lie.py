@@ -5,7 +5,7 @@ from statistics import NormalDist
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.attacks.collusion import MomentAttack, everyone, moments
 from rampart_fl.shared.attacks.model import attacks
 
 
@@ -29,7 +29,7 @@ def largest_z(participants: int, attackers: int) -> float:
 
 
 @attacks.register("lie")
-class LIE(Statistical):
+class LIE(MomentAttack):
     """Shifts the mean of the known updates by z standard deviations in each coordinate.
 
     u = mean - z std, with the mean and the standard deviation of each coordinate.

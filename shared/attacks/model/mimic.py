@@ -6,13 +6,13 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Colluding, everyone, honest
+from rampart_fl.shared.attacks.collusion import CollusionAttack, everyone, honest
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.errors import ConfigurationError
 
 
 @attacks.register("mimic")
-class Mimic(Colluding):
+class Mimic(CollusionAttack):
     """u = x_target, the update of one honest client.
 
     The copies look honest. The copies also make all other honest updates rarer, so a rule that

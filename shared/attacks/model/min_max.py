@@ -6,11 +6,11 @@ Legend: B updates that are known, X points.
 from torch import Tensor
 
 from rampart_fl.shared.attacks.model import attacks
-from rampart_fl.shared.attacks.optimized import Line, Optimized
+from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 
 @attacks.register("min_max")
-class MinMax(Optimized):
+class MinMax(LineSearchAttack):
     """Moves as far from the mean as the largest distance between known updates allows.
 
     u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.

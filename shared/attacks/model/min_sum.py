@@ -6,7 +6,7 @@ Legend: B updates that are known, X points.
 from torch import Tensor
 
 from rampart_fl.shared.attacks.model import attacks
-from rampart_fl.shared.attacks.optimized import Line, Optimized
+from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 HALVINGS = 200
 """Number of halvings of an interval, which is more than float64 can resolve."""
@@ -17,7 +17,7 @@ tolerance."""
 
 
 @attacks.register("min_sum")
-class MinSum(Optimized):
+class MinSum(LineSearchAttack):
     """Moves as far from the mean as the sums of distances between known updates allow.
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².

@@ -63,7 +63,10 @@ class NormRiding(ModelAttack):
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         offset_FD = _offset(own_FD, knowledge.sent_FD, knowledge)
         limit = self._limit(knowledge) if self.knows == "full" else self.threshold
-        return ride(own_FD.double() + offset_FD, limit - self.margin * abs(limit)) - offset_FD
+        return (
+            opposed_updates(own_FD.double() + offset_FD, limit - self.margin * abs(limit))
+            - offset_FD
+        )
 
     def _limit(self, knowledge: Knowledge) -> float:
         """The largest reach (see `ride`) at which the screening detectors accept all attackers."""
@@ -78,7 +81,7 @@ class NormRiding(ModelAttack):
         rows_BD = honest_BD + _offset(honest_BD, knowledge.honest_sent_BD, knowledge)
 
         def accepted(reach: float) -> bool:
-            ridden_MD = ride(colluders_MD + offset_MD, reach)
+            ridden_MD = opposed_updates(colluders_MD + offset_MD, reach)
             moved = torch.cat([honest_BD, ridden_MD - offset_MD]).norm(dim=1)
             rows = Rows.of(torch.cat([rows_BD, ridden_MD]), metadata={"moved": moved})
             return passes(screens, rows, rows.ids[len(rows_BD) :], knowledge)
@@ -93,12 +96,13 @@ class NormRiding(ModelAttack):
         return self.threshold
 
 
-def ride(honest_FD: Tensor, reach: float) -> Tensor:
+def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
     """Updates (F, D) of length `reach` that point against the honest updates.
 
     If the reach is in [-1, 0), the result is the honest updates times -reach.
 
-    >>> ride(torch.tensor([[3.0, 4.0]]), 10), ride(torch.tensor([[3.0, 4.0]]), -0.5)
+    >>> honest_FD = torch.tensor([[3.0, 4.0]])
+    >>> opposed_updates(honest_FD, 10), opposed_updates(honest_FD, -0.5)
     (tensor([[-6., -8.]]), tensor([[1.5000, 2.0000]]))
     """
     if reach < 0:

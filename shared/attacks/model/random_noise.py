@@ -43,14 +43,14 @@ class RandomNoise(ModelAttack):
             raise ConfigurationError(
                 f"random_noise with reading {self.reading!r} needs `initial` to draw a fresh model"
             )
-        start_FD = starts(own_FD, knowledge, self.name)
+        start_FD = start_models(own_FD, knowledge, self.name)
         fresh_FD = torch.stack([knowledge.initial(draw) for draw in draws]).to(start_FD)
         if self.reading == "parameters":
             return fresh_FD - start_FD
         return (fresh_FD + start_FD + own_FD.double()) / 2 - start_FD
 
 
-def starts(own_FD: Tensor, knowledge: Knowledge, attack: str) -> Tensor:
+def start_models(own_FD: Tensor, knowledge: Knowledge, attack: str) -> Tensor:
     """The models (F, D) in float64 that the attackers trained from."""
     start = knowledge.reference_D if knowledge.sent_FD is None else knowledge.sent_FD
     if start is None:

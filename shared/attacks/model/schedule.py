@@ -14,14 +14,14 @@ from rampart_fl.shared.attacks.model import attacks
 
 
 @attacks.register("schedule")
-class Schedule(ModelAttack):
+class AttackSchedule(ModelAttack):
     """Runs each of the listed attacks in the rounds in which that attack is active.
 
     If several attacks are active in a round, they act in the listed order, each on the previous
     attack's uploads.
 
     >>> import torch
-    >>> change = Schedule(
+    >>> change = AttackSchedule(
     ...     attacks=[
     ...         {"name": "sign_flip", "until_round": 5},
     ...         {"name": "model_replacement", "scale": 3, "from_round": 5},

@@ -8,13 +8,13 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.attacks.base import Knowledge
-from rampart_fl.shared.attacks.collusion import Statistical, everyone, moments
+from rampart_fl.shared.attacks.collusion import MomentAttack, everyone, moments
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.seeding import generator
 
 
 @attacks.register("slow_poison")
-class SlowPoison(Statistical):
+class SlowPoison(MomentAttack):
     """Drifts in one fixed direction; the drift grows from round to round.
 
     u = clamp(mean + min(strength, pace (t + 1)) s std, lowest, highest).

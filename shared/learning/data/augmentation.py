@@ -28,7 +28,7 @@ LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the brightness (ITU-R BT.601)."""
 
 
-def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
+def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
     The crop covers a random fraction of the image, uniformly distributed in AREA. The crop's aspect
@@ -41,7 +41,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     Raises:
         ConfigurationError: the samples are not images.
 
-    >>> weak(torch.ones(2, 3, 8, 8), torch.Generator().manual_seed(0)).shape
+    >>> weakly_augmented(torch.ones(2, 3, 8, 8), torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 8, 8])
     """
     if x_BCHW.ndim != 4 or min(x_BCHW.shape[2:]) < 2:
@@ -63,7 +63,7 @@ def weak(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     return functional.grid_sample(x_BCHW, grid, padding_mode="border", align_corners=False)
 
 
-def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
+def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A weak view in [0, 1] with random colour changes and frequent blur.
 
     The colour changes and the blur are those of SimCLR (Chen et al., 2020), without its change of
@@ -73,7 +73,7 @@ def strong(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
         x_BCHW: images in [0, 1]; saturation and grey do not change images with one channel.
         draws: source of all randomness.
     """
-    x = weak(x_BCHW, draws)
+    x = weakly_augmented(x_BCHW, draws)
     n = len(x)
 
     def factor() -> Tensor:

@@ -17,7 +17,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.learning.network.stacked_layers import Pass, stack_layer, to_images
+from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, stack_layer, to_images
 from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
 
@@ -103,7 +103,7 @@ class Stacked:
             if self.spec.statistics:
                 return self._one_by_one(tensors, x_KB, inside_KB)
             return self._vmapped(tensors, x_KB), {}
-        run = Pass(tensors, len(x_KB), inside_KB, whole)
+        run = ForwardPass(tensors, len(x_KB), inside_KB, whole)
         return self._layer(to_images(x_KB) if x_KB.ndim == 5 else x_KB, run), run.moved
 
     def _vmapped(self, parameters: Mapping[str, Tensor], x_KB: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ PLAIN = (
 
 
 @dataclass(eq=False)
-class Pass:
+class ForwardPass:
     """One forward pass of K models.
 
     Args:
@@ -52,7 +52,7 @@ class Pass:
     moved: dict[str, Tensor] = field(default_factory=dict)
 
 
-Layer = Callable[[Tensor, Pass], Tensor]
+Layer = Callable[[Tensor, ForwardPass], Tensor]
 """Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
 
 
@@ -104,7 +104,7 @@ def _sequence(layers: Sequence[Layer | None]) -> Layer | None:
     if len(known) < len(layers):
         return None
 
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         for layer in known:
             h = layer(h, run)
         return h
@@ -119,7 +119,7 @@ def _residual(body: Layer | None, shortcut: Layer | None) -> Layer | None:
 
 
 def _convolution(name: str, layer: nn.Conv2d) -> Layer:
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
         # Convolutions are faster on channels-last activations. Copying the weights pays off only if
@@ -144,7 +144,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 
 def _linear(name: str, layer: nn.Linear) -> Layer:
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         # The weights are the left factor, so that the gradient has the same memory layout as the
         # weights.
         weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
@@ -163,7 +163,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     mean_name = STATISTIC + _join(name, "running_mean")
     var_name = STATISTIC + _join(name, "running_var")
 
-    def unpadded(h: Tensor, run: Pass) -> Tensor:
+    def unpadded(h: Tensor, run: ForwardPass) -> Tensor:
         """Batch normalization in training, as one torch layer over the channels of all models.
 
         The batches must not be padded, and must have more than one value per channel.
@@ -177,7 +177,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         g = functional.batch_norm(g, mean, var, weight, bias, True, momentum, layer.eps)
         return _apart(g, h, run.k)
 
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
         # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
@@ -210,7 +210,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
 
 
 def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten()
         bias = run.tensors[_join(name, "bias")].flatten()
         groups = run.k * layer.num_groups
@@ -241,7 +241,7 @@ def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
 
 
 def _embedding(name: str) -> Layer:
-    def apply(h: Tensor, run: Pass) -> Tensor:
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight, ids = run.tensors[_join(name, "weight")], h.long()
         first = torch.arange(run.k, device=ids.device) * weight.shape[1]
         return text_embedding(ids, ids + first.view(-1, 1, 1), weight.flatten(0, 1))
@@ -254,7 +254,7 @@ def to_images(x_KB: Tensor) -> Tensor:
     return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 
-def _flatten(h: Tensor, run: Pass) -> Tensor:
+def _flatten(h: Tensor, run: ForwardPass) -> Tensor:
     if h.ndim == 4:  # images (B, K·C, H, W)
         return h.reshape(len(h), run.k, -1).transpose(0, 1)
     return h.flatten(2)

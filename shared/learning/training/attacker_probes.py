@@ -15,10 +15,10 @@ from rampart_fl.shared.learning.network.vector import build_module, flatten
 from rampart_fl.shared.learning.training.learner import Learner
 
 
-def fresh(experiment: Experiment) -> Callable[[torch.Generator], Tensor]:
+def initial_parameters(experiment: Experiment) -> Callable[[torch.Generator], Tensor]:
     """A function that draws initial parameters (D,) for a new model of this experiment.
 
-    >>> draw = fresh(Experiment.load("digits-benign"))
+    >>> draw = initial_parameters(Experiment.load("digits-benign"))
     >>> one, other = (draw(torch.Generator().manual_seed(seed)) for seed in (1, 2))
     >>> one.shape == other.shape, torch.equal(one, other)
     (True, False)

@@ -98,7 +98,7 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class Draws:
+class StepRandomness:
     """Source of a step's random numbers, which depend on seed, purpose, client, round and step."""
 
     seed: int
@@ -119,7 +119,7 @@ class Draws:
         """Like `generators`, but with the secret seed if there is one."""
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
-    def singly(self, start: int, count: int) -> "Draws":
+    def singly(self, start: int, count: int) -> "StepRandomness":
         """The step's draws, with single samples as separate clients.
 
         Each client contributes its samples start .. start + count - 1.
@@ -245,9 +245,11 @@ class Batches:
         """Whether all clients' batches in a step have B samples, so that none is padded."""
         return min(self.sizes_S[step]) == self.width
 
-    def draws(self, step: int) -> Draws:
+    def draws(self, step: int) -> StepRandomness:
         """The source of one step's random numbers."""
-        return Draws(self.seed, self.names, self.round, step, self.sizes_S[step], self.secret)
+        return StepRandomness(
+            self.seed, self.names, self.round, step, self.sizes_S[step], self.secret
+        )
 
     @cached_property
     def sizes_S(self) -> list[tuple[int, ...]]:

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Local, Offers
+from rampart_fl.shared.learning.training.personalizers import Offers, StepState
 from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent_epsilon
 from rampart_fl.shared.learning.training.scoring import hits
 from rampart_fl.shared.learning.training.steps import take_steps
@@ -32,7 +32,7 @@ bits."""
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class CohortResult:
     """What K clients computed in a round.
 
     Args:
@@ -55,7 +55,7 @@ def train(
     measure: bool = True,
     hostile: Sequence[int] = (),
     offers: Offers = (),
-) -> Trained:
+) -> CohortResult:
     """One round of K clients: evaluate the received models, train, evaluate the trained models.
 
     Args:
@@ -79,7 +79,7 @@ def train(
         metrics |= _test(learner, cohort, received_KD, "customized")
         metrics["loss_before"] = _loss(learner, cohort, received_KD)
 
-    begun = Local(received_KD, learner.personalizer.begin(received_KD, own))
+    begun = StepState(received_KD, learner.personalizer.begin(received_KD, own))
     local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
 
     if measure:
@@ -104,10 +104,10 @@ def train(
     if learner.training.privacy is not None:
         kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
         metrics["epsilon"] = spent_epsilon(learner.training, cohort.train_K, kept[STEPS])
-    return Trained(update_KD, kept, metrics)
+    return CohortResult(update_KD, kept, metrics)
 
 
-def merge(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
+def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
     """Merges the results of separate groups of clients.
 
     Args:
@@ -121,7 +121,7 @@ def merge(parts: Sequence[Trained], order: Sequence[int]) -> Trained:
         return together[to_device(back, together.device)]
 
     first = parts[0]
-    return Trained(
+    return CohortResult(
         stack([part.update_KD for part in parts]),
         {name: stack([part.personal[name] for part in parts]) for name in first.personal},
         {name: stack([part.metrics[name] for part in parts]) for name in first.metrics},

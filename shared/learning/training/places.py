@@ -38,13 +38,13 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
     return placed
 
 
-def stretches(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
+def step_ranges(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; within a range, the same clients take every step.
 
     The clients that take a step have the first places. After each range, a multiple of `apart`
     clients leave.
 
-    >>> stretches([9, 5, 3, 1], apart=1)
+    >>> step_ranges([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]
     """
     counts = list(range(len(steps_K), min(FEWEST, len(steps_K)) - 1, -apart))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Privacy, Training
-from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.objectives import Point
 from rampart_fl.shared.learning.training.personalizers import Batch, Personalizer
 from rampart_fl.shared.learning.training.task import LocalTask
@@ -204,7 +204,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
     return to_device(torch.stack(rows), like_KD.device)
 
 
-def output_noise(deviation: float, draws: Draws, update_KD: Tensor) -> Tensor:
+def output_noise(deviation: float, draws: StepRandomness, update_KD: Tensor) -> Tensor:
     """The noise N(0, σ² I) that MSDFL (section VII-E) adds to each client's trained model.
 
     This noise alone guarantees no ε, because the length of the update is not bounded.

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Batch, Local
-from rampart_fl.shared.learning.training.places import ALIGNED, order, stretches, unit
+from rampart_fl.shared.learning.training.personalizers import Batch, StepState
+from rampart_fl.shared.learning.training.places import ALIGNED, order, step_ranges, unit
 from rampart_fl.shared.learning.training.privacy import PrivateTask
 from rampart_fl.shared.learning.training.task import runs
 from rampart_fl.shared.runtime.device import to_device
@@ -28,9 +28,9 @@ def take_steps(
     cohort: Cohort,
     batches: Batches,
     received_KD: Tensor,
-    local: Local,
+    local: StepState,
     hostile: Sequence[int] = (),
-) -> tuple[Local, Tensor]:
+) -> tuple[StepState, Tensor]:
     """The models and state after all steps, and each client's number of noised gradients (K,).
 
     Args:
@@ -54,7 +54,7 @@ def take_steps(
         if not stay:
             start_KD = _placed(received_KD, at_K, some)
             own = {name: _placed(tensor, at_K, some) for name, tensor in local.personal.items()}
-        part = (cohort.part(some), batches.pick(placed[some]), start_KD, Local(start_KD, own))
+        part = (cohort.part(some), batches.pick(placed[some]), start_KD, StepState(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
             if stay and len(after.model_KD) == len(placed):  # One pass trained all clients.
@@ -87,11 +87,11 @@ def _steps(
     cohort: Cohort,
     batches: Batches,
     received_KD: Tensor,
-    local: Local,
+    local: StepState,
     clients_K: Tensor,
     hostile_K: Tensor | None,
     apart: int,
-) -> Iterator[tuple[slice, Local, Tensor]]:
+) -> Iterator[tuple[slice, StepState, Tensor]]:
     """`take_steps` for clients that train in one pass; yields clients when they leave.
 
     Args:
@@ -105,7 +105,7 @@ def _steps(
     steps_K = to_device(batches.steps_K, device)
     done_SK = steps_K <= torch.arange(batches.steps, device=device)[:, None]
     noised_K = torch.zeros(len(clients_K), dtype=torch.float64, device=device)
-    for count, steps in stretches(batches.steps_K, apart):
+    for count, steps in step_ranges(batches.steps_K, apart):
         some, rest = slice(count), slice(count, len(local.model_KD))
         if count < rest.stop:
             yield rest, local.part(rest), noised_K[rest]
@@ -135,13 +135,13 @@ def _among(
     return to_device([k in hostile for k in placed], device) if hostile else None
 
 
-def _hold(done_K: Tensor, before: Local, after: Local) -> Local:
+def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
     """The values in `after`; clients without further batches keep the values in `before`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)
 
-    return Local(
+    return StepState(
         hold(before.model_KD, after.model_KD),
         {name: hold(before.personal[name], new) for name, new in after.personal.items()},
         {name: hold(before.velocity.get(name, new), new) for name, new in after.velocity.items()},

@@ -14,9 +14,9 @@ from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.network.heads import head_of
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import unflatten
-from rampart_fl.shared.learning.training.cohort import Cohort, Draws
+from rampart_fl.shared.learning.training.cohort import Cohort, StepRandomness
 from rampart_fl.shared.learning.training.objectives import Objective, Point
-from rampart_fl.shared.learning.training.personalizers import Batch, Local
+from rampart_fl.shared.learning.training.personalizers import Batch, StepState
 from rampart_fl.shared.learning.training.scoring import Scoring
 
 
@@ -45,7 +45,7 @@ class LocalTask:
     terms: tuple[Objective, ...]
     cohort: Cohort
     received_KD: Tensor
-    draws: Draws
+    draws: StepRandomness
     hostile_K: Tensor | None = None
     clients_K: Tensor | None = None
     prior_KC: Tensor | None = None
@@ -114,7 +114,7 @@ class LocalTask:
             return gradient_KD
         return gradient_KD.masked_fill(self.hostile_K[:, None], 0)
 
-    def descend(self, local: Local, gradient_KD: Tensor) -> Local:
+    def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
         """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
 
         The caller must not use the gradient afterwards, because the new model may overwrite it.

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.clustering import complete_linkage
 from rampart_fl.shared.robust.customizers import Customization, customizers
 from rampart_fl.shared.robust.customizers.grouping import (
-    Grouped,
+    GroupedCustomizer,
     members,
     numbered_names,
     previous_models,
@@ -25,7 +25,7 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
 @customizers.register("clustered")
-class Clustered(Grouped):
+class Clustered(GroupedCustomizer):
     """Clusters clients by the direction of their updates; every cluster has a model.
 
     w_c = w + rule({d_k : k in cluster c}); clusters result from complete linkage with the distance

@@ -12,7 +12,7 @@ from torch import Tensor
 from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
-from rampart_fl.shared.robust.models import Recovered
+from rampart_fl.shared.robust.models import ClientModels
 from rampart_fl.shared.seeding import generator
 
 
@@ -75,7 +75,7 @@ class FedFomo(Customizer):
             assignment[client] = (GLOBAL, *chosen)
         used = sorted({one for names in assignment.values() for one in names[1:]})
         kept = rows.keep([rows.ids.index(one) for one in used])
-        models = Recovered(tuple(used), context.reference_D, kept) if used else None
+        models = ClientModels(tuple(used), context.reference_D, kept) if used else None
         tensors = {"affinity": affinity_NN, "offered": offered_NP}
         following = State(tensors, dict.fromkeys(tensors, tuple(known)))
         return Customization(models, assignment), following

@@ -10,7 +10,7 @@ from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.robust.base import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization, customizers
 from rampart_fl.shared.robust.customizers.grouping import (
-    Grouped,
+    GroupedCustomizer,
     members,
     numbered_names,
     previous_models,
@@ -21,7 +21,7 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
 @customizers.register("flcert")
-class FLCert(Grouped):
+class FLCert(GroupedCustomizer):
     """Trains one model for each group of clients; the groups' models vote on predictions.
 
     For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).

@@ -27,7 +27,7 @@ def _listed(stages: Any) -> Any:
     return [{"name": stage} if isinstance(stage, str) else stage for stage in several]
 
 
-class Grouped(Customizer):
+class GroupedCustomizer(Customizer):
     """A customizer with several models; the base rule updates each model from its clients' rows."""
 
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(

@@ -8,7 +8,7 @@ families of `robust`, such as `rules`.
 """
 
 from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to
-from rampart_fl.shared.robust.linalg.finite import NotFinite
+from rampart_fl.shared.robust.linalg.finite import NonFiniteRows
 from rampart_fl.shared.robust.linalg.geometry import geometry, squared_distances
 from rampart_fl.shared.robust.linalg.native import backend
 from rampart_fl.shared.robust.linalg.ordering import mean_around_median, median, trimmed_mean
@@ -16,23 +16,24 @@ from rampart_fl.shared.robust.linalg.products import (
     all_finite,
     combine,
     dots,
+    finite_and_squared_norms,
     gram,
     norm,
     norms,
     row,
-    survey,
     uniform,
 )
 from rampart_fl.shared.robust.linalg.signs import signs
 
 __all__ = [
-    "NotFinite",
+    "NonFiniteRows",
     "all_finite",
     "backend",
     "combine",
     "cosines",
     "cosines_to",
     "dots",
+    "finite_and_squared_norms",
     "geometry",
     "gram",
     "mean_around_median",
@@ -42,7 +43,6 @@ __all__ = [
     "row",
     "signs",
     "squared_distances",
-    "survey",
     "trimmed_mean",
     "uniform",
 ]

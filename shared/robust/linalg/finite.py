@@ -9,7 +9,7 @@ from torch import Tensor
 from rampart_fl.shared.robust.view import View
 
 
-class NotFinite(Exception):
+class NonFiniteRows(Exception):
     """Raised if a pass finds a non-finite number in rows that were assumed to be finite."""
 
 
@@ -41,12 +41,12 @@ def record_pass(rows: View, clean: bool) -> None:
         clean: whether the sums of the pass are finite. If the sums are not finite, the rows
             themselves are checked, because sums of finite numbers may overflow.
     Raises:
-        NotFinite: a row is not finite, although all rows were assumed to be finite.
+        NonFiniteRows: a row is not finite, although all rows were assumed to be finite.
     """
     if not assumed_finite(rows):
         return
     clean = rows.place.every(clean)
     if not clean and not rows.place.every(all(finite_rows(rows.block_ND))):
-        raise NotFinite
+        raise NonFiniteRows
     if not clean or rows.index_K is None or len(rows.index_K) == len(rows.block_ND):
         rows.pool_statistics.unchecked = False

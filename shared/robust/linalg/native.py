@@ -52,7 +52,7 @@ PAIRS = (("float", "float"), ("float", "double"), ("double", "double"))
 _lock = threading.Lock()
 
 
-class Crew(ctypes.Structure):
+class WorkSplit(ctypes.Structure):
     """How a kernel's work is divided: the number of threads and the number of parts."""
 
     _fields_ = [
@@ -85,7 +85,7 @@ class Kernels:
         if sums == 0:
             return torch.zeros(0, dtype=torch.float64)
         parts = max(1, min(PARTS, PARTIAL // sums, -(-width // SHORTEST)))
-        crew = Crew(threads(), parts, _parallel())
+        crew = WorkSplit(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
         # Subscripting a library creates a new function object each time, and a reference cycle

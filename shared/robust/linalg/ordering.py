@@ -99,7 +99,7 @@ def _run_compiled(
     """Runs the compiled network on tiles of columns; the kernel mixes the rows of each tile."""
     m, mix = len(rows), None
     if rows.mix_MK is not None and rows.block_ND.stride(1) == 1:
-        starts, froms, by = recipe(rows.mix_MK)
+        starts, froms, by = sparse_mixing(rows.mix_MK)
         by = by.to(out_D.dtype)
         mix = (native.address(starts), native.address(froms), native.address(by))
         rows = unmixed(rows)
@@ -123,7 +123,7 @@ def _run_compiled(
         record_pass(rows, clean)
 
 
-def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
 
     Returns the index of each row's first term (M + 2,), the row of each term, and its factor.
@@ -133,7 +133,8 @@ def recipe(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     not contain rows of the pool that most mixes leave out. If the base would save no terms, it is
     empty. Mixes that average nearly the same rows need only a few terms each.
 
-    >>> [terms.tolist() for terms in recipe(torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]]))]
+    >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
+    >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]
     [[0, 3, 4, 5, 7], [0, 1, 2, 3, 3, 2, 3], [1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0]]
     """
     base_K = mix_MK.median(dim=0).values

@@ -23,14 +23,16 @@ BLOCK = 8192
 """Number of coordinates that are converted to float64 at a time."""
 
 
-def survey(block_ND: Tensor, part: Part | None = None) -> tuple[list[bool], Tensor]:
+def finite_and_squared_norms(
+    block_ND: Tensor, part: Part | None = None
+) -> tuple[list[bool], Tensor]:
     """Which rows hold only finite numbers, and the squared norms (N,) of all rows, in one pass.
 
     Args:
         block_ND: the rows.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
 
-    >>> survey(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
+    >>> finite_and_squared_norms(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     ([True, False], tensor([5., inf], dtype=torch.float64))
     """
     pool = View(block_ND, ids=tuple(str(i) for i in range(len(block_ND))), part=part)
@@ -45,7 +47,9 @@ def survey(block_ND: Tensor, part: Part | None = None) -> tuple[list[bool], Tens
 def all_finite(rows: View) -> bool:
     """Whether all values in the pool are finite; reads the pool only if it is unchecked."""
     if assumed_finite(rows):
-        rows.pool_statistics.unchecked = not all(survey(rows.block_ND, rows.part)[0])
+        rows.pool_statistics.unchecked = not all(
+            finite_and_squared_norms(rows.block_ND, rows.part)[0]
+        )
     return not assumed_finite(rows)
 
 

@@ -24,7 +24,7 @@ Graph = Mapping[int, int]
 """The neighbours of every vertex, encoded as the bits of an integer."""
 
 
-class Steps:
+class StepLimit:
     """Counts the steps of a search, and aborts the search after too many steps."""
 
     def __init__(self, most: int) -> None:
@@ -61,20 +61,22 @@ class MinimumDiameterAveraging(Rule):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)
-        kept, diameter = tightest(linalg.squared_distances(rows), f, Steps(self.most))
+        kept, diameter = least_diameter_subset(
+            linalg.squared_distances(rows), f, StepLimit(self.most)
+        )
         weights_M = linalg.uniform(len(rows), kept)
         report = Report(self.name, rows.ids, {"weight": weights_M}, {"diameter": diameter})
         return rows.combine(weights_M), state, report
 
 
-def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float]:
+def least_diameter_subset(squared_MM: Tensor, f: int, steps: StepLimit) -> tuple[list[int], float]:
     """The positions of the set of m - f rows with the smallest diameter, and this diameter.
 
     If several sets have this diameter, the lexicographically first set is returned.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
-    >>> tightest((points[:, None] - points).square(), 1, Steps(99))
+    >>> least_diameter_subset((points[:, None] - points).square(), 1, StepLimit(99))
     ([0, 2, 3], 2.0)
     """
     m = len(squared_MM)
@@ -102,11 +104,11 @@ def tightest(squared_MM: Tensor, f: int, steps: Steps) -> tuple[list[int], float
     return kept, float(squared_MM[kept][:, kept].max().sqrt())
 
 
-def has_vertex_cover(graph: Graph, most: int, steps: Steps) -> bool:
+def has_vertex_cover(graph: Graph, most: int, steps: StepLimit) -> bool:
     """Whether some set of at most `most` vertices touches every edge.
 
     >>> triangle = {0: 0b110, 1: 0b101, 2: 0b011}
-    >>> has_vertex_cover(triangle, 1, Steps(9)), has_vertex_cover(triangle, 2, Steps(9))
+    >>> has_vertex_cover(triangle, 1, StepLimit(9)), has_vertex_cover(triangle, 2, StepLimit(9))
     (False, True)
     """
     steps.take()

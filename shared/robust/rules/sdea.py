@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearnedWeights:
     """The learned weights, and the losses at the start and at the end of learning.
 
     Args:
@@ -117,7 +117,7 @@ class SDEA(Rule):
             values |= {"first_loss": learned.first, "loss": learned.last}
             if self.clusters != "none":
                 labels_M = self.group(learned.weights_M)
-                weights_M[kept] = cooperative(learned.weights_M, labels_M)
+                weights_M[kept] = cluster_weights(learned.weights_M, labels_M)
                 values |= {"clusters": int(labels_M.max()) + 1}
         columns = {
             "weight": weights_M,
@@ -126,7 +126,7 @@ class SDEA(Rule):
         }
         return rows.combine(weights_M), state, Report(self.name, rows.ids, columns, values)
 
-    def learn(self, rows: Rows, context: Context) -> Learned | None:
+    def learn(self, rows: Rows, context: Context) -> LearnedWeights | None:
         """Weights for these rows; None if a gradient was not finite at some step."""
         _, x_P, _ = public_samples(context, self.name)
         draws = context.generator(self.name)
@@ -145,7 +145,7 @@ class SDEA(Rule):
         steps = len(losses) // self.epochs
         losses_S = torch.stack(losses).double().cpu()
         first, last = float(losses_S[:steps].mean()), float(losses_S[-steps:].mean())
-        return Learned(logits_M.softmax(0), first, last)
+        return LearnedWeights(logits_M.softmax(0), first, last)
 
     @torch.enable_grad()
     def step(
@@ -181,13 +181,13 @@ class SDEA(Rule):
         return clustering.dbscan(weights_M.unsqueeze(1), self.radius / len(weights_M), 2)
 
 
-def cooperative(weights_M: Tensor, labels_M: Tensor) -> Tensor:
+def cluster_weights(weights_M: Tensor, labels_M: Tensor) -> Tensor:
     """The learned weights (M,), changed only for rows outside the cluster with the lowest mean.
 
     The rows outside the cluster with the lowest mean share the remaining weight equally. If there
     is only one cluster, the weights are uniform.
 
-    >>> cooperative(torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0, 0, 1, 1]))
+    >>> cluster_weights(torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0, 0, 1, 1]))
     tensor([0.4000, 0.4000, 0.1500, 0.0500])
     """
     clusters = int(labels_M.max()) + 1

@@ -48,20 +48,20 @@ class SMEA(Rule):
                 f"smea would search C(n, f) = {comb(n, f)} subsets, more than most = {self.most}: "
                 f"n={n}, f={f}"
             )
-        kept, variance = calmest(linalg.squared_distances(rows), n - f)
+        kept, variance = least_variance_subset(linalg.squared_distances(rows), n - f)
         weights_M = linalg.uniform(n, kept)
         report = Report(self.name, rows.ids, {"weight": weights_M}, {"variance": variance})
         return rows.combine(weights_M), state, report
 
 
-def calmest(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
+def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the subset with the smallest maximal variance, and that variance.
 
     Eigenvalues are computed only for subsets whose lower bound is at most the best variance so far.
     The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
-    >>> calmest((points[:, None] - points).square(), 3)[0]
+    >>> least_variance_subset((points[:, None] - points).square(), 3)[0]
     [0, 2, 3]
     """
     best, least = list(range(size)), float("inf")

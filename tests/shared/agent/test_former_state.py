@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.shared.agent.former_state import adopt_former_state
-from rampart_fl.shared.agent.learning_client import Keeper
+from rampart_fl.shared.agent.learning_client import RunFiles
 from rampart_fl.shared.agent.run_experiment import run_folder
 from rampart_fl.shared.protocol.messages import Ticket
 
@@ -39,7 +39,7 @@ def test_the_state_goes_on_in_the_first_run(folder: Path, changed: dict[str, Any
     for _ in range(2):
         adopt_former_state(folder, own, first)
     assert not list(folder.glob("*.kept"))
-    keeper = Keeper(own)
+    keeper = RunFiles(own)
     assert keeper.upload(first) == (None if changed else b"bytes of an upload")
     trained, probed = keeper.personal(), keeper.personal("probe")
     assert trained is not None and probed is not None
@@ -54,4 +54,4 @@ def test_a_later_run_begins_anew_and_leaves_the_state(folder: Path) -> None:
     later = ticket("digits-11")
     adopt_former_state(folder, run_folder(folder, later.run), later)
     assert {path.name for path in folder.glob("*.kept")} == STORED["files"].keys()
-    assert Keeper(run_folder(folder, later.run)).personal() is None
+    assert RunFiles(run_folder(folder, later.run)).personal() is None

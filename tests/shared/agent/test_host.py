@@ -12,7 +12,13 @@ from pydantic import ValidationError
 from rampart_fl.shared.agent.acceptance import Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import AgentContext, HostedClient, able, honest, host
+from rampart_fl.shared.agent.host import (
+    AgentContext,
+    HostedClient,
+    build_honest_client,
+    check_capabilities,
+    host,
+)
 from rampart_fl.shared.agent.identity import Identity, lock_folder
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
@@ -85,7 +91,7 @@ async def test_a_client_that_fails_does_not_stop_the_others(
     monkeypatch.setattr(HostedClient, "live", live)
     settings = AgentSettings(slots="0-2", stay_when_barred=stays)
     with pytest.raises(ExceptionGroup) as caught:
-        await host(settings, honest(settings))
+        await host(settings, build_honest_client(settings))
     assert sorted(ended) == [0, 2]
     assert [str(cause) for cause in caught.value.exceptions] == ["revoked"]
     assert "revoked" in caplog.text
@@ -105,7 +111,7 @@ async def test_who_stays_when_barred_waits_for_a_signal(
 
     monkeypatch.setattr(HostedClient, "live", live)
     settings = AgentSettings(clients=2, stay_when_barred=True)
-    running = asyncio.create_task(host(settings, honest(settings)))
+    running = asyncio.create_task(host(settings, build_honest_client(settings)))
     barred[0].set()
     await turn()
     assert not caplog.messages
@@ -131,7 +137,7 @@ async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(HostedClient, "live", live)
     settings = AgentSettings(slots="0-1")
-    running = asyncio.create_task(host(settings, honest(settings)))
+    running = asyncio.create_task(host(settings, build_honest_client(settings)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     running.cancel()
@@ -153,7 +159,7 @@ async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
 
     monkeypatch.setattr(HostedClient, "live", live)
     settings = AgentSettings(slots="0", join_tokens=tmp_path / "tokens", state=tmp_path)
-    await host(settings, honest(settings), rejoins)
+    await host(settings, build_honest_client(settings), rejoins)
     everything = [
         ("a1", "client-0", rejoins),
         ("a2", "client-0-life-2", True),
@@ -168,7 +174,14 @@ async def test_what_is_not_trusted_is_declined(tmp_path: Path) -> None:
     part = Experiment.from_tables(tables).client_part()
     settings = AgentSettings(slots="3", state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
-        client = HostedClient(settings, Policy(), honest(settings), able(settings), thread, 0)
+        client = HostedClient(
+            settings,
+            Policy(),
+            build_honest_client(settings),
+            check_capabilities(settings),
+            thread,
+            0,
+        )
         activity = ActivityLog(tmp_path)
         accept, reason, slot = await client._decide(activity, "x-1", part)
         assert (accept, slot) == (False, 3)
@@ -188,7 +201,9 @@ async def test_the_owner_s_file_decides_on_the_samples_before_the_settings(
     settings = AgentSettings(state=tmp_path, data_file=Path("all.npz"))
     policy = Policy(data=data)
     with ThreadPoolExecutor(1) as thread:
-        client = HostedClient(settings, policy, honest(settings), able(settings), thread, 0)
+        client = HostedClient(
+            settings, policy, build_honest_client(settings), check_capabilities(settings), thread, 0
+        )
     answer = decide(policy, Experiment.load("digits-benign"))
     assert client._own_samples(answer) == (None if own is None else Path(own))
 
@@ -204,7 +219,14 @@ async def test_a_member_of_a_package_that_is_not_installed_is_declined(
     told = Experiment.from_tables({**tables, "packages": {"halving": "my-pace==0.1"}})
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
-        client = HostedClient(settings, Policy(), honest(settings), able(settings), thread, 0)
+        client = HostedClient(
+            settings,
+            Policy(),
+            build_honest_client(settings),
+            check_capabilities(settings),
+            thread,
+            0,
+        )
         accept, reason, _ = await client._decide(ActivityLog(tmp_path), "x-1", told.client_part())
     assert not accept
     assert "'halving' comes from my-pace==0.1, which is not installed here" in reason
@@ -214,7 +236,14 @@ async def test_an_experiment_with_keys_of_another_version_is_declined(tmp_path: 
     part = {**Experiment.load("digits-benign").client_part(), "novelty": 3}
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
-        client = HostedClient(settings, Policy(), honest(settings), able(settings), thread, 0)
+        client = HostedClient(
+            settings,
+            Policy(),
+            build_honest_client(settings),
+            check_capabilities(settings),
+            thread,
+            0,
+        )
         accept, reason, _ = await client._decide(ActivityLog(tmp_path), "x-1", part)
     assert not accept
     assert "novelty" in reason
@@ -250,12 +279,12 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
             ActivityLog(tmp_path),
         )
         with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
-            await honest(settings)(context)
+            await build_honest_client(settings)(context)
 
 
 async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:
     settings = AgentSettings(state=tmp_path, join_token="t" * 43)
     with lock_folder(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
-        await host(settings, honest(settings))
+        await host(settings, build_honest_client(settings))
     assert "another process runs the client" in str(caught.value.exceptions[0])
     assert not (tmp_path / "client-0" / "identity.json").exists()

@@ -15,7 +15,7 @@ import pytest
 
 from rampart_fl.shared.agent import identity as identities
 from rampart_fl.shared.agent.client import AggregatorClient, Refused
-from rampart_fl.shared.agent.identity import Identity, establish, kept_fresh, lock_folder, renew
+from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, renew, token_renewal
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.tokens import token_hash
 
@@ -208,7 +208,7 @@ async def test_what_is_asked_while_a_token_changes_is_answered(
             await asyncio.sleep(0)
         return count
 
-    async with kept_fresh(connection, tmp_path):
+    async with token_renewal(connection, tmp_path):
         assert sum(await asyncio.gather(ask(), ask(), ask())) > 3
     assert office.renewals > 1
     await connection.close()
@@ -239,7 +239,7 @@ async def test_a_disk_that_is_full_for_a_moment_ends_no_renewals(
     monkeypatch.setattr(identities, "RETRY", 0.01)
     fill(monkeypatch, after)
     connection = connect(office, "b" * 43)
-    async with asyncio.timeout(5), kept_fresh(connection, tmp_path):
+    async with asyncio.timeout(5), token_renewal(connection, tmp_path):
         while office.renewals < 1 + after:
             await asyncio.sleep(0.01)
             await connection.heartbeat()

@@ -6,7 +6,7 @@ from math import ceil
 import pytest
 
 from rampart_fl.shared.experiment.phases import Span
-from rampart_fl.shared.experiment.selection import drawn_of, quota
+from rampart_fl.shared.experiment.selection import drawn_count, quota
 
 
 @pytest.mark.parametrize("clients", [1, 7, 20, 100, 1000])
@@ -15,7 +15,7 @@ def test_every_share_of_clients_is_rounded_alike(clients: int) -> None:
         fraction, exact = percent / 100, ceil(Fraction(percent, 100) * clients)
         span = Span(min=fraction, max=fraction)
         counts = {
-            drawn_of(clients, fraction),
+            drawn_count(clients, fraction),
             quota(fraction, clients),
             span.least(clients),
             span.most(clients),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.robust import Rows, State
-from rampart_fl.shared.robust.linalg import survey
+from rampart_fl.shared.robust.linalg import finite_and_squared_norms
 from rampart_fl.shared.robust.rules.median import Median
 
 
@@ -33,8 +33,10 @@ def test_rows_that_are_not_finite_are_left_out_and_named() -> None:
     rows = Rows.of(block_ND, ids=["d", "c", "b", "a"], weights=[1, 2, 3, 4])
     assert rows.ids == ("a", "d") and rows.dropped == ("b", "c")
     assert rows.trusted_weights().tolist() == [4, 1]
-    assert survey(block_ND)[0] == [True, False, False, True]
-    assert survey(torch.full((1, 4), 3e38))[0] == [True], "a sum that overflows is no reason"
+    assert finite_and_squared_norms(block_ND)[0] == [True, False, False, True]
+    assert finite_and_squared_norms(torch.full((1, 4), 3e38))[0] == [True], (
+        "a sum that overflows is no reason"
+    )
 
 
 def test_positions_name_rows_in_numerical_order() -> None:

@@ -22,7 +22,7 @@ platform's timeout has to be longer than both parts together."""
 
 
 @asynccontextmanager
-async def soon(who: str = "Redis") -> AsyncIterator[None]:
+async def health_timeout(who: str = "Redis") -> AsyncIterator[None]:
     """Raises `Unavailable` if the `with` block takes longer than `PATIENCE`."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -42,10 +42,10 @@ async def readyz(runtime: RuntimeDep) -> dict[str, str]:
     """Returns 200 if Redis responds, blobs can be written, and a worker has taken over."""
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
-    async with soon():
+    async with health_timeout():
         await runtime.stores.redis.ping()
         await runtime.require_ready()
-    async with soon("blobs"):
+    async with health_timeout("blobs"):
         await asyncio.get_running_loop().run_in_executor(runtime.disk, runtime.blobs.check)
     return {"status": "ready"}
 
@@ -59,12 +59,12 @@ async def health(runtime: RuntimeDep) -> Health:
     """
     redis, blobs, worker = "; ".join(runtime.warnings), "", None
     try:
-        async with soon():
+        async with health_timeout():
             worker = await runtime.stores.lease.holder()
     except Unavailable as error:
         redis = error.detail
     try:
-        async with soon("blobs"):
+        async with health_timeout("blobs"):
             await asyncio.get_running_loop().run_in_executor(runtime.disk, runtime.blobs.check)
     except Unavailable as error:
         blobs = error.detail
@@ -76,7 +76,7 @@ async def metrics(runtime: RuntimeDep) -> Response:
     """Prometheus metrics of this process."""
     known = runtime.metrics
     try:
-        async with soon():
+        async with health_timeout():
             known.clients.labels("registered").set(len(await runtime.stores.clients.records()))
             known.queued.set(len(await runtime.stores.runs.queue()))
             run = await runtime.stores.runs.current()

@@ -37,7 +37,7 @@ async def runs(
 ) -> list[RunInfo]:
     """Lists the newest runs in the order of submission, and what each one waits for."""
     last = inf if before is None else number_of(before)
-    queue, current = await ahead(runtime)
+    queue, current = await queued_and_current(runtime)
     entries = await runtime.stores.runs.entries()
     page = [info for info in entries if number_of(info.run) < last][-limit:]
     return list(
@@ -154,14 +154,14 @@ async def run_info(runtime: Runtime, run: str) -> RunInfo:
     Raises:
         RunNotFound: there is no such run.
     """
-    queue, current = await ahead(runtime)
+    queue, current = await queued_and_current(runtime)
     info = await runtime.stores.runs.entry(run)
     if info is None:
         raise refusals.RunNotFound(f"there is no run {run}")
     return await current_info(runtime, info, queue, current)
 
 
-async def ahead(runtime: Runtime) -> tuple[list[str], str | None]:
+async def queued_and_current(runtime: Runtime) -> tuple[list[str], str | None]:
     """The queued runs, and the run that is executed now.
 
     Callers must read the entries of runs after this call. Otherwise, the entry of the current run

@@ -32,7 +32,7 @@ WANTED = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
 
 
 @dataclass(frozen=True)
-class Wish:
+class ResponsePreferences:
     """The client's preferences for a response, from the request's headers."""
 
     patience: float
@@ -47,14 +47,14 @@ async def wish(
     prefer: Annotated[str | None, Header(examples=["wait=30"])] = None,
     accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
     rampart_model: Annotated[str, Header(examples=["digest of the model held"])] = "",
-) -> Wish:
+) -> ResponsePreferences:
     """Parses a client's preferences from the request's headers."""
     wanted = re.search(r"wait=([0-9]{1,6})", prefer or "")
     patience = min(float(wanted.group(1)) if wanted else 0.0, runtime.settings.poll)
-    return Wish(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
+    return ResponsePreferences(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
 
 
-WishDep = Annotated[Wish, Depends(wish)]
+WishDep = Annotated[ResponsePreferences, Depends(wish)]
 
 
 @router.get("/runs/{run}/experiment", responses=problems(refusals.RunNotFound, refusals.NotMember))
@@ -195,7 +195,7 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
     if current is not None:
         return current
     barred = (await runtime.stores.clients.facts([client]))[client].barred
-    return out(barred) if barred is not None else Ticket(kind="wait")
+    return barred_ticket(barred) if barred is not None else Ticket(kind="wait")
 
 
 async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
@@ -210,7 +210,7 @@ async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticke
     return None
 
 
-def out(barred: Mapping[str, Any]) -> Ticket:
+def barred_ticket(barred: Mapping[str, Any]) -> Ticket:
     """The ticket of a client that is barred from the federation."""
     return Ticket(kind="evicted", reason=str(barred.get("reason", ""))[:500])
 
@@ -220,7 +220,7 @@ async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | No
     standing = await run.stores.tickets.standing(client)
     brief, slot = standing.brief, standing.slot
     if standing.barred is not None:
-        return out(standing.barred)
+        return barred_ticket(standing.barred)
     if brief is None:
         return None
     wait = Ticket(kind="wait", run=run.run, round=brief.round, slot=slot, experiment=brief.digest)

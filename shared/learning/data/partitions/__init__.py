@@ -47,7 +47,7 @@ def shuffled(positions: Tensor, draws: torch.Generator) -> Tensor:
     return positions[torch.randperm(len(positions), generator=draws)]
 
 
-def deck(n: int, clients: int, draws: torch.Generator) -> Tensor:
+def shuffled_positions(n: int, clients: int, draws: torch.Generator) -> Tensor:
     """The positions of n samples in random order; n must be at least the number of clients."""
     if clients > n:
         raise ConfigurationError(f"{n} samples are not enough for {clients} clients")
@@ -82,12 +82,12 @@ def two_sizes(clients: int, ratio: float, share: float, draws: torch.Generator) 
     return size_K
 
 
-def cut(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
+def split_at(positions: Tensor, runs: int, size_K: Tensor | None = None) -> tuple[Tensor, ...]:
     """Cuts the positions into non-empty pieces, of equal lengths or in proportion to the sizes.
 
-    >>> [len(run) for run in cut(torch.arange(10), 3)]
+    >>> [len(run) for run in split_at(torch.arange(10), 3)]
     [4, 3, 3]
-    >>> [len(run) for run in cut(torch.arange(10), 2, torch.tensor([1.0, 3.0]))]
+    >>> [len(run) for run in split_at(torch.arange(10), 2, torch.tensor([1.0, 3.0]))]
     [3, 7]
     """
     if size_K is None:

@@ -7,10 +7,10 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.partitions import (
     Partition,
-    cut,
     partitions,
     relative_sizes,
     shuffled,
+    split_at,
 )
 
 
@@ -55,7 +55,7 @@ class ClassesPerClient(Partition):
                     f"class {int(label)} has {len(own)} samples for {len(held_by)} clients"
                 )
             sizes = None if size_K is None else size_K[held_by]
-            for client, share in zip(held_by, cut(own, len(held_by), sizes), strict=True):
+            for client, share in zip(held_by, split_at(own, len(held_by), sizes), strict=True):
                 parts[client].append(share)
         return [torch.cat(part).sort().values for part in parts]
 

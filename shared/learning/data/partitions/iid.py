@@ -6,10 +6,10 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.data.partitions import (
     Partition,
-    cut,
-    deck,
     partitions,
     relative_sizes,
+    shuffled_positions,
+    split_at,
     two_sizes,
 )
 
@@ -36,9 +36,9 @@ class IID(Partition):
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
-        order = deck(len(y), clients, draws)
+        order = shuffled_positions(len(y), clients, draws)
         if self.large is None:
             size_K = relative_sizes(clients, self.imbalance, draws)
         else:
             size_K = two_sizes(clients, self.imbalance, self.large, draws)
-        return [part.sort().values for part in cut(order, clients, size_K)]
+        return [part.sort().values for part in split_at(order, clients, size_K)]

@@ -4,7 +4,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.learning.data.partitions import Partition, deck, partitions
+from rampart_fl.shared.learning.data.partitions import Partition, partitions, shuffled_positions
 
 
 @partitions.register("iid_plus_sorted")
@@ -24,7 +24,7 @@ class IIDPlusSorted(Partition):
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
-        order = deck(len(y), clients, draws)
+        order = shuffled_positions(len(y), clients, draws)
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]

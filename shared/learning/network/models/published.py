@@ -8,7 +8,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 from rampart_fl.shared.learning.network.models.cnn import CNN
 
 
-class Published(Model):
+class PublishedCNN(Model):
     """A `cnn` network with the layer sizes of a paper."""
 
     sizes: ClassVar[CNN]
@@ -18,7 +18,7 @@ class Published(Model):
 
 
 @models.register("fedcap_cifar")
-class FedCAPCIFAR(Published):
+class FedCAPCIFAR(PublishedCNN):
     """Convolutions of 32 and 64 channels, 5x5, without padding; one hidden layer of width 64.
 
     >>> sum(p.numel() for p in FedCAPCIFAR().build((3, 32, 32), 10).parameters())
@@ -30,7 +30,7 @@ class FedCAPCIFAR(Published):
 
 
 @models.register("fedcap_emnist")
-class FedCAPEMNIST(Published):
+class FedCAPEMNIST(PublishedCNN):
     """Convolutions of 16 and 32 channels, 5x5, without padding; one hidden layer of width 128."""
 
     paper = "FedCAP, section VI-A1 (EMNIST)"
@@ -38,7 +38,7 @@ class FedCAPEMNIST(Published):
 
 
 @models.register("fedcap_wisdm")
-class FedCAPWISDM(Published):
+class FedCAPWISDM(PublishedCNN):
     """Convolutions of 32 and 64 channels along a signal, 1x5; one hidden layer of width 64."""
 
     paper = "FedCAP, section VI-A1 (WISDM)"
@@ -46,7 +46,7 @@ class FedCAPWISDM(Published):
 
 
 @models.register("sdea")
-class SDEANetwork(Published):
+class SDEANetwork(PublishedCNN):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120, 84, 84 and 256.
 
     The paper converts all images to (3, 32, 32). Rampart's network takes images in the shape of the
@@ -58,7 +58,7 @@ class SDEANetwork(Published):
 
 
 @models.register("pawbrofl")
-class PAwBRoFLNetwork(Published):
+class PAwBRoFLNetwork(PublishedCNN):
     """Two convolutions of 30 channels, 3x3, padded; one hidden layer of width 200."""
 
     paper = "PAwBRoFL, section 5.1 (the sizes from its code)"
@@ -66,7 +66,7 @@ class PAwBRoFLNetwork(Published):
 
 
 @models.register("lenet5")
-class LeNet5(Published):
+class LeNet5(PublishedCNN):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
     MSDFL's code also applies a ReLU to the logits. This network has no such ReLU, because it could

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from rampart_fl.shared.families.registry import Member, Registry
 from rampart_fl.shared.learning.network.stacked import Stacked
-from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.runtime.device import to_device
 
@@ -46,7 +46,7 @@ class Point:
     models_KD: Tensor
     received_KD: Tensor
     batch: Batch
-    draws: Draws
+    draws: StepRandomness
 
     def part(self, clients: Sequence[int]) -> "Point":
         """The same point, restricted to the clients at these positions."""
@@ -96,7 +96,7 @@ class Objective(Member, ABC):
         models_KD: Tensor,
         x_KN: Tensor,
         sizes: Sequence[int],
-        draws: Draws,
+        draws: StepRandomness,
     ) -> dict[str, Tensor]:
         """Measurements of the trained models, which clients report: numbers (K,), keyed by name.
 

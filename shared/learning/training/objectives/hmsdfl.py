@@ -14,7 +14,7 @@ from rampart_fl.shared.learning.network.jacobian import (
 )
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.training import machine
-from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 
@@ -112,7 +112,7 @@ class HMSDFL(Objective):
         models_KD: Tensor,
         x_KN: Tensor,
         sizes: Sequence[int],
-        draws: Draws,
+        draws: StepRandomness,
     ) -> dict[str, Tensor]:
         generators = draws.generators(f"{self.name} measured")
         return {"jacobian_norm": measured_norm(network, models_KD, x_KN, sizes, generators)}

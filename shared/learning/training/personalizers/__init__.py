@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class StepState:
     """The values that a step of local training changes.
 
     Args:
@@ -61,24 +61,24 @@ class Local:
     personal: Mapping[str, Tensor] = field(default_factory=dict)
     velocity: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def part(self, some: slice) -> "Local":
+    def part(self, some: slice) -> "StepState":
         """The models and the state of the clients whose indices are in the slice `some`."""
         personal = {name: tensor[some] for name, tensor in self.personal.items()}
         velocity = {name: tensor[some] for name, tensor in self.velocity.items()}
-        return Local(self.model_KD[some], personal, velocity)
+        return StepState(self.model_KD[some], personal, velocity)
 
-    def blank(self) -> "Local":
+    def blank(self) -> "StepState":
         """Models and state of the same shapes, with arbitrary values and without momenta."""
         personal = {name: torch.empty_like(tensor) for name, tensor in self.personal.items()}
-        return Local(torch.empty_like(self.model_KD), personal)
+        return StepState(torch.empty_like(self.model_KD), personal)
 
-    def put(self, at_K: Tensor, part: "Local") -> None:
+    def put(self, at_K: Tensor, part: "StepState") -> None:
         """Overwrites the models and the state of the clients with these indices."""
         self.model_KD[at_K] = part.model_KD
         for name, tensor in self.personal.items():
             tensor[at_K] = part.personal[name]
 
-    def with_personal(self, **tensors: Tensor) -> "Local":
+    def with_personal(self, **tensors: Tensor) -> "StepState":
         """A copy in which these tensors replace the personal tensors of the same name."""
         return replace(self, personal={**self.personal, **tensors})
 
@@ -109,7 +109,7 @@ class Task(Protocol):
                 plus the terms that have `personal` set. Their gradients are returned last.
         """
 
-    def descend(self, local: Local, gradient_KD: Tensor) -> Local:
+    def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
         """Takes one optimizer step on `local.model_KD`; do not use the gradient afterwards."""
 
     def balanced(self) -> "Task":
@@ -174,7 +174,7 @@ class Personalizer(Member, ABC):
         return received_KD, {}
 
     @abstractmethod
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         """Trains on one mini-batch, and never writes to the arguments.
 
         Args:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -41,7 +41,7 @@ class APFL(Personalizer):
         alpha_K = initial_KD.new_full((len(initial_KD),), self.alpha)
         return {"model": initial_KD.clone(), "alpha": alpha_K}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         own_KD, alpha_K = local.personal["model"], local.personal["alpha"]
         mixed_KD = self.personalized(local.model_KD, local.personal)
         gradient_KD, mixed_gradient_KD = task.gradients(batch, local.model_KD, personal=[mixed_KD])

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from rampart_fl.shared.learning.network.heads import check_body
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -48,7 +48,7 @@ class FedBABU(Personalizer):
     def begin(self, received_KD: Tensor, personal: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {"model": received_KD.clone()}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         head_D, own_KD = task.head(self.head), local.personal["model"]
         gradient_KD, own_gradient_KD = task.gradients(batch, local.model_KD, personal=[own_KD])
         if self.tuned != "all":

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -32,7 +32,7 @@ class FedCAP(Personalizer):
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         own_KD = local.personal["model"]
         gradient_KD, own_gradient_KD = task.gradients(batch, local.model_KD, personal=[own_KD])
         apart_KD = task.parameters(own_KD - received_KD)

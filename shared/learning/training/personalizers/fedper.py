@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from rampart_fl.shared.learning.network.heads import check_body
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -43,7 +43,7 @@ class FedPer(Personalizer):
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         head_D = task.head(self.head)
         joined_KD = torch.where(head_D, local.personal["model"], local.model_KD)
         (gradient_KD,) = task.gradients(batch, joined_KD)

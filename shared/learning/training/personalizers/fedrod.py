@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from rampart_fl.shared.learning.network.heads import check_output
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -50,7 +50,7 @@ class FedRoD(Personalizer):
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"head": torch.zeros_like(initial_KD)}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         outside_D = ~task.head(self.head)
         whole_KD = self.personalized(local.model_KD, local.personal)
         gradient_KD, whole_gradient_KD = task.balanced().gradients(

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -22,7 +22,7 @@ class FineTune(Personalizer):
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         (gradient_KD,) = task.gradients(batch, local.model_KD)
         after = task.descend(local, gradient_KD)
         return after.with_personal(model=after.model_KD)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -89,13 +89,13 @@ class Interpolated(Personalizer):
         model_KD = self.personalized(received_KD, personal)
         return {"model": model_KD, "trained": model_KD, "seen": received_KD}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         before_KD = local.personal["trained"]
         (gradient_KD,) = task.gradients(batch, before_KD)
-        after = task.descend(Local(before_KD, local.personal, local.velocity), gradient_KD)
+        after = task.descend(StepState(before_KD, local.personal, local.velocity), gradient_KD)
         upload_KD = local.model_KD + (after.model_KD - before_KD)
         personal = {**local.personal, "trained": after.model_KD}
-        return Local(upload_KD, personal, after.velocity)
+        return StepState(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
         """Returns the models θ, recomputed with `model_KD` as the new global model w.

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -30,11 +30,11 @@ class LocalOnly(Personalizer):
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:
         return {"model": initial_KD.clone()}
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         (gradient_KD,) = task.gradients(batch, personal=[local.personal["model"]])
-        own = Local(local.personal["model"], velocity=local.velocity)
+        own = StepState(local.personal["model"], velocity=local.velocity)
         after = task.descend(own, gradient_KD)
-        return Local(local.model_KD, {"model": after.model_KD}, after.velocity)
+        return StepState(local.model_KD, {"model": after.model_KD}, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
         return personal["model"]

@@ -4,8 +4,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.personalizers import (
     Batch,
-    Local,
     Personalizer,
+    StepState,
     Task,
     personalizers,
 )
@@ -21,6 +21,6 @@ class NoPersonalization(Personalizer):
 
     paper = "McMahan et al., Communication-efficient learning (FedAvg), 2017"
 
-    def step(self, local: Local, received_KD: Tensor, batch: Batch, task: Task) -> Local:
+    def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         (gradient_KD,) = task.gradients(batch, local.model_KD)
         return task.descend(local, gradient_KD)

@@ -17,7 +17,7 @@ import zstandard
 from rampart_fl.services.aggregator.api.admission import (
     PIECE,
     Admission,
-    Admitted,
+    AdmittedUpload,
     Body,
     Limits,
     SmallBody,
@@ -76,7 +76,7 @@ def empty(blobs: Blobs) -> bool:
     return not list(blobs.digests()) and not list((blobs.folder / "tmp").iterdir())
 
 
-async def admit(admission: Admission, data: bytes, zstd: bool = False) -> Admitted:
+async def admit(admission: Admission, data: bytes, zstd: bool = False) -> AdmittedUpload:
     return await admission.admit(pieces(data), len(data), zstd, LIMITS, judge)
 
 
@@ -223,7 +223,9 @@ def tiny(samples: int, value: float = 1.0) -> bytes:
     return wire.encode(TINY, vector_D, {"report": f'{{"samples": {samples}}}'})
 
 
-async def admit_all(admission: Admission, bodies: list[bytes]) -> list[Admitted | BaseException]:
+async def admit_all(
+    admission: Admission, bodies: list[bytes]
+) -> list[AdmittedUpload | BaseException]:
     """Sends bodies at the same time; returns what became of each."""
     admitting = [
         admission.admit(
@@ -242,7 +244,7 @@ async def test_small_bodies_become_durable_together(admission: Admission, blobs:
     assert isinstance(outcomes.pop(3), InvalidClaim)
     del bodies[50], bodies[3]
     for body, admitted in zip(bodies, outcomes, strict=True):
-        assert isinstance(admitted, Admitted)
+        assert isinstance(admitted, AdmittedUpload)
         assert admitted.report == check_update(SmallBody(bytearray(body)), TINY, 100)
         with Blobs(blobs.folder).open(admitted.digest) as file:
             assert file.read() == body
@@ -263,7 +265,7 @@ async def test_a_failed_sync_refuses_all_bodies_that_it_would_have_stored(
     assert empty(blobs)
     monkeypatch.undo()
     outcomes = await admit_all(admission, bodies)
-    assert {type(one) for one in outcomes} == {Admitted}
+    assert {type(one) for one in outcomes} == {AdmittedUpload}
 
 
 UPLOADER = """
@@ -271,13 +273,13 @@ import asyncio, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from tests.services.aggregator.api.test_admission import Admission, Admitted, admit_all, tiny
+from tests.services.aggregator.api.test_admission import Admission, AdmittedUpload, admit_all, tiny
 
 async def main() -> None:
     admission, value = Admission(Blobs(Path(sys.argv[1])), ThreadPoolExecutor(2)), 0.0
     while True:
         for admitted in await admit_all(admission, [tiny(1, value + i) for i in range(20)]):
-            assert isinstance(admitted, Admitted), admitted
+            assert isinstance(admitted, AdmittedUpload), admitted
             print(admitted.digest, flush=True)
         value += 20
 

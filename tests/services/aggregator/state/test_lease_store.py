@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.stores import Stores
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def test_a_restarted_worker_takes_its_own_lease_back_and_fences_its_former
     after = await stores.lease.acquire("a", 60, NOW)
     assert before is not None
     assert after == before + 1
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await stores.lease.renew("a", before, 60, NOW)
 
 
@@ -49,7 +49,7 @@ async def test_a_lease_ends_by_itself(stores: Stores) -> None:
     while (successor := await stores.lease.acquire("b", 60, NOW)) is None:
         pass  # It has not run out yet.
     assert successor == fence + 1
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await stores.lease.renew("a", fence, 60, NOW)
     await stores.lease.release("a", fence)  # Another's lease is not given back.
     assert await stores.lease.acquire("c", 60, NOW) is None

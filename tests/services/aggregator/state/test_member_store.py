@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -55,7 +55,7 @@ async def test_the_members_are_fixed_at_the_start(offered: RunStores) -> None:
     await members.answer("a", yes(), SLOTS)
     await members.answer("b", yes(), SLOTS)
     await members.answer("c", NO, SLOTS)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await members.seat(0, {"a": 1, "b": 0}, 3)
     assert await members.seat(1, {"a": 1, "b": 0}, 3)
     assert await members.slots() == {"a": 1, "b": 0}

@@ -8,7 +8,7 @@ import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.keys import SCHEMA
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
 
@@ -75,7 +75,7 @@ async def test_a_run_that_waits_can_be_cancelled(live_run: Any, experiment: Expe
 async def test_a_worker_drops_runs_that_cannot_start(live_run: Any, experiment: Experiment) -> None:
     runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await runs.drop(live_run.fence - 1, waiting.run, NOW, "failed", "no such model")
     await runs.drop(live_run.fence, waiting.run, NOW, "failed", "no such model")
     entry = await runs.entry(waiting.run)
@@ -116,7 +116,7 @@ async def test_the_head_of_the_queue_is_held_for_a_reason(
     assert fence is not None
     info, _ = await stores.runs.submit(experiment, "a", BY)
     assert await stores.runs.wait_reason(info.run) == ""
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await stores.runs.hold(fence - 1, info.run, "disk")
     await stores.runs.hold(fence, info.run, "disk")
     assert await stores.runs.wait_reason(info.run) == "disk"
@@ -129,7 +129,7 @@ async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     assert await stores.runs.schema() is None
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await stores.runs.set_ready(fence - 1)
     await stores.runs.set_ready(fence)
     assert await stores.runs.schema() == SCHEMA

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
@@ -134,7 +134,7 @@ async def test_a_takeover_that_is_broken_off_begins_again(restored: Restored) ->
     """A worker that has lost the lease may have moved blobs, but changes nothing in Redis."""
     old, restored.fence = restored.fence, restored.fence + 1
     before = await restored.dump()
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await restored.migrate()
     assert await restored.dump() == before
     restored.fence = old

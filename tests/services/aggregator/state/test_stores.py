@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.state.redis_access import Fenced
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import OPEN, Stores
 from rampart_fl.shared.errors import Unavailable
@@ -37,7 +37,7 @@ async def test_an_old_fence_writes_nothing(live_run: Any, experiment: Experiment
         live_run.run.state.end(old, NOW),
         live_run.run.customizations.answer(old, "request", DIGEST),
     ):
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLost):
             await attempt
     assert await live_run.dump() == before
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.open_round import OpenRound, failed_record
 from rampart_fl.services.aggregator.worker.phase_state import State as PhaseState
-from rampart_fl.services.aggregator.worker.round_engine import Decided, RoundEngine
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
@@ -150,7 +150,7 @@ class Both:
             diverged=diverged,
         )
 
-    def decide(self, round_: int, sent: Mapping[str, Sent]) -> Decided:
+    def decide(self, round_: int, sent: Mapping[str, Sent]) -> RoundResult:
         """The worker's decision."""
         receipts = {client: self.receipt(client, one) for client, one in sorted(sent.items())}
         self.engine.open_round(())

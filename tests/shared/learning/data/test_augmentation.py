@@ -8,7 +8,11 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data import augmentation
-from rampart_fl.shared.learning.data.augmentation import luminance, strong, weak
+from rampart_fl.shared.learning.data.augmentation import (
+    luminance,
+    strongly_augmented,
+    weakly_augmented,
+)
 
 View = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -21,7 +25,7 @@ def seeded(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("view", [weak, strong])
+@pytest.mark.parametrize("view", [weakly_augmented, strongly_augmented])
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_views_are_seeded_images_of_the_same_kind(view: View, channels: int) -> None:
     x = images(channels=channels)
@@ -42,7 +46,7 @@ def test_a_weak_view_shows_a_window_of_the_right_size() -> None:
     x = torch.stack([ramp.expand(side, side), ramp[:, None].expand(side, side)]).expand(
         n, 2, -1, -1
     )
-    views = weak(x, seeded())
+    views = weakly_augmented(x, seeded())
     middle = side // 2
     width = (views[:, 0, middle, middle + 1] - views[:, 0, middle, middle]) * side
     height = (views[:, 1, middle + 1, middle] - views[:, 1, middle, middle]) * side
@@ -61,7 +65,7 @@ def test_the_whole_image_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(augmentation, "AREA", (1.0, 1.0))
     monkeypatch.setattr(augmentation, "RATIO", (1.0, 1.0))
     x = images()
-    views = weak(x, seeded())
+    views = weakly_augmented(x, seeded())
     mirrored = [torch.allclose(v, i.flip(-1), atol=1e-6) for v, i in zip(views, x, strict=True)]
     same = [torch.allclose(v, i, atol=1e-6) for v, i in zip(views, x, strict=True)]
     assert all(a != b for a, b in zip(mirrored, same, strict=True))
@@ -92,4 +96,4 @@ def test_luminance() -> None:
 def test_what_is_no_image() -> None:
     for shape in [(4, 68), (4, 3, 1, 200)]:
         with pytest.raises(ConfigurationError, match="not images"):
-            weak(torch.zeros(shape), seeded())
+            weakly_augmented(torch.zeros(shape), seeded())

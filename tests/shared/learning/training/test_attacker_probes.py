@@ -6,7 +6,7 @@ from torch import nn
 
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.stacked import Stacked
-from rampart_fl.shared.learning.training.attacker_probes import fresh, jacobian
+from rampart_fl.shared.learning.training.attacker_probes import initial_parameters, jacobian
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from tests.shared.learning.conftest import make_experiment
@@ -50,7 +50,7 @@ def test_its_gradient_is_that_of_its_estimate() -> None:
 
 
 def test_fresh_parameters_depend_on_the_draw_alone() -> None:
-    draw = fresh(make_experiment())
+    draw = initial_parameters(make_experiment())
     first, again = (draw(torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, draw(torch.Generator().manual_seed(8)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampart_fl.shared.learning.training.places import FEWEST, order, stretches, unit
+from rampart_fl.shared.learning.training.places import FEWEST, order, step_ranges, unit
 
 STEPS = [(7,), (3, 9), (4, 4, 4), (1, 30, 2, 2, 160, 7), tuple(range(1, 20)), (5, 1, 1, 1, 1, 1, 1)]
 
@@ -25,7 +25,7 @@ def test_every_client_takes_all_of_its_steps_and_few_wait(
     steps_K: tuple[int, ...], apart: int
 ) -> None:
     placed_K = [steps_K[k] for k in order(steps_K, apart)]
-    result = stretches(placed_K, apart)
+    result = step_ranges(placed_K, apart)
     assert [s for _, steps in result for s in steps] == list(range(max(steps_K)))
     for count, steps in result:
         assert (len(steps_K) - count) % apart == 0
@@ -37,7 +37,7 @@ def test_every_client_takes_all_of_its_steps_and_few_wait(
 
 def test_clients_with_the_same_number_of_steps_stay() -> None:
     assert order([6, 6, 6, 6], apart=1) == [0, 1, 2, 3]
-    assert stretches([6, 6, 6, 6], apart=1) == [(4, range(6))]
+    assert step_ranges([6, 6, 6, 6], apart=1) == [(4, range(6))]
 
 
 @pytest.mark.parametrize("dim", range(1, 9))

@@ -18,7 +18,7 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.vector import load, spec_of
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, train, train_round
+from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
 from rampart_fl.shared.learning.training.objectives import Point
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.privacy import STEPS, check_privacy, epsilon
@@ -41,7 +41,9 @@ def private(make_learner: MakeLearner, **table: Any) -> Learner:
     return make_learner(personalizer=settings.pop("personalizer", "none"), training=training)
 
 
-def run(learner: Learner, clients: list[ClientData], **options: Any) -> tuple[Trained, Batches]:
+def run(
+    learner: Learner, clients: list[ClientData], **options: Any
+) -> tuple[CohortResult, Batches]:
     received_KD = learner.initial_model().repeat(3, 1)
     cohort = Cohort.of(clients, torch.float64)
     batches = Batches.draw(cohort.train_K, NAMES, learner.training, seed=5, round_=3)

@@ -10,8 +10,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, train, train_round
-from rampart_fl.shared.learning.training.personalizers import Batch, Local, personalizers
+from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
+from rampart_fl.shared.learning.training.personalizers import Batch, StepState, personalizers
 from rampart_fl.shared.learning.training.places import unit
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.learning.training.steps import take_steps
@@ -29,16 +29,16 @@ def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.epsilon", lambda *_: 0.0)
 
 
-def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Local]:
+def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor, StepState]:
     """The models that three clients received, and what is trained from them."""
     draws = torch.Generator().manual_seed(8)
     noise_KD = 0.01 * torch.randn(3, learner.spec.dim, generator=draws, dtype=dtype)
     received_KD = learner.initial_model().to(dtype) + noise_KD.abs()
     personal = learner.personalizer.init(received_KD.flip(0))
-    return received_KD, Local(received_KD, learner.personalizer.begin(received_KD, personal))
+    return received_KD, StepState(received_KD, learner.personalizer.begin(received_KD, personal))
 
 
-def stepped(learner: Learner, clients: list[ClientData]) -> tuple[Local, Tensor]:
+def stepped(learner: Learner, clients: list[ClientData]) -> tuple[StepState, Tensor]:
     """After a round of three clients, the second of which is hostile."""
     sizes, dtype = [len(one.y_train) for one in clients], torch.float64
     batches = Batches.draw(sizes, NAMES, learner.training, 5, 3)
@@ -113,7 +113,7 @@ def begun_by_many(learner: Learner, dtype: torch.dtype) -> tuple[Tensor, dict[st
     return received_KD, learner.first_states(received_KD.flip(0))
 
 
-def trained(learner: Learner, dtype: torch.dtype) -> Trained:
+def trained(learner: Learner, dtype: torch.dtype) -> CohortResult:
     """A round of the unbalanced clients, two of which are hostile."""
     received_KD, personal = begun_by_many(learner, dtype)
     names = [str(k) for k in range(len(SIZES))]
@@ -198,7 +198,7 @@ def sends(learner: Learner, clients: list[ClientData]) -> int:
     with PretendedDevice() as device:
         cohort = Cohort.of(clients, torch.float32, NAME)
         personal = {name: far(tensor) for name, tensor in local.personal.items()}
-        there = Local(far(received_KD), personal)
+        there = StepState(far(received_KD), personal)
         device.waits.clear()
         before = device.sent
         take_steps(learner, cohort, batches, there.model_KD, there, [1])

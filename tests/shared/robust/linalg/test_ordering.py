@@ -103,7 +103,7 @@ def test_mixed_rows_build_on_what_most_of_them_share() -> None:
     mix_NN[8] = 0
     mix_NN[8, 2:] = 1 / keep
     rows = Rows.of(block_ND).mixed(mix_NN)
-    starts, froms, by = ordering.recipe(mix_NN)
+    starts, froms, by = ordering.sparse_mixing(mix_NN)
     base = set(froms[: starts[1]].tolist())
     assert base == set(range(8)) and len(by) < int((mix_NN != 0).sum())
     found_D = linalg.trimmed_mean(rows, 1)
@@ -120,7 +120,7 @@ def test_a_recipe_makes_the_matrix_again(n: int) -> None:
         torch.full((n, n), 1 / n, dtype=torch.float64),
         torch.zeros(n, n, dtype=torch.float64),
     ):
-        starts, froms, by = ordering.recipe(mix_MK)
+        starts, froms, by = ordering.sparse_mixing(mix_MK)
         pool_SK = torch.cat([torch.eye(mix_MK.shape[1]), torch.zeros(1, mix_MK.shape[1])]).double()
         made = []
         for i in range(n + 1):

@@ -20,7 +20,7 @@ def test_of_no_rows_there_are_no_numbers() -> None:
     assert linalg.norms(rows).shape == (0,)
     assert linalg.dots(rows, torch.ones(5)).shape == (0,)
     assert linalg.gram(rows).shape == (0, 0)
-    assert products.survey(torch.zeros(0, 5))[0] == []
+    assert products.finite_and_squared_norms(torch.zeros(0, 5))[0] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -93,6 +93,6 @@ def test_rows_that_are_not_finite_are_found(dtype: torch.dtype) -> None:
         block_ND[row, at] = value
     block_ND[2] = torch.finfo(dtype).max
     expected = [True, False, True, False, True, True, False]
-    assert products.survey(block_ND)[0] == expected
-    assert products.survey(block_ND.T.contiguous().T)[0] == expected
-    assert products.survey(block_ND[:, :0])[0] == [True] * 7
+    assert products.finite_and_squared_norms(block_ND)[0] == expected
+    assert products.finite_and_squared_norms(block_ND.T.contiguous().T)[0] == expected
+    assert products.finite_and_squared_norms(block_ND[:, :0])[0] == [True] * 7

@@ -11,9 +11,9 @@ from torch import Tensor
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules.minimum_diameter_averaging import (
-    Steps,
+    StepLimit,
     has_vertex_cover,
-    tightest,
+    least_diameter_subset,
 )
 
 
@@ -29,7 +29,7 @@ def test_it_is_the_first_of_all_subsets(n: int, f: int) -> None:
         points_MD = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed + 50 * n))
         squared_MM = torch.cdist(points_MD.double(), points_MD.double()).square()
         squared_MM = (squared_MM + squared_MM.T) / 2
-        assert tightest(squared_MM, f, Steps(10_000))[0] == by_hand(squared_MM, f)
+        assert least_diameter_subset(squared_MM, f, StepLimit(10_000))[0] == by_hand(squared_MM, f)
 
 
 @given(st.lists(st.integers(0, 4), min_size=5, max_size=9), st.integers(0, 2))
@@ -37,7 +37,7 @@ def test_it_is_the_first_of_all_subsets(n: int, f: int) -> None:
 def test_ties_take_the_lowest_ids(values: list[int], f: int) -> None:
     points_M = torch.tensor(values, dtype=torch.float64)
     squared_MM = (points_M[:, None] - points_M).square()
-    assert tightest(squared_MM, f, Steps(10_000))[0] == by_hand(squared_MM, f)
+    assert least_diameter_subset(squared_MM, f, StepLimit(10_000))[0] == by_hand(squared_MM, f)
 
 
 @settings(deadline=None)
@@ -50,7 +50,7 @@ def test_covers_are_found_exactly_when_there_are_any(edges: set[tuple[int, int]]
         for cover in combinations(range(7), size)
         if all(a in cover or b in cover for a, b in edges)
     )
-    assert [has_vertex_cover(graph, most, Steps(1000)) for most in range(8)] == [
+    assert [has_vertex_cover(graph, most, StepLimit(1000)) for most in range(8)] == [
         most >= least for most in range(8)
     ]
 

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust import Context, Report, Rows
 from rampart_fl.shared.robust.context import Public
 from rampart_fl.shared.robust.public_evaluation import information
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.robust.rules.sdea import SDEA, cooperative
+from rampart_fl.shared.robust.rules.sdea import SDEA, cluster_weights
 
 CLASSES, FEATURES = 3, 4
 D = CLASSES * FEATURES
@@ -165,7 +165,7 @@ def test_identical_clients_stay_uniform() -> None:
 )
 def test_the_cooperative_cluster_by_hand(weights: list[float], expected: list[float]) -> None:
     weights_M = torch.tensor(weights, dtype=torch.float64)
-    found_M = cooperative(weights_M, SDEA().group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     torch.testing.assert_close(found_M, torch.tensor(expected, dtype=torch.float64))
 
 
@@ -177,7 +177,7 @@ def test_the_cooperative_cluster_by_hand(weights: list[float], expected: list[fl
 def test_weights_stay_weights(raw: list[float], clusters: Any) -> None:
     weights_M = torch.tensor(raw, dtype=torch.float64)
     weights_M /= weights_M.sum()
-    found_M = cooperative(weights_M, SDEA(clusters=clusters).group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA(clusters=clusters).group(weights_M))
     assert float(found_M.sum()) == pytest.approx(1)
     assert float(found_M.min()) > 0
 
@@ -190,7 +190,7 @@ def test_weights_stay_weights(raw: list[float], clusters: Any) -> None:
 def test_up_to_three_clients_are_averaged(raw: list[float], clusters: Any) -> None:
     weights_M = torch.tensor(raw, dtype=torch.float64)
     weights_M /= weights_M.sum()
-    found_M = cooperative(weights_M, SDEA(clusters=clusters).group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA(clusters=clusters).group(weights_M))
     torch.testing.assert_close(found_M, torch.full_like(weights_M, 1 / len(weights_M)))
 
 
@@ -198,7 +198,7 @@ def test_a_single_attacker_is_never_set_apart_by_finch_but_by_the_others() -> No
     weights_M = torch.tensor([0.241, 0.24, 0.253, 0.256, 0.01], dtype=torch.float64)
     assert SDEA().group(weights_M).tolist() == [0, 0, 1, 1, 0]
     # It drags two honest clients down with it; all of these keep the weight they had.
-    found_M = cooperative(weights_M, SDEA().group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     assert found_M[[0, 1, 4]].tolist() == weights_M[[0, 1, 4]].tolist()
     for clusters in ("k_means", "dbscan"):
         labels = SDEA(clusters=clusters).group(weights_M).tolist()
@@ -207,7 +207,7 @@ def test_a_single_attacker_is_never_set_apart_by_finch_but_by_the_others() -> No
 
 def test_an_honest_pair_with_the_least_weights_counts_as_evil_and_keeps_its_weights() -> None:
     weights_M = torch.tensor([0.2, 0.21, 0.22, 0.19, 0.091, 0.089], dtype=torch.float64)
-    found_M = cooperative(weights_M, SDEA().group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     assert found_M[4:].tolist() == weights_M[4:].tolist()
     torch.testing.assert_close(found_M[:4], torch.full((4,), 0.205, dtype=torch.float64))
 
@@ -215,12 +215,12 @@ def test_an_honest_pair_with_the_least_weights_counts_as_evil_and_keeps_its_weig
 def test_of_two_pairs_of_attackers_the_upper_gets_away_from_the_first_partition_alone() -> None:
     honest, hostile = [0.2, 0.22, 0.24, 0.26], [0.0195, 0.0194, 0.0206, 0.0205]
     weights_M = torch.tensor(honest + hostile, dtype=torch.float64)
-    found_M = cooperative(weights_M, SDEA(clusters="finch_first").group(weights_M))
+    found_M = cluster_weights(weights_M, SDEA(clusters="finch_first").group(weights_M))
     assert found_M[4:6].tolist() == [0.0195, 0.0194]
     share = (sum(honest) + 0.0206 + 0.0205) / 6
     torch.testing.assert_close(found_M[6:], torch.full((2,), share, dtype=torch.float64))
     for clusters in ("finch", "k_means"):
-        found_M = cooperative(weights_M, SDEA(clusters=clusters).group(weights_M))
+        found_M = cluster_weights(weights_M, SDEA(clusters=clusters).group(weights_M))
         assert found_M[4:].tolist() == hostile
 
 

@@ -34,11 +34,11 @@ def test_bounds_leave_no_subset_out_that_could_win() -> None:
         at_BS = torch.tensor(list(combinations(range(8), 6)))
         variances_B = smea._variances(squared_NN, at_BS)
         assert (smea._bounds(squared_NN, at_BS) <= variances_B).all()
-        kept, variance = smea.calmest(squared_NN, 6)
+        kept, variance = smea.least_variance_subset(squared_NN, 6)
         assert kept == at_BS[variances_B.argsort(stable=True)[0]].tolist()
         assert variance == variances_B.min()
     squared_NN[2] = squared_NN[:, 2] = torch.inf
-    assert 2 not in smea.calmest(squared_NN, 6)[0]
+    assert 2 not in smea.least_variance_subset(squared_NN, 6)[0]
 
 
 def test_too_many_subsets_are_refused_with_their_number() -> None:
@@ -68,6 +68,6 @@ def test_the_search_ends_where_no_variance_is_left(monkeypatch: pytest.MonkeyPat
         return torch.zeros(len(at_BS), dtype=torch.float64)
 
     monkeypatch.setattr(smea, "_variances", variances)
-    kept, variance = smea.calmest(torch.zeros(20, 20, dtype=torch.float64), 14)
+    kept, variance = smea.least_variance_subset(torch.zeros(20, 20, dtype=torch.float64), 14)
     assert (kept, variance) == (list(range(14)), 0.0)
     assert sum(measured) <= smea.BATCH + 1, "38760 subsets, all of them alike"

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import flatten, load, spec_of
-from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.objectives import Point, objectives
 from rampart_fl.shared.learning.training.objectives import msdfl as module_of_msdfl
 from rampart_fl.shared.learning.training.personalizers import Batch
 
-DRAWS = Draws(seed=1, names=("a", "b"), round=0, step=0, sizes=(3, 2))
+DRAWS = StepRandomness(seed=1, names=("a", "b"), round=0, step=0, sizes=(3, 2))
 WEIGHT_KB = torch.tensor([[1 / 3] * 3, [1 / 2, 1 / 2, 0]], dtype=torch.float64)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.training.cohort import Draws
+from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.objectives import Point, objectives, parse_terms
 from rampart_fl.shared.learning.training.objectives.tiers import TIERS, Tiers
@@ -24,7 +24,7 @@ def point() -> Point:
     y_KB = torch.randint(10, (len(NAMES), 5), generator=draws)
     batch = Batch(x_KB, y_KB, torch.full((len(NAMES), 5), 0.2))
     models_KD = 0.1 * torch.randn(len(NAMES), network.spec.dim, generator=draws)
-    taken = Draws(seed=SEED, names=NAMES, round=0, step=0, sizes=(5,) * len(NAMES))
+    taken = StepRandomness(seed=SEED, names=NAMES, round=0, step=0, sizes=(5,) * len(NAMES))
     return Point(network, models_KD, models_KD, batch, taken)
 
 

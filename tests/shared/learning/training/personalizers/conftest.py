@@ -15,7 +15,7 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import Trained, train
+from rampart_fl.shared.learning.training.local import CohortResult, train
 from rampart_fl.shared.seeding import generator
 
 NAMES = ("a", "b", "c")
@@ -43,7 +43,7 @@ class Plain:
         for name, start, stop in self.learner.spec.layout:
             yield from [name] * (stop - start)
 
-    def at_once(self) -> Trained:
+    def at_once(self) -> CohortResult:
         """All clients' round."""
         sizes = [len(data.y_train) for data in self.clients]
         batches = Batches.draw(sizes, NAMES, self.learner.training, SEED, ROUND)

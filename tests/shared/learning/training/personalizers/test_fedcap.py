@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.training.personalizers import Batch, Local, personalizers
+from rampart_fl.shared.learning.training.personalizers import Batch, StepState, personalizers
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Quadratic:
     ) -> tuple[Tensor, ...]:
         return tuple(self.a * (model_KD - self.c) for model_KD in (*models_KD, *personal))
 
-    def descend(self, local: Local, gradient_KD: Tensor) -> Local:
+    def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
         return replace(local, model_KD=local.model_KD - self.learning_rate * gradient_KD)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def run(
 ) -> tuple[float, float]:
     member = personalizers.build(name, **parameters)
     received_KD = torch.full((1, 1), received, dtype=torch.float64)
-    local = Local(received_KD, member.init(torch.zeros_like(received_KD)))
+    local = StepState(received_KD, member.init(torch.zeros_like(received_KD)))
     for _ in range(steps):
         local = member.step(local, received_KD, NOTHING, Quadratic(a=2.0, c=3.0))
     kept_KD = member.personalized(local.model_KD, local.personal)

@@ -70,7 +70,7 @@ def _misfit(members: Members, table: str) -> list[str]:
 
 def _unfit_start(members: Members) -> list[str]:
     """Why the model cannot start with the file that the experiment names; empty if it can."""
-    from rampart_fl.shared.learning.network.starting import read_start
+    from rampart_fl.shared.learning.network.starting_model import read_start
 
     start = members.experiment.start
     if start is None or start.file is None:

@@ -12,7 +12,7 @@ from benchmarks import gpu
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
-from tests.pretended import NAME, PretendedDevice
+from tests.fake_device import NAME, PretendedDevice
 
 
 @pytest.fixture(autouse=True)

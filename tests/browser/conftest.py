@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.made_up_run import MadeUpRun
-from tests.integration import hosted
+from tests.integration import in_process_federation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -128,11 +128,13 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeUpRun]:
 
 
 @pytest.fixture
-def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., hosted.Hosted]]:
+def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., in_process_federation.Hosted]]:
     """Serves federations in this process, `host(experiment, **settings)`, until the test ends."""
     with ExitStack() as started:
 
-        def start(experiment: Any, **settings: Any) -> hosted.Hosted:
-            return started.enter_context(hosted.host(experiment, tmp_path, redis_url, **settings))
+        def start(experiment: Any, **settings: Any) -> in_process_federation.Hosted:
+            return started.enter_context(
+                in_process_federation.host(experiment, tmp_path, redis_url, **settings)
+            )
 
         yield start

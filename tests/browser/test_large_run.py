@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from benchmarks.made_up_run import MadeUpRun
 from tests.browser.conftest import HOSTILE, Visit, go
-from tests.integration.hosted import until
+from tests.integration.in_process_federation import until
 
 
 def cells(page: Page) -> int:

@@ -8,7 +8,14 @@ from playwright.sync_api import Page, expect
 
 from rampart_fl.services.console.launcher.local import to_toml
 from tests.browser.conftest import Visit, go
-from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, until
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hold,
+    Hosted,
+    collecting,
+    experiment,
+    until,
+)
 
 NAMES = ["ada", "bob", "cleo"]
 HOSTILE = ["mallory", "oscar"]

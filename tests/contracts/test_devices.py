@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from tests.contracts.conftest import Case, honest
-from tests.pretended import NAME, PretendedDevice, far, near
+from tests.fake_device import NAME, PretendedDevice, far, near
 
 MakeRows = Callable[..., Rows]
 F, SMALL, LARGE = 2, 240, (1 << 16) + (1 << 12)

@@ -16,8 +16,8 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 from rampart_fl.shared.learning.training.personalizers import Batch
-from tests.contracts import ragged
-from tests.contracts.ragged import NAMES, SIZES, clients, received
+from tests.contracts import unequal_clients
+from tests.contracts.unequal_clients import NAMES, SIZES, clients, received
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def learner_of(terms: Any, personalizer: str = "none") -> Learner:
-    return ragged.learner_of(personalizer, objective=terms, epochs=1, batch_size=3)
+    return unequal_clients.learner_of(personalizer, objective=terms, epochs=1, batch_size=3)
 
 
 def run(learner: Learner, **options: Any) -> CohortResult:

@@ -15,7 +15,7 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train, train_round
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.simulation import simulate
-from tests.contracts.ragged import NAMES, SIZES, clients, learner_of, received
+from tests.contracts.unequal_clients import NAMES, SIZES, clients, learner_of, received
 
 
 @pytest.fixture(params=personalizers.names())

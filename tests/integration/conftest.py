@@ -24,8 +24,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
-from tests.integration import hosted
-from tests.integration.parted import Parted
+from tests.integration import in_process_federation
+from tests.integration.multi_process_federation import Parted
 
 SMALL = """
 name = "small"
@@ -290,12 +290,12 @@ def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> ch
 
 
 @pytest.fixture
-def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., hosted.Hosted]]:
+def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., in_process_federation.Hosted]]:
     """Serves federations in this process, `host(experiment, **settings)`, until the test ends."""
     with ExitStack() as started:
 
-        def start(experiment: Experiment, **settings: Any) -> hosted.Hosted:
-            serving = hosted.host(experiment, tmp_path, redis_url, **settings)
+        def start(experiment: Experiment, **settings: Any) -> in_process_federation.Hosted:
+            serving = in_process_federation.host(experiment, tmp_path, redis_url, **settings)
             return started.enter_context(serving)
 
         yield start

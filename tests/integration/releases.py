@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import rampart_fl
-from tests.integration.hosted import until
+from tests.integration.in_process_federation import until
 from tests.schemas import next_schema
 
 STATE = "services/aggregator/state"

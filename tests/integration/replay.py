@@ -23,7 +23,7 @@ from rampart_fl.services.console.testing import TestClients
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol.messages import Receipt
-from tests.integration.hosted import Scripted
+from tests.integration.in_process_federation import Scripted
 
 AskStores = Callable[[Callable[[RunStores], Any]], Any]
 """Runs an action on a run's state."""

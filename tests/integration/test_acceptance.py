@@ -12,7 +12,7 @@ from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.experiment.schema import Data
 from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.protocol.runs import OVER
-from tests.integration.hosted import Hold, Hosted, experiment, host, until
+from tests.integration.in_process_federation import Hold, Hosted, experiment, host, until
 
 POLICY = """
 most_epochs = 1

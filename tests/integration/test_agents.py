@@ -13,7 +13,7 @@ from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import AgentContext
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import Hosted, Scripted, experiment, until
+from tests.integration.in_process_federation import Hosted, Scripted, experiment, until
 
 Host = Callable[..., Hosted]
 

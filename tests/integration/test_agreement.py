@@ -19,7 +19,7 @@ from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.simulation import simulate
-from tests.integration.hosted import QUICK, Hosted, vector
+from tests.integration.in_process_federation import QUICK, Hosted, vector
 
 Host = Callable[..., Hosted]
 SMALL = """

@@ -80,7 +80,7 @@ async def api(
     run = stores.of_run(RUN)
     assert await run.state.start(fence, experiment, SPEC, snapshot, 0.0) == "founded"
     await run.members.answer("ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 1)
-    await run.members.seat(fence, {"ada": 0}, 1)
+    await run.members.assign_slots(fence, {"ada": 0}, 1)
     await stores.runs.set_ready(fence)
     digest = experiment.digest()
     ticket = Ticket(run=RUN, round=0, kind="train", models={"model": model}, experiment=digest)

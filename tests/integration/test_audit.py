@@ -14,7 +14,7 @@ from rampart_fl.services.console.launcher.processes import (
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.audit import check_chain
-from tests.integration.hosted import Hosted, experiment
+from tests.integration.in_process_federation import Hosted, experiment
 
 NAMES = ["ada", "bob"]
 ACTS = 30

@@ -20,7 +20,7 @@ from rampart_fl.services.console.launcher.up import models_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus
-from tests.integration.hosted import QUICK
+from tests.integration.in_process_federation import QUICK
 
 SMALL = """
 name = "backup-test"

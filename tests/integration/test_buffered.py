@@ -8,7 +8,14 @@ import pytest
 
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.experiment import Experiment
-from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment, until
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hold,
+    Hosted,
+    Scripted,
+    experiment,
+    until,
+)
 from tests.integration.replay import check_replay
 
 NAMES = ["ada", "bob", "cleo", "dan"]

@@ -16,7 +16,7 @@ from rampart_fl.services.console.testing import RunningFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Scripted, experiment
+from tests.integration.in_process_federation import FEDCAP, Scripted, experiment
 from tests.integration.replay import check_replay
 
 NAMES = ["ada", "bob", "cleo", "dan"]

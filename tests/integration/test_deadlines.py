@@ -9,7 +9,7 @@ import pytest
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.traffic import claims
-from tests.integration.hosted import (
+from tests.integration.in_process_federation import (
     FEDCAP,
     Hold,
     Hosted,

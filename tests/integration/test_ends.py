@@ -14,7 +14,15 @@ import pytest
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until, upload_of, vector
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hosted,
+    Scripted,
+    experiment,
+    until,
+    upload_of,
+    vector,
+)
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

@@ -14,7 +14,7 @@ import pytest
 from rampart_fl.services.console import testing
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
-from tests.integration.hosted import Scripted
+from tests.integration.in_process_federation import Scripted
 
 FACTOR = 2.0
 """Within which the estimates must be."""

@@ -8,7 +8,7 @@ import pytest
 from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, until
 
 NAMES = ["ada", "bob", "cleo"]
 HOSTILE = ["mallory", "oscar"]

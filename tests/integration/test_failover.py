@@ -22,8 +22,8 @@ from rampart_fl.services.console.launcher.processes import (
 from rampart_fl.services.console.launcher.servers import redis_server
 from rampart_fl.services.console.testing import PATIENCE
 from rampart_fl.shared.errors import Unavailable
-from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
-from tests.integration.parted import Parted
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, Scripted, experiment
+from tests.integration.multi_process_federation import Parted
 
 NAMES = ["ada", "bob", "cleo", "dan"]
 PASSWORD = "a password of Redis"

@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.services.aggregator.state.blobs import BlobWriter
 from rampart_fl.shared.protocol import wire
-from tests.integration.hosted import Hosted, experiment, until, upload_of
+from tests.integration.in_process_federation import Hosted, experiment, until, upload_of
 
 NAMES = ["ada", "bob", "cleo"]
 

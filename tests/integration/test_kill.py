@@ -9,7 +9,7 @@ import pytest
 from benchmarks import chaos
 from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
-from tests.integration.hosted import QUICK
+from tests.integration.in_process_federation import QUICK
 
 SMALL = """
 name = "kill-test"

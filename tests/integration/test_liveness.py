@@ -12,7 +12,7 @@ import pytest
 
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, collecting, experiment
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

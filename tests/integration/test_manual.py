@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
-from tests.integration.hosted import Hold, Hosted, Scripted, experiment, until
-from tests.integration.parted import Parted
+from tests.integration.in_process_federation import Hold, Hosted, Scripted, experiment, until
+from tests.integration.multi_process_federation import Parted
 from tests.manual import manual
 
 NAMES = [f"client-{number:02}" for number in range(8)]

@@ -20,7 +20,7 @@ from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.integration.conftest import RUN
-from tests.integration.hosted import until
+from tests.integration.in_process_federation import until
 
 NAMES = ("ada", "bob", "cleo", "dora", "eve", "finn")
 

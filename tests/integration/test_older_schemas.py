@@ -18,8 +18,8 @@ from rampart_fl.services.aggregator.state.keys import prefix_of
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.tokens import mint, token_hash
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, serving
-from tests.schemas.stored import SCHEMA_1, SCHEMA_2, restore
+from tests.integration.in_process_federation import FEDCAP, Hosted, Scripted, experiment, serving
+from tests.schemas.former_states import SCHEMA_1, SCHEMA_2, restore
 
 NAMES = ["ada", "bob", "cleo"]
 

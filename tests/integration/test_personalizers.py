@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.simulation import simulate
-from tests.integration.hosted import Hosted, vector
+from tests.integration.in_process_federation import Hosted, vector
 
 TINY = """
 name = "personal"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
-from tests.integration.hosted import Hold, Hosted, Scripted, experiment, until
-from tests.integration.parted import Parted, outcome
+from tests.integration.in_process_federation import Hold, Hosted, Scripted, experiment, until
+from tests.integration.multi_process_federation import Parted, outcome
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve"]
 SERVER = {

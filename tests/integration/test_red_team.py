@@ -28,7 +28,14 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.runtime.ranges import format_ranges
 from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.simulation import simulate
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, until
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hosted,
+    Scripted,
+    collecting,
+    experiment,
+    until,
+)
 
 Host = Callable[..., Hosted]
 QUICK = {"training": {"epochs": 1, "batch_size": 50}}

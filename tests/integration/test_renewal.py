@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from rampart_fl.shared.agent import identity
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

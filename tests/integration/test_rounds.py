@@ -9,7 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from rampart_fl.shared.experiment.selection import select
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, collecting, experiment, vector
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hosted,
+    Scripted,
+    collecting,
+    experiment,
+    vector,
+)
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve", "fay"]
 Host = Callable[..., Hosted]

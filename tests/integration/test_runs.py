@@ -17,8 +17,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until
-from tests.integration.hosted import host as hosting
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, until
+from tests.integration.in_process_federation import host as hosting
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

@@ -12,7 +12,7 @@ from benchmarks import chaos
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust.rules.sdea import SDEA
 from rampart_fl.shared.simulation import simulate
-from tests.integration import hosted
+from tests.integration import in_process_federation
 
 ALL = """
 name = "server-data-test"
@@ -81,7 +81,7 @@ def test_killing_the_aggregator_changes_nothing(
 
 
 def test_all_is_answered_while_weights_are_learned(
-    host: Callable[..., hosted.Hosted], monkeypatch: pytest.MonkeyPatch
+    host: Callable[..., in_process_federation.Hosted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end, learn = threading.Event(), threading.Event(), SDEA.learn
 
@@ -97,7 +97,7 @@ def test_all_is_answered_while_weights_are_learned(
         "public": {"dataset": "digits", "size": 80, "augmentation": "weak"},
     }
     data = {"dataset": "digits", "clients": 3, "reserved": 80}
-    federation = host(hosted.experiment(3, rounds=1, data=data, server=server))
+    federation = host(in_process_federation.experiment(3, rounds=1, data=data, server=server))
     federation.scripted(["ada", "bob", "cleo"])
     try:
         assert begun.wait(60)

@@ -26,7 +26,7 @@ from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.customizers.flcert import FLCert
 from rampart_fl.shared.simulation import simulate
-from tests.integration.hosted import (
+from tests.integration.in_process_federation import (
     Hold,
     Hosted,
     Scripted,
@@ -35,7 +35,7 @@ from tests.integration.hosted import (
     upload_of,
     vector,
 )
-from tests.integration.hosted import host as hosting
+from tests.integration.in_process_federation import host as hosting
 
 Host = Callable[..., Hosted]
 NAMES = ["ada", "bob", "cleo", "dan", "eve", "fay"]

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
-from tests.integration.hosted import FEDCAP, Hold, Hosted, Scripted, experiment
-from tests.integration.parted import Parted, outcome
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, Scripted, experiment
+from tests.integration.multi_process_federation import Parted, outcome
 
 NAMES = ["ada", "bob", "cleo", "dan"]
 SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}

@@ -13,7 +13,7 @@ from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.simulation import simulate
-from tests.integration.hosted import Hosted, experiment, until, vector
+from tests.integration.in_process_federation import Hosted, experiment, until, vector
 
 TABLES: dict[str, Any] = {
     "name": "first",

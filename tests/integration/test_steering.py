@@ -7,7 +7,14 @@ import pytest
 
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.console.operator import OperatorRefused
-from tests.integration.hosted import FEDCAP, Hold, Hosted, collecting, experiment, upload_of
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hold,
+    Hosted,
+    collecting,
+    experiment,
+    upload_of,
+)
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

@@ -8,7 +8,14 @@ import httpx
 from rampart_fl.shared.experiment.selection import select
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, until, upload_of
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hold,
+    Hosted,
+    experiment,
+    until,
+    upload_of,
+)
 
 NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]

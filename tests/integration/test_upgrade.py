@@ -12,8 +12,8 @@ from benchmarks.chaos import comparable
 from rampart_fl.services.console.launcher.up import models_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.hosted import FEDCAP, Hosted, Scripted, experiment, until
-from tests.integration.parted import Parted
+from tests.integration.in_process_federation import FEDCAP, Hosted, Scripted, experiment, until
+from tests.integration.multi_process_federation import Parted
 from tests.integration.releases import Balancer, Prober, next_release
 
 NAMES = ["ada", "bob", "cleo", "dan"]

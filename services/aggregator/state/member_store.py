@@ -53,7 +53,7 @@ redis.call('XADD', KEYS[5], '*', 'type', event, 'client', ARGV[1])
 return {'recorded', tostring(slot)}
 """
 
-SEAT = (
+ASSIGN_SLOTS = (
     FENCED
     + """
 -- KEYS state answers members fence events; ARGV fence slots_json number_of_answers
@@ -118,7 +118,7 @@ class MemberStore:
         """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:
-            The clients, sorted by id; and the number of all answers, for `seat`.
+            The clients, sorted by id; and the number of all answers, for `assign_slots`.
         """
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
@@ -130,7 +130,7 @@ class MemberStore:
         willing = {c: a["slot"] for c, a in parsed.items() if a["accept"] and c not in out}
         return willing, len(parsed)
 
-    async def seat(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
+    async def assign_slots(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
         """Makes these clients the members of the run, unless the members are already fixed.
 
         Args:
@@ -143,7 +143,7 @@ class MemberStore:
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)
-        reply = await self.redis.run(SEAT, names, fence, json.dumps(dict(slots)), answers)
+        reply = await self.redis.run(ASSIGN_SLOTS, names, fence, json.dumps(dict(slots)), answers)
         return reply[0] == "seated"
 
     async def slots(self) -> dict[str, int]:

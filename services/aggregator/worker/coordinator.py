@@ -18,7 +18,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker import phase_events as events
-from rampart_fl.services.aggregator.worker.handed_out import handed_out
+from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
@@ -33,7 +33,7 @@ from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
-from rampart_fl.services.aggregator.worker.seating import count_accepted, seat_members
+from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
 from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
@@ -139,8 +139,8 @@ class Coordinator:
         """Carries out one command of the phase machine."""
         issuer = self.ticket_issuer
         match command:
-            case commands.SeatMembers():
-                await seat_members(self.stores.members, self.experiment, self.fence)
+            case commands.AssignSlots():
+                await assign_slots(self.stores.members, self.experiment, self.fence)
             case commands.OpenRound():
                 await self.open_round(command)
             case commands.PrepareRound():
@@ -308,7 +308,7 @@ class Coordinator:
     async def drop(self, digests: set[str], position: str) -> None:
         """Deletes blobs, except those still referenced, for example by events after `position`."""
         kept = self.snapshot.blobs() | self.kept_models.digests
-        kept |= await handed_out(self.stores, position)
+        kept |= await blobs_in_use(self.stores, position)
         await self.compute(self.blobs.delete, sorted(digests - kept))
 
     def observe(self, record: RoundRecord, decided: RoundResult | None) -> None:

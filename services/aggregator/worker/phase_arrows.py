@@ -5,6 +5,7 @@ from typing import NamedTuple
 from rampart_fl.services.aggregator.worker.phase_commands import (
     AnswerCustomize,
     AnswerProbe,
+    AssignSlots,
     CatchUp,
     CloseRound,
     Command,
@@ -24,7 +25,6 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadEvents,
     ReadStanding,
     ReadStatus,
-    SeatMembers,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
     CandidatesRead,
@@ -68,7 +68,7 @@ ARROWS = (
     Arrow("joining", LeaseTaken, "joining", ALWAYS),
     Arrow("joining", EventsRead, "joining", ALWAYS, (AnswerCustomize,)),
     Arrow("joining", ClientsRead, "joining", "paused, or too few clients"),
-    Arrow("joining", ClientsRead, "selecting", CLIENTS, (SeatMembers,)),
+    Arrow("joining", ClientsRead, "selecting", CLIENTS, (AssignSlots,)),
     Arrow("joining", ClientsRead, "evaluating", "stopping", (OpenEvaluation,)),
     Arrow("selecting", EventsRead, "selecting", ALWAYS, (AnswerCustomize,)),
     Arrow("selecting", CandidatesRead, "selecting", "paused, or no candidate"),

@@ -13,7 +13,7 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 
 
 @dataclass(frozen=True)
-class SeatMembers:
+class AssignSlots:
     """Assign a slot to each client that accepted; these clients become the run's members."""
 
 
@@ -107,7 +107,7 @@ class AnswerCustomize:
 
 
 Command = (
-    SeatMembers
+    AssignSlots
     | OpenRound
     | CloseRound
     | PublishRound

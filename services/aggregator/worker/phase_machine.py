@@ -110,7 +110,7 @@ class PhaseMachine:
         least = self.experiment.clients.least if late else wanted
         if event.status == "paused" or event.clients < least:
             return Step(state, (), _wait(state, now))
-        seating = (commands.SeatMembers(),)
+        seating = (commands.AssignSlots(),)
         return Step(replace(state, phase="selecting"), seating, commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:

@@ -19,10 +19,10 @@ from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
-from rampart_fl.services.aggregator.worker.founding import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
+from rampart_fl.services.aggregator.worker.run_start import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
@@ -81,7 +81,7 @@ class Worker:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._keep_lease(self._fence))
                     await migrate(self._stores, self._blobs, self._fence)
-                    await self._submit_founding()
+                    await self._submit_first_run()
                     await self._stores.runs.set_ready(self._fence)
                     housekeeping = Housekeeping(
                         self._stores, self._blobs, self._fence, self._settings.models_kept
@@ -129,7 +129,7 @@ class Worker:
 
     # -- the federation ------------------------------------------------------------------------
 
-    async def _submit_founding(self) -> None:
+    async def _submit_first_run(self) -> None:
         """Submits the experiment from the settings, if no run was ever submitted."""
         if self._experiment is None:
             return

@@ -12,7 +12,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.learning.network.models import models
-from rampart_fl.shared.learning.network.starting import read_start
+from rampart_fl.shared.learning.network.starting_model import read_start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 from rampart_fl.shared.seeding import derive
 

@@ -13,7 +13,7 @@ from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.learning.network.stacked import Stacked
-from rampart_fl.shared.learning.network.starting import read_start
+from rampart_fl.shared.learning.network.starting_model import read_start
 from rampart_fl.shared.learning.network.vector import build_module, flatten
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.objectives import Objective, parse_terms

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.learning.training.padding_order import ALIGNED, order, step_ranges, unit
 from rampart_fl.shared.learning.training.personalizers import Batch, StepState
-from rampart_fl.shared.learning.training.places import ALIGNED, order, step_ranges, unit
 from rampart_fl.shared.learning.training.privacy import PrivateTask
 from rampart_fl.shared.learning.training.task import runs
 from rampart_fl.shared.runtime.device import to_device

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rampart_fl.shared.robust import linalg, spectral
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
-from rampart_fl.shared.robust.draws import coordinates
+from rampart_fl.shared.robust.random_coordinates import coordinates
 from rampart_fl.shared.robust.rules import rules
 
 

@@ -15,7 +15,14 @@ import pytest
 import yaml
 
 from rampart_fl.services.console.launcher.processes import free_port
-from tests.integration.hosted import Hold, Hosted, collecting, experiment, host, until
+from tests.integration.in_process_federation import (
+    Hold,
+    Hosted,
+    collecting,
+    experiment,
+    host,
+    until,
+)
 
 pytestmark = pytest.mark.processes
 NAMES = ["ada", "bob"]

@@ -18,7 +18,7 @@ from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, host
 
 NAMES = ["ada", "bob", "cleo"]
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]

@@ -10,7 +10,7 @@ from rampart_fl.services.console.operator import OperatorRefused
 from rampart_fl.services.console.testing import RunningFederation, TestClients, dismiss
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint, token_hash
-from tests.integration.hosted import Hold, Scripted, experiment
+from tests.integration.in_process_federation import Hold, Scripted, experiment
 
 pytestmark = pytest.mark.processes
 NAMES = ["session-ada", "session-bob"]

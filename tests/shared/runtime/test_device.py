@@ -5,7 +5,7 @@ import torch
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.device import device, to_device
-from tests.pretended import NAME, PretendedDevice
+from tests.fake_device import NAME, PretendedDevice
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", ""])

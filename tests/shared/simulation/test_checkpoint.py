@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.simulation import Simulation, checkpoint
-from tests.pretended import NAME, PretendedDevice, near
+from tests.fake_device import NAME, PretendedDevice, near
 
 SMALL: dict[str, Any] = {
     "name": "small",

@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.training import steps
 from rampart_fl.shared.learning.training.objectives import objectives
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.simulation import Simulation, checkpoint, simulate
-from tests.pretended import NAME, PretendedDevice, near
+from tests.fake_device import NAME, PretendedDevice, near
 
 EXPERIMENTS = [
     "digits-buffered",

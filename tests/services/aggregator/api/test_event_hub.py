@@ -180,7 +180,7 @@ async def test_the_events_of_the_next_run_are_heard(live_run: Any, experiment: E
             await live_run.run.state.end(live_run.fence, 1.0)
             run = stores.of_run(info.run)
             await run.state.start(live_run.fence, experiment, ModelSpec.of([]), SNAPSHOT, 1.0)
-            await run.members.seat(live_run.fence, {}, 0)
+            await run.members.assign_slots(live_run.fence, {}, 0)
             while await wait(0.5):
                 pass
             assert await run.members.answer("a", YES, 3) == ("recorded", "0")

@@ -56,10 +56,10 @@ async def test_the_members_are_fixed_at_the_start(offered: RunStores) -> None:
     await members.answer("b", yes(), SLOTS)
     await members.answer("c", NO, SLOTS)
     with pytest.raises(LeaseLost):
-        await members.seat(0, {"a": 1, "b": 0}, 3)
-    assert await members.seat(1, {"a": 1, "b": 0}, 3)
+        await members.assign_slots(0, {"a": 1, "b": 0}, 3)
+    assert await members.assign_slots(1, {"a": 1, "b": 0}, 3)
     assert await members.slots() == {"a": 1, "b": 0}
-    assert await members.seat(1, {"a": 0, "b": 1}, 3), "a second worker finds them fixed"
+    assert await members.assign_slots(1, {"a": 0, "b": 1}, 3), "a second worker finds them fixed"
     assert await members.slots() == {"a": 1, "b": 0}
     assert await members.answer("a", yes(3), SLOTS) == ("member", "1")
     assert (await members.answer("a", NO, SLOTS))[0] == "frozen"
@@ -73,16 +73,16 @@ async def test_slots_are_drawn_again_if_an_answer_came_meanwhile(offered: RunSto
     members = offered.members
     await members.answer("a", yes(), SLOTS)
     await members.answer("b", yes(), SLOTS)
-    assert not await members.seat(1, {"a": 0}, 1)
+    assert not await members.assign_slots(1, {"a": 0}, 1)
     await members.answer("a", NO, SLOTS)
-    assert not await members.seat(1, {"a": 0, "b": 1}, 2)
+    assert not await members.assign_slots(1, {"a": 0, "b": 1}, 2)
     assert await members.slots() == {}
 
 
 async def test_who_accepts_later_gets_a_free_slot_or_none(offered: RunStores) -> None:
     members = offered.members
     await members.answer("a", yes(), SLOTS)
-    assert await members.seat(1, {"a": 1}, 1)
+    assert await members.assign_slots(1, {"a": 1}, 1)
     assert await members.answer("late", yes(3), SLOTS) == ("recorded", "3")
     assert await members.answer("later", yes(3), SLOTS) == ("recorded", "0")
     assert await members.answer("last", yes(), SLOTS) == ("recorded", "2")
@@ -99,7 +99,7 @@ async def test_only_a_client_that_asks_for_it_gets_the_slot_of_an_evicted_one(
     await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}}, BY)
     await stores.clients.join("j", "h", "a", "", NOW, NOW + 600)
     await members.answer("a", yes(), 1)
-    assert await members.seat(1, {"a": 0}, 1)
+    assert await members.assign_slots(1, {"a": 0}, 1)
     assert (await members.answer("again", yes(0), 1))[0] == "full"
     assert await offered.evictions.evict("a", BY) == "evicted"
     assert (await members.answer("a", yes(0), 1))[0] == "evicted"

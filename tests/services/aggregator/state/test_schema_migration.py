@@ -18,7 +18,7 @@ from rampart_fl.shared.protocol.audit import check_chain
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
-from tests.schemas.stored import SCHEMA_1, SCHEMA_2, restore
+from tests.schemas.former_states import SCHEMA_1, SCHEMA_2, restore
 
 pytestmark = pytest.mark.anyio
 RUN = "scripted-1"

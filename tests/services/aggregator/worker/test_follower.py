@@ -11,7 +11,7 @@ import torch
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.robust import shards, view
 from rampart_fl.shared.runtime import threads
-from tests.services.aggregator.worker import ranked
+from tests.services.aggregator.worker import rank_process
 from tests.services.aggregator.worker.test_round_engine import models
 
 ROOT = Path(__file__).parents[4]
@@ -29,15 +29,15 @@ ROOT = Path(__file__).parents[4]
 def test_the_blobs_do_not_depend_on_the_number_of_ranks(
     size: int, filed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "GRAIN", ranked.GRAIN)
+    monkeypatch.setattr(shards, "GRAIN", rank_process.GRAIN)
     monkeypatch.setattr(view, "WINDOW", 1)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(size), "-m", ranked.__name__, str(tmp_path / "ranks")]
+    command += ["--nproc-per-node", str(size), "-m", rank_process.__name__, str(tmp_path / "ranks")]
     command += ["in files"] if filed else []
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
-    for name, experiment in ranked.experiments().items():
-        if filed and name in ranked.HELD:
+    for name, experiment in rank_process.experiments().items():
+        if filed and name in rank_process.HELD:
             continue
         with threads.use(1):  # As many as each rank has.
             models(experiment, tmp_path / "one" / name, torch.device("cpu"))

@@ -14,6 +14,7 @@ from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
 from rampart_fl.services.aggregator.worker.phase_commands import (
     AnswerCustomize,
     AnswerProbe,
+    AssignSlots,
     CatchUp,
     CloseRound,
     Command,
@@ -33,7 +34,6 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadEvents,
     ReadStanding,
     ReadStatus,
-    SeatMembers,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
     CandidatesRead,
@@ -158,7 +158,7 @@ JOINED = [
         "all have accepted",
         JOINING,
         ClientsRead("running", None, 3),
-        SeatMembers(),
+        AssignSlots(),
         ReadCandidates(0),
         phase="selecting",
     ),
@@ -166,7 +166,7 @@ JOINED = [
         "a table may ask for fewer than all",
         JOINING,
         ClientsRead("running", None, 2),
-        SeatMembers(),
+        AssignSlots(),
         ReadCandidates(0),
         machine=machine(phases={"joining": {"clients": 2}}),
         phase="selecting",
@@ -182,7 +182,7 @@ JOINED = [
         "one is enough at the deadline",
         JOINING,
         ClientsRead("running", NOW, 1),
-        SeatMembers(),
+        AssignSlots(),
         ReadCandidates(0),
         deadline=NOW,
         phase="selecting",

@@ -22,7 +22,7 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import shards, view
-from tests.pretended import DEVICE, PretendedDevice
+from tests.fake_device import DEVICE, PretendedDevice
 
 CLIENTS = [f"client-{i}" for i in range(7)]
 

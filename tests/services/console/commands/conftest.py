@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.hosted import Hosted, experiment, host
+from tests.integration.in_process_federation import Hosted, experiment, host
 
 
 @pytest.fixture

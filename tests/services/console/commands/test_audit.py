@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rampart_fl.services.aggregator.state.stores import Stores
-from tests.integration.hosted import Hosted
+from tests.integration.in_process_federation import Hosted
 from tests.services.console.commands.conftest import good
 
 Rampart = Callable[..., Any]

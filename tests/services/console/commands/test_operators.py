@@ -11,7 +11,7 @@ import typer
 
 from rampart_fl.services.console.commands.operators import duration
 from rampart_fl.services.console.operator import Operator, OperatorRefused
-from tests.integration.hosted import Hosted
+from tests.integration.in_process_federation import Hosted
 from tests.services.console.commands.conftest import good
 
 Rampart = Callable[..., Any]

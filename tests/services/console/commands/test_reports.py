@@ -13,7 +13,7 @@ from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
-from tests.integration.hosted import FEDCAP, Hosted, experiment, host, until
+from tests.integration.in_process_federation import FEDCAP, Hosted, experiment, host, until
 from tests.services.console.commands.conftest import good
 
 Rampart = Callable[..., Any]

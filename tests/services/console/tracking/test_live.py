@@ -15,7 +15,7 @@ from rampart_fl.services.console.tracking.live import track_live
 from rampart_fl.services.console.tracking.mlflow import MlflowTracker
 from rampart_fl.services.console.tracking.tensorboard import TensorBoardTracker
 from rampart_fl.services.console.tracking.tracker import Tracker
-from tests.integration.hosted import FEDCAP, Hold, Hosted, experiment, host, until
+from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experiment, host, until
 from tests.services.console.tracking.test_track import Notebook, needed
 
 pytestmark = pytest.mark.processes

@@ -11,12 +11,12 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import CohortResult, train, train_round
+from rampart_fl.shared.learning.training.padding_order import unit
 from rampart_fl.shared.learning.training.personalizers import Batch, StepState, personalizers
-from rampart_fl.shared.learning.training.places import unit
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.learning.training.task import LocalTask
-from tests.pretended import NAME, PretendedDevice, far
+from tests.fake_device import NAME, PretendedDevice, far
 
 NAMES = ["a", "b", "c"]
 BATCH_NORM = {"name": "wide_resnet", "depth": 10, "width": 1}

@@ -53,7 +53,7 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     run = stores.of_run(info.run)
     assert await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
     if seated:
-        assert await run.members.seat(fence, {}, 0)
+        assert await run.members.assign_slots(fence, {}, 0)
     return f"/v1/runs/{info.run}"
 
 
@@ -152,7 +152,9 @@ async def test_a_token_is_valid_in_the_next_run_whatever_one_run_decided(api: Ap
     names = ("ada", "bob", "cleo")
     tokens = [await enrol(api, name) for name in names]
     assert (await answer(api, tokens[0], run, accept=False, reason="too long"))[0] == 200
-    assert await api.live_run.stores.of_run("next-2").members.seat(api.live_run.fence, {}, 1)
+    assert await api.live_run.stores.of_run("next-2").members.assign_slots(
+        api.live_run.fence, {}, 1
+    )
     assert (await answer(api, tokens[1], run))[1]["slot"] == 0
     assert await answer(api, tokens[2], run) == (409, "run-full")
     evicted = await api.ask("POST", f"{run}/clients/bob/evict", json={"reason": "odd"})

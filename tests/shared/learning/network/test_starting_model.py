@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.start import Start
-from rampart_fl.shared.learning.network.starting import read_start, read_vector
+from rampart_fl.shared.learning.network.starting_model import read_start, read_vector
 from rampart_fl.shared.learning.network.vector import flatten, initial_model, named_tensors, spec_of
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.simulation import simulate

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.robust import Context
-from rampart_fl.shared.robust.draws import coordinates
+from rampart_fl.shared.robust.random_coordinates import coordinates
 
 
 @pytest.mark.parametrize(("dim", "count"), [(10, 9), (10, 3), (1000, 400), (10**7, 1000)])

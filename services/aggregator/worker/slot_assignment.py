@@ -5,14 +5,14 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.slots import draw_slots
 
 
-async def seat_members(members: MemberStore, experiment: Experiment, fence: int) -> None:
+async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
     """Assigns a slot to each client that accepted, as requested or at random; fixes the members."""
     seated = False
     while not seated:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
-        seated = await members.seat(fence, slots, answers)
+        seated = await members.assign_slots(fence, slots, answers)
 
 
 async def count_accepted(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rampart_fl.shared.learning.training.places import FEWEST, order, step_ranges, unit
+from rampart_fl.shared.learning.training.padding_order import FEWEST, order, step_ranges, unit
 
 STEPS = [(7,), (3, 9), (4, 4, 4), (1, 30, 2, 2, 160, 7), tuple(range(1, 20)), (5, 1, 1, 1, 1, 1, 1)]
 

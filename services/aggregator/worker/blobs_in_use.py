@@ -3,7 +3,7 @@
 from rampart_fl.services.aggregator.state.stores import RunStores
 
 
-async def handed_out(stores: RunStores, position: str) -> set[str]:
+async def blobs_in_use(stores: RunStores, position: str) -> set[str]:
     """Digests of the blobs named by a run's tickets, or by its events after a position."""
     # Read tickets before events. If an upload consumes a ticket between the two reads, the events
     # include this upload.

@@ -11,7 +11,7 @@ from pydantic import ByteSize, Field, SecretStr, model_validator
 from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.process import ServiceSettings
 
-TAPPED = (
+TAP_ENABLED = (
     "RAMPART_TEST_TAP is set: this token gives access to every client's update. Use this "
     "federation for tests only, because it does not protect the clients' data"
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from rampart_fl.services.console.aggregator_connection import AggregatorConnection
 from rampart_fl.shared.protocol.audit import AuditEntry
-from rampart_fl.shared.protocol.messages import UNSAID, ClientInfo, JoinTokens
+from rampart_fl.shared.protocol.messages import NO_REASON, ClientInfo, JoinTokens
 from rampart_fl.shared.protocol.operators import OperatorInfo, OperatorToken, Role, WhoAmI
 from rampart_fl.shared.runtime.tokens import token_hash
 
@@ -34,7 +34,7 @@ class FederationConnection(AggregatorConnection):
         self,
         client_ids: list[str],
         lifetime: float = 86_400,
-        reason: str = UNSAID,
+        reason: str = NO_REASON,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
         """Makes one join token for each of these client ids; each token is bound to its id."""
@@ -46,7 +46,7 @@ class FederationConnection(AggregatorConnection):
         self,
         count: int,
         lifetime: float = 86_400,
-        reason: str = UNSAID,
+        reason: str = NO_REASON,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
         """Makes join tokens that any client may use."""
@@ -54,7 +54,7 @@ class FederationConnection(AggregatorConnection):
         body["labels"] = dict(labels)
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
-    def revoke_join_token(self, token: str, reason: str = UNSAID) -> None:
+    def revoke_join_token(self, token: str, reason: str = NO_REASON) -> None:
         """Revokes a join token that no client has used."""
         path = f"/v1/join-tokens/{token_hash(token)}"
         self.request("DELETE", path, params={"reason": reason})
@@ -64,12 +64,12 @@ class FederationConnection(AggregatorConnection):
         path = f"/v1/clients/{client}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
-    def label(self, client: str, labels: Mapping[str, str], reason: str = UNSAID) -> ClientInfo:
+    def label(self, client: str, labels: Mapping[str, str], reason: str = NO_REASON) -> ClientInfo:
         """Replaces a client's labels."""
         body = {"labels": dict(labels), "reason": reason}
         return self._ask(ClientInfo, "PUT", f"/v1/clients/{client}/labels", json=body)
 
-    def revoke(self, client: str, reason: str = UNSAID) -> None:
+    def revoke(self, client: str, reason: str = NO_REASON) -> None:
         """Revokes a client's token immediately."""
         self.request("DELETE", f"/v1/clients/{client}/token", params={"reason": reason})
 
@@ -82,13 +82,13 @@ class FederationConnection(AggregatorConnection):
         return self._ask(list[OperatorInfo], "GET", "/v1/operators")
 
     def add_operator(
-        self, name: str, role: Role, lifetime: float | None = None, reason: str = UNSAID
+        self, name: str, role: Role, lifetime: float | None = None, reason: str = NO_REASON
     ) -> OperatorToken:
         """Makes a token for an operator; without a `lifetime`, the token is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 
-    def revoke_operator(self, name: str, reason: str = UNSAID) -> None:
+    def revoke_operator(self, name: str, reason: str = NO_REASON) -> None:
         """Revokes an operator's token immediately."""
         self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
 

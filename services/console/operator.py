@@ -15,7 +15,7 @@ from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import UNSAID, Proposal, RoundRecord
+from rampart_fl.shared.protocol.messages import NO_REASON, Proposal, RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
@@ -100,7 +100,7 @@ class Operator(FederationConnection):
         name: str | None = None,
         submission: str | None = None,
         wait_seconds: float | None = None,
-        reason: str = UNSAID,
+        reason: str = NO_REASON,
     ) -> RunInfo:
         """Submits an experiment, which runs after all runs submitted earlier.
 
@@ -163,7 +163,7 @@ class Operator(FederationConnection):
         """One of the run's models in the safetensors format; `name` is its digest or "global"."""
         return self.request("GET", self._of_run(f"models/{name}")).content
 
-    def delete(self, run: str, reason: str = UNSAID) -> None:
+    def delete(self, run: str, reason: str = NO_REASON) -> None:
         """Deletes a run with its records and models."""
         self.request("DELETE", f"/v1/runs/{run}", params={"reason": reason})
 
@@ -223,7 +223,7 @@ class Operator(FederationConnection):
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 
-    def steer(self, verb: str, reason: str = UNSAID) -> RunInfo:
+    def steer(self, verb: str, reason: str = NO_REASON) -> RunInfo:
         """Pauses, resumes or stops the run."""
         return self._ask(RunInfo, "POST", self._of_run(verb), json={"reason": reason})
 

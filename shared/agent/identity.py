@@ -18,7 +18,7 @@ from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 log = logging.getLogger(__name__)
-SPENT = 2 / 3
+RENEW_AFTER = 2 / 3
 """Fraction of a token's lifetime after which the token is renewed."""
 RETRY = 60.0
 """Seconds until a failed renewal is retried."""
@@ -44,7 +44,7 @@ class Identity(BaseModel):
             token=token,
             client_id=joined.client_id,
             sample_cap=joined.sample_cap,
-            renew_at=now + SPENT * (joined.expires_at - now),
+            renew_at=now + RENEW_AFTER * (joined.expires_at - now),
         )
 
 

@@ -25,7 +25,7 @@ Digest = Annotated[
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 """Text without control characters, such as line breaks and bidirectional overrides."""
-UNSAID = "operator's decision"
+NO_REASON = "operator's decision"
 """The reason that is recorded for an action if the operator gives none."""
 Reason = Annotated[
     str,
@@ -158,7 +158,7 @@ class TokenChange(Message):
     """
 
     token_hash: Digest
-    reason: Reason = Field(default=UNSAID, examples=["the old token was lost"])
+    reason: Reason = Field(default=NO_REASON, examples=["the old token was lost"])
 
 
 class Joined(Message):
@@ -190,14 +190,14 @@ class JoinTokenRequest(Message):
         examples=[5000],
     )
     labels: Labels = LABELS
-    reason: Reason = Field(default=UNSAID, examples=["two new hospitals"])
+    reason: Reason = Field(default=NO_REASON, examples=["two new hospitals"])
 
 
 class LabelChange(Message):
     """A client's new labels, which replace its current labels."""
 
     labels: Labels
-    reason: Reason = Field(default=UNSAID, examples=["the site moved"])
+    reason: Reason = Field(default=NO_REASON, examples=["the site moved"])
 
 
 class JoinTokens(Message):
@@ -229,14 +229,14 @@ class ClientInfo(Message):
 class Decision(Message):
     """An operator's decision about a client or the federation."""
 
-    reason: Reason = UNSAID
+    reason: Reason = NO_REASON
 
 
 class ModeChange(Message):
     """An operator sets a run's mode, the most severe decision that the federation may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
-    reason: Reason = Field(default=UNSAID, examples=["no evictions before the audit"])
+    reason: Reason = Field(default=NO_REASON, examples=["no evictions before the audit"])
 
 
 class Health(Message):

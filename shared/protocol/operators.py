@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rampart_fl.shared.protocol.messages import UNSAID, Message, Reason
+from rampart_fl.shared.protocol.messages import NO_REASON, Message, Reason
 
 Role = Literal["viewer", "operator"]
 """A viewer may read everything that an operator may read, but may change nothing."""
@@ -27,7 +27,7 @@ class OperatorRequest(Message):
     lifetime_seconds: float | None = Field(
         default=None, gt=0, le=31_536_000, description="None: until revoked", examples=[2_592_000]
     )
-    reason: Reason = Field(default=UNSAID, examples=["on call in March"])
+    reason: Reason = Field(default=NO_REASON, examples=["on call in March"])
 
 
 class OperatorInfo(WhoAmI):

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import (
+    NO_REASON,
     PRINTABLE,
-    UNSAID,
     ClientId,
     Digest,
     Message,
@@ -116,7 +116,7 @@ class RunRequest(CheckRequest):
         description="maximum time until the run's first round; after that, the run is cancelled",
         examples=[3600],
     )
-    reason: Reason = Field(default=UNSAID, examples=["the weekly comparison"])
+    reason: Reason = Field(default=NO_REASON, examples=["the weekly comparison"])
 
 
 class AcceptanceRequest(Message):

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from pydantic import SecretStr
 
-from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.services.aggregator.settings import TAP_ENABLED
 from rampart_fl.services.attacker import cohort
 from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
 from rampart_fl.services.console.launcher.processes import free_port
@@ -253,9 +253,9 @@ def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) 
     team.defend(["ann", "ben", "cat"])
     team.attack('{"name": "mimic", "knows": "full", "target": 1}', ["mal", "moe"], [3, 4])
     status = team.hosted.wait()
-    assert status.warnings[0] == TAPPED
+    assert status.warnings[0] == TAP_ENABLED
     for record in team.hosted.operator.rounds():
-        assert record.warnings == [TAPPED]
+        assert record.warnings == [TAP_ENABLED]
         assert record.norms["mal"] == record.norms["moe"] == record.norms["ben"]
         assert len({record.norms[name] for name in ("ann", "ben", "cat")}) == 3
 
@@ -359,7 +359,8 @@ def test_without_the_flag_nobody_is_told_anything(host: Host) -> None:
     )
     assert answer.status_code == 404
     assert (
-        hosted.operator.status().warnings == [] or TAPPED not in hosted.operator.status().warnings
+        hosted.operator.status().warnings == []
+        or TAP_ENABLED not in hosted.operator.status().warnings
     )
 
 

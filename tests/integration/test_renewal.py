@@ -15,7 +15,7 @@ Host = Callable[..., Hosted]
 
 
 def test_a_federation_outlives_its_tokens(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "SPENT", 0.005)
+    monkeypatch.setattr(identity, "RENEW_AFTER", 0.005)
     hosted, hold = host(experiment(3, server=FEDCAP), client_token_lifetime=60.0), Hold(1)
     first = {name: hosted.join(name).token for name in NAMES}
     hosted.scripted(NAMES, hold=hold)

@@ -12,7 +12,7 @@ from rampart_fl.services.aggregator.api.operator_tokens import OperatorTokens
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
 from rampart_fl.services.aggregator.metrics import Metrics
-from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.refusals import RunNotFound
 from rampart_fl.shared.runtime.tokens import token_hash
 
 log = logging.getLogger(__name__)
-FORGETFUL = (
+NOT_DURABLE = (
     "Redis does not report the settings `appendonly yes` and `appendfsync always`: a crash of "
     "Redis may lose acknowledged updates"
 )
@@ -70,7 +70,7 @@ class Runtime:
             token_hash(settings.test_tap.get_secret_value()) if settings.test_tap else ""
         )
         if settings.test_tap:
-            log.critical(TAPPED)
+            log.critical(TAP_ENABLED)
         self._runs: OrderedDict[str, RunParts] = OrderedDict()
         self._runs_as_of = -1
         self._converted_as_of = -1
@@ -145,8 +145,8 @@ class Runtime:
                 await asyncio.sleep(RETRY)
                 continue
             if not durable and not self.warnings:
-                log.warning(FORGETFUL)
-            self.warnings = [] if durable else [FORGETFUL]
+                log.warning(NOT_DURABLE)
+            self.warnings = [] if durable else [NOT_DURABLE]
             await asyncio.sleep(every)
 
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.services.aggregator.state.redis_access import LeaseLost
@@ -266,7 +266,7 @@ class Worker:
                 self._settings.models_kept,
             )
             coordinator.observers += self._observers
-            coordinator.warnings += [TAPPED] if self._settings.test_tap else []
+            coordinator.warnings += [TAP_ENABLED] if self._settings.test_tap else []
             await coordinator.run()
         except (LeaseLost, Unavailable, RankFailed):
             raise

@@ -18,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     say,
 )
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON
 
 Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="In the whole federation, not only in one run.")
@@ -27,7 +27,7 @@ Everywhere = Annotated[
 
 def evict(
     client: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     everywhere: Everywhere = False,
     run: Run = None,
     url: Url = None,
@@ -42,7 +42,7 @@ def evict(
 
 def reinstate(
     client: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     everywhere: Everywhere = False,
     run: Run = None,
     url: Url = None,
@@ -72,7 +72,7 @@ def proposals(
 
 def confirm(
     client: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     run: Run = None,
     url: Url = None,
     token: Token = None,
@@ -85,7 +85,7 @@ def confirm(
 
 def dismiss(
     client: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     run: Run = None,
     url: Url = None,
     token: Token = None,
@@ -98,7 +98,7 @@ def dismiss(
 
 def mode(
     mode: Annotated[Mode, typer.Argument(help="The most severe decision that the run may take.")],
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     run: Run = None,
     url: Url = None,
     token: Token = None,

@@ -13,7 +13,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     say,
 )
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON
 
 Labels = Annotated[
     list[str] | None,
@@ -33,7 +33,7 @@ def tokens(
         str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make no tokens.")
     ] = None,
     label: Labels = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -54,7 +54,7 @@ def tokens(
 def label(
     client: str,
     labels: Annotated[list[str] | None, typer.Argument(help="Labels as KEY=VALUE.")] = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -68,7 +68,7 @@ def label(
 
 def revoke(
     client: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,

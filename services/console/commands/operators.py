@@ -20,7 +20,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 
 operators = typer.Typer(
@@ -100,7 +100,7 @@ def add(
     expires: Annotated[
         str | None, typer.Option(help="Lifetime, such as 30d or 12h; by default, until revoked.")
     ] = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -115,7 +115,7 @@ def add(
 @operators.command()
 def revoke(
     name: str,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,

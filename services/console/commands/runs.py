@@ -23,7 +23,7 @@ from rampart_fl.services.console.commands.connection import (
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.reports.comparison import aligned, size
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.runs import RunInfo
 
 
@@ -50,7 +50,7 @@ def run(
         bool,
         typer.Option("--check", help="Submit nothing; check, and estimate the resources."),
     ] = False,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -148,7 +148,7 @@ def runs(
 
 def delete(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run.")],
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,

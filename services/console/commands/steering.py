@@ -11,12 +11,12 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     say,
 )
-from rampart_fl.shared.protocol.messages import UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON
 
 
 def pause(
     run: WhichRun = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -28,7 +28,7 @@ def pause(
 
 def resume(
     run: WhichRun = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,
@@ -40,7 +40,7 @@ def resume(
 
 def stop(
     run: WhichRun = None,
-    reason: Reason = UNSAID,
+    reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
     ca: Ca = None,

@@ -25,7 +25,7 @@ from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
-    UNSAID,
+    NO_REASON,
     ClientId,
     ClientInfo,
     Decision,
@@ -83,7 +83,7 @@ async def revoke_join_token(
     join_hash: Annotated[
         str, Path(pattern=DIGEST, description="SHA-256 of the join token", examples=["5f" * 32])
     ],
-    reason: ReasonQuery = UNSAID,
+    reason: ReasonQuery = NO_REASON,
 ) -> None:
     """Revokes a join token that no client has used."""
     answer = await runtime.stores.clients.revoke_join_token(join_hash, actor.because(reason))
@@ -157,7 +157,7 @@ async def rotate_token(
     responses=problems(refusals.NotFound),
 )
 async def revoke_token(
-    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, reason: ReasonQuery = UNSAID
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, reason: ReasonQuery = NO_REASON
 ) -> None:
     """Revokes a client's token; an operator may set the hash of a new token later."""
     await change_token(runtime, client_id, "", 0, actor.because(reason))

@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, Runti
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import UNSAID, Reason
+from rampart_fl.shared.protocol.messages import NO_REASON, Reason
 from rampart_fl.shared.protocol.operators import (
     OPERATOR_NAME,
     OperatorInfo,
@@ -74,7 +74,7 @@ async def revoke_operator(
     runtime: RuntimeDep,
     actor: ActorDep,
     name: Annotated[str, Path(pattern=OPERATOR_NAME, examples=["ada"])],
-    reason: Annotated[Reason, Query(examples=["left the team"])] = UNSAID,
+    reason: Annotated[Reason, Query(examples=["left the team"])] = NO_REASON,
 ) -> None:
     """Revokes an operator's token: refuses later requests, and closes open event streams."""
     if name == OWNER:

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.api.routes import problems
 from rampart_fl.services.aggregator.api.routes.runs import run_info
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.services.aggregator.settings import TAPPED
+from rampart_fl.services.aggregator.settings import TAP_ENABLED
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.redis_connection import CONNECTIONS
 from rampart_fl.shared.errors import Unavailable
@@ -38,7 +38,7 @@ STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
-UNEXPLAINED = Decision()
+EMPTY_DECISION = Decision()
 """The body of a request that gives no reason."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the last round's clients, but the maximum "
@@ -79,7 +79,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
             "reference": state.snapshot.reference,
         },
         warnings=[
-            *([TAPPED] if runtime.settings.test_tap else []),
+            *([TAP_ENABLED] if runtime.settings.test_tap else []),
             *runtime.warnings,
             *([ABSTAINING.format(len(state.abstained))] if state.abstained else []),
         ],
@@ -136,7 +136,7 @@ async def events(
 
 @router.post("/pause", responses=problems(refusals.RunOver))
 async def pause(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = UNEXPLAINED
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
     """Completes the current round as usual, and opens no other round until `resume`."""
     return await set_status(runtime, run, "paused", actor.because(body.reason))
@@ -144,7 +144,7 @@ async def pause(
 
 @router.post("/resume", responses=problems(refusals.RunOver))
 async def resume(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = UNEXPLAINED
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
     """Continues after `pause`."""
     return await set_status(runtime, run, "running", actor.because(body.reason))
@@ -152,7 +152,7 @@ async def resume(
 
 @router.post("/stop", responses=problems(refusals.RunOver))
 async def stop(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = UNEXPLAINED
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
     """Abandons the current round, lets clients evaluate the final models, and then ends the run.
 

@@ -19,7 +19,7 @@ from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import RUN_ID, UNSAID
+from rampart_fl.shared.protocol.messages import NO_REASON, RUN_ID
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
@@ -103,7 +103,7 @@ async def one_run(runtime: RuntimeDep, run: RunDep) -> RunInfo:
     "/{run}", status_code=204, responses=problems(refusals.RunNotFound, refusals.RunCurrent)
 )
 async def delete_run(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, reason: ReasonQuery = UNSAID
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, reason: ReasonQuery = NO_REASON
 ) -> None:
     """Deletes a run that has ended or is queued, with its records, its models and its updates."""
     answer = await runtime.stores.runs.delete(run.run, actor.because(reason))

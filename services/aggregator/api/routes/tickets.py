@@ -27,7 +27,7 @@ POLLS = 16
 """Maximum number of simultaneously waiting ticket requests per client."""
 IN_HEADER = 4096
 """Maximum number of characters of a ticket or receipt that is sent as a header."""
-WANTED = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
+TICKET_FOR_UPLOAD = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
 """The kind of ticket that asks for each kind of upload."""
 
 
@@ -176,7 +176,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
     """
     headers = {"ETag": f'"{current.etag}"', "Cache-Control": "no-store"}
     text = current.model_dump_json()
-    model = current.models.get("model") if current.kind in WANTED.values() else None
+    model = current.models.get("model") if current.kind in TICKET_FOR_UPLOAD.values() else None
     if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
         # If the aggregator no longer has the model, send the ticket alone. If the client then

@@ -28,7 +28,7 @@ from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import (
     IN_HEADER,
     POLLS,
-    WANTED,
+    TICKET_FOR_UPLOAD,
     WishDep,
     await_ticket,
     ticket_response,
@@ -211,7 +211,7 @@ def check_standing(run: RunParts, standing: ClientStanding, round_: int, kind: s
         raise refusals.NotMember(f"this client does not take part in run {run.run}")
     if out is not None:
         raise refusals.Evicted(str(out.get("reason", "evicted")))
-    if held is None or held.round != round_ or held.kind != WANTED[kind]:
+    if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
         if round_ < brief.round:
             raise refusals.Late(f"round {round_} is closed; the current one is {brief.round}")
         raise refusals.NoTicket(f"no ticket asks this client for a {kind} in round {round_}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.services.aggregator.api.runtime import FORGETFUL, Runtime
+from rampart_fl.services.aggregator.api.runtime import NOT_DURABLE, Runtime
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.shared.errors import Unavailable
 
@@ -34,12 +34,12 @@ class Answers:
     ("answers", "warnings"),
     [
         ([True], []),
-        ([False], [FORGETFUL]),
-        ([False, False], [FORGETFUL]),
+        ([False], [NOT_DURABLE]),
+        ([False, False], [NOT_DURABLE]),
         ([False, True], []),
-        ([True, False], [FORGETFUL]),
-        ([None, False], [FORGETFUL]),
-        ([False, None], [FORGETFUL]),
+        ([True, False], [NOT_DURABLE]),
+        ([None, False], [NOT_DURABLE]),
+        ([False, None], [NOT_DURABLE]),
     ],
 )
 async def test_the_warning_stands_for_as_long_as_it_is_true(

@@ -8,7 +8,7 @@ from pydantic import SecretStr, ValidationError
 
 from rampart_fl.services.aggregator.api.app import create_app
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.services.aggregator.settings import TAPPED, Settings
+from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 
 OPERATOR, TAP = "operator-operator-operator", "tap-tap-tap-tap-tap-tap"
 
@@ -29,10 +29,10 @@ async def paths(known: Settings) -> set[str]:
 async def test_without_the_flag_there_is_no_such_route(caplog: pytest.LogCaptureFixture) -> None:
     usual = await paths(settings())
     assert not [path for path in usual if "tap" in path]
-    assert TAPPED not in caplog.text
+    assert TAP_ENABLED not in caplog.text
     tapped = await paths(settings(test_tap=TAP))
     assert tapped - usual == {"/v1/runs/{run}/test-tap/rounds/{round}/{kind}"}
-    assert [r.levelno for r in caplog.records if r.message == TAPPED] == [logging.CRITICAL]
+    assert [r.levelno for r in caplog.records if r.message == TAP_ENABLED] == [logging.CRITICAL]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ JUDGES = (
     "shared/robust/detectors",
     "shared/robust/answers.py",
     "shared/robust/betting.py",
+    "shared/robust/client_memory.py",
     "shared/robust/challenges.py",
     "shared/robust/copies.py",
     "shared/robust/engine.py",

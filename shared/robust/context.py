@@ -59,6 +59,7 @@ class Context:
         statistics: for each running statistic, its name and its position in a row, after all
             parameters. The engine removes the statistics from rows and reference before any stage
             sees them.
+        buffered: whether clients may upload updates to models of earlier rounds.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.
     """
@@ -74,6 +75,7 @@ class Context:
     public: Public | None = None
     layout: Layout = ()
     statistics: Layout = ()
+    buffered: bool = False
     standing: Standing | None = None
 
     @property

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.answers import Answer
-from rampart_fl.shared.robust.responses import PULLS, Response, Start
+from rampart_fl.shared.robust.client_memory import Start
+from rampart_fl.shared.robust.responses import PULLS, Response
 
 BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if the client may have far more data

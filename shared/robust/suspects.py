@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.client_memory import CALM, Due, Known
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.responses import CALM, Known
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
@@ -25,6 +25,9 @@ BOLDEST = 8.0
 SHORTEST = 1 / 32
 """Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. Only
 uploads that are too long make challenges shorter than a first challenge."""
+OUTSTANDING = 8
+"""Under the buffered policy: number of rounds for which a challenge stays due. If a suspect takes
+longer for an upload, the upload counts as one that started from a usual model."""
 
 
 def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
@@ -52,17 +55,32 @@ def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, i
     return min(wanted, BOLDEST if calm >= CALM else boldness), calm
 
 
+def expire(known: Mapping[str, Known], round_: int, outstanding: int) -> None:
+    """Drops the challenges that are no longer due.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        round_: the round that has been decided.
+        outstanding: number of rounds for which a suspect's challenge stays due. With 0, a challenge
+            is due only in the round that follows it.
+    """
+    for one in known.values():
+        kept = one.due if one.suspected else ()
+        one.due = tuple(due for due in kept if due.round > round_ - outstanding)
+
+
 def challenge(
     known: Mapping[str, Known],
     rows: Rows,
     customization: Customization,
     global_D: Tensor,
     draws: torch.Generator,
+    round_: int,
     strength: float,
     decoys: int,
     size: int,
-) -> tuple[Customization, Tensor | None]:
-    """Challenges all suspects; returns the customization and sketches (J, K) of the decoys.
+) -> Customization:
+    """Challenges all suspects.
 
     If another detector has already challenged a suspect, the suspect keeps this challenge. The
     challenges that are due are stored in `known`. If there are no suspects or too few rows, or if
@@ -74,21 +92,20 @@ def challenge(
         customization: which client gets which model.
         global_D: the next global model.
         draws: generator of the random numbers.
+        round_: the round that has been decided.
         strength: length of a first challenge, as a multiple of the median upload's length.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
     """
-    for one in known.values():
-        one.due = None
     suspects = sorted(client for client, one in known.items() if one.suspected)
     lengths = [one.length for one in known.values() if one.length]
     if not suspects or not lengths or len(rows) < challenges.LEAST:
-        return customization, None
+        return customization
     pool_BMK = challenges.sketches(rows, BLOCKS, size)
     length = strength * median(lengths)
     decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
     if not bool(decoys_JBM.any()):
-        return customization, None
+        return customization
     drawn = {
         client: challenges.draw(pool_BMK, length * known[client].boldness, 1, draws)[0]
         for client in suspects
@@ -96,9 +113,10 @@ def challenge(
     }
     customization = challenges.challenged(customization, global_D, rows, drawn)
     global_K = sketch(global_D, size, rows.place).double()
+    decoys_JK = challenges.changes(decoys_JBM, pool_BMK)
     for client in suspects:
         challenged_D, own_D = challenges.models(customization, client, global_D)
         start_K = sketch(challenged_D, size, rows.place).double()
         own_K = global_K if own_D is global_D else sketch(own_D, size, rows.place).double()
-        known[client].due = torch.stack([start_K, start_K - own_K])
-    return customization, challenges.changes(decoys_JBM, pool_BMK)
+        known[client].due += (Due(round_, start_K, start_K - own_K, decoys_JK),)
+    return customization

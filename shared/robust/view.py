@@ -44,7 +44,8 @@ class View:
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
         metadata: numbers, one per row and keyed by name. Some are claims of the clients
             ("loss_gap"). Others were measured by the server: "moved" is the norm of the raw upload,
-            and "fresh" is 0 if the row was judged in an earlier round.
+            "fresh" is 0 if the row was judged in an earlier round, and "age" is the number of
+            rounds since the server asked for the upload.
         dropped: ids of rows that were left out because they were not finite.
         traces: sketches of the rows, for detectors that remember them; None if no detector does.
         pool_statistics: measurements of the pool, shared by all views of it.

@@ -222,6 +222,7 @@ class Pool:
             },
             "moved": [self._measured[client].moved for client in ids],
             "fresh": [float(claims[client].fresh) for client in ids],
+            "age": [claims[client].staleness for client in ids],
         }
         return {name: torch.tensor(c, dtype=torch.float64) for name, c in columns.items()}
 

@@ -123,6 +123,7 @@ class Rounds:
             reference_D=reference_A,
             layout=self.spec.parameters,
             statistics=self.spec.statistics,
+            buffered=self.experiment.policy == "buffered",
             standing=standing,
         )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from rampart_fl.shared.robust import linalg, suspects
 from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
+from rampart_fl.shared.robust.client_memory import Known, Start, recalled, remembered
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.objections import (
@@ -31,7 +32,7 @@ from rampart_fl.shared.robust.objections import (
     why,
 )
 from rampart_fl.shared.robust.response_options import ResponseOptions
-from rampart_fl.shared.robust.responses import Known, Past, Start, recalled, remembered
+from rampart_fl.shared.robust.responses import Past
 from rampart_fl.shared.robust.sequential import SUSPECT
 from rampart_fl.shared.robust.sketch import Traces
 
@@ -131,16 +132,16 @@ class ResponseDetector(ResponseOptions):
         lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
         lengths |= dict.fromkeys(rows.dropped, inf)
         fresh = dict(zip(rows.ids, rows.fresh(), strict=True))
-        decoys_JK = state.tensors.get("decoys", torch.empty(0, self.sketch)).cpu()
         starts, asked = dict[str, Start](), dict[str, Tensor]()
         for client in rows.dropped:
-            starts[client] = "usual" if known[client].due is None else "challenged"
-            known[client].due = None
-        for client, start_K in zip(rows.ids, traces.start_MK, strict=True):
+            starts[client] = "challenged" if known[client].due else "usual"
+            known[client].due = ()
+        ages = rows.metadata.get("age", torch.zeros(len(rows))).tolist()
+        for client, start_K, age in zip(rows.ids, traces.start_MK, ages, strict=True):
             if fresh[client]:
-                starts[client], challenge_K = known[client].started(start_K)
-                if challenge_K is not None:
-                    asked[client] = torch.cat([challenge_K[None], decoys_JK.double()])
+                starts[client], due = known[client].started(start_K, context.round - int(age))
+                if due is not None:
+                    asked[client] = due.asked_JK
         for client, length in lengths.items():
             # The answer to a challenge makes an upload longer. If such uploads changed `length`,
             # challenges would become longer from round to round.
@@ -175,6 +176,7 @@ class ResponseDetector(ResponseOptions):
             else self._stale(client, known[client])
             for client, length in lengths.items()
         )
+        suspects.expire(known, context.round, suspects.OUTSTANDING if context.buffered else 0)
         return verdicts, remembered(known, heard)
 
     def challenge(
@@ -188,11 +190,17 @@ class ResponseDetector(ResponseOptions):
         if not self.challenges:
             return customization, state
         known, heard = self._recalled(state)
-        draws, numbers = context.generator(self.name), (self.strength, self.decoys, self.sketch)
-        customization, decoys_JK = suspects.challenge(
-            known, rows, customization, global_D, draws, *numbers
+        numbers = (self.strength, self.decoys, self.sketch)
+        customization = suspects.challenge(
+            known,
+            rows,
+            customization,
+            global_D,
+            context.generator(self.name),
+            context.round,
+            *numbers,
         )
-        return customization, remembered(known, heard, decoys_JK)
+        return customization, remembered(known, heard)
 
     def _recalled(self, state: State) -> tuple[dict[str, Known], int]:
         """What the state contains about each client, and how many clients ever joined."""

@@ -18,6 +18,7 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.robust import Context, Rows, State, Verdict, suspects
 from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.betting import limit
+from rampart_fl.shared.robust.client_memory import CALM, Due, Known, recalled, remembered
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
@@ -30,15 +31,7 @@ from rampart_fl.shared.robust.objections import (
     objection_to,
     pushes,
 )
-from rampart_fl.shared.robust.responses import (
-    CALM,
-    Known,
-    Past,
-    Response,
-    recalled,
-    remembered,
-    respond,
-)
+from rampart_fl.shared.robust.responses import Past, Response, respond
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 400
@@ -73,8 +66,13 @@ def judge(
         metadata={"fresh": fresh or [1.0] * len(uploads_ND)},
         traces=traces,
     )
-    verdicts, after = detector.apply(rows, state, Context())
+    verdicts, after = detector.apply(rows, state, Context(round=round_of(state)))
     return {verdict.client: verdict for verdict in verdicts}, after
+
+
+def round_of(state: State) -> int:
+    """The round in which the challenges are due that the state contains."""
+    return int(state.tensors.get("asked", torch.tensor([-1]))[-1]) + 1
 
 
 def challenged(
@@ -490,11 +488,15 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
     assert [past.wealth for past in known["a"].pasts] == [(1.0, 1.0, 1.0)] * 2
     assert [past.averages for past in known["a"].pasts] == [None, None]
     assert [past.correlation for past in known["b"].pasts] == [0.5, 0.5]
-    assert (known["b"].length, known["b"].due) == (2.0, None)
+    assert (known["b"].length, known["b"].due) == (2.0, ())
     assert (known["b"].evidence, known["b"].trials, known["b"].boldness) == (0.0, 0, 1.0)
-    ids["due"], tensors["due"] = ("b",), torch.ones(1, 64)
+    ids["due"], tensors["due"] = ("b",), torch.ones(1, 2, 64)
     challenged = recalled(State(tensors, ids), memories=2, shares=3)
-    assert challenged["b"].due is None, "without decoys, no answer can be judged"
+    assert challenged["b"].due == (), "without decoys, no answer can be judged"
+    tensors["decoys"] = torch.full((19, 64), 3.0)
+    (due,) = recalled(State(tensors, ids), memories=2, shares=3)["b"].due
+    assert due.starts(torch.ones(64)) and not due.starts(torch.zeros(64))
+    assert due.asked_JK.tolist() == [[1.0] * 64, *[[3.0] * 64] * 19]
     for past in known["b"].pasts:
         assert past.averages is not None and float(past.averages[0].sum()) == 64
 
@@ -502,6 +504,12 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
 def test_state_comes_back_as_it_was() -> None:
     torch.manual_seed(1)
     averages = (torch.randn(64).double(), torch.randn(64).double())
+    decoys_JK, later_JK = torch.randn(2, 19, 64).double()
+
+    def due(round_: int, decoys_JK: Tensor) -> Due:
+        start_K, challenge_K = torch.randn(2, 64).double()
+        return Due(round_, start_K, challenge_K, decoys_JK)
+
     known = {
         "a": Known(
             9.0,
@@ -509,7 +517,7 @@ def test_state_comes_back_as_it_was() -> None:
             rounds=3,
             longest=1.5,
             length=0.5,
-            due=torch.randn(2, 64).double(),
+            due=(due(3, decoys_JK), due(4, later_JK)),
             answered=(0.7, 0.1),
             exceeded=(0.0, 2.0),
             trials=2,
@@ -520,11 +528,12 @@ def test_state_comes_back_as_it_was() -> None:
             (Past((0.5, 0.6), 0.25, averages), Past((0.7, 0.8), None, averages)),
             answered=(0.0, 0.0),
             exceeded=(0.0, 0.0),
+            due=(due(4, later_JK),),
         ),
+        "c": Known(8.0, (Past((0.5, 0.6)), Past((0.7, 0.8))), (0.0, 0.0), (0.0, 0.0)),
     }
-    decoys_JK = torch.randn(19, 64)
-    state = remembered(known, 2, decoys_JK)
-    assert torch.equal(state.tensors["decoys"], decoys_JK)
+    state = remembered(known, 2)
+    assert state.tensors["decoys"].shape == (2, 19, 64)
     again = recalled(state, memories=2, shares=2)
     for client, one in known.items():
         back = again[client]
@@ -532,10 +541,12 @@ def test_state_comes_back_as_it_was() -> None:
         assert (one.answered, one.exceeded) == (back.answered, back.exceeded)
         assert (one.trials, one.boldness) == (back.trials, back.boldness)
         assert (one.longest, one.length) == (back.longest, back.length)
-        assert (one.due is None) == (back.due is None)
-        assert remembered(known, 2).tensors.keys().isdisjoint({"due", "decoys"})
-        if one.due is not None and back.due is not None:
-            torch.testing.assert_close(one.due, back.due, rtol=1e-6, atol=1e-7)
+        for asked, kept in zip(one.due, back.due, strict=True):
+            assert asked.round == kept.round
+            for part in ("start_K", "challenge_K", "decoys_JK"):
+                torch.testing.assert_close(
+                    getattr(asked, part), getattr(kept, part), rtol=1e-6, atol=1e-7
+                )
         for past, kept in zip(one.pasts, again[client].pasts, strict=True):
             assert (past.wealth, past.correlation) == (kept.wealth, kept.correlation)
             assert (past.averages is None) == (kept.averages is None)
@@ -700,19 +711,18 @@ def test_a_suspect_s_challenge_grows_from_eight_median_lengths_until_answers_are
         assert federation.known["c04"].boldness == boldness
         expected = boldness * 8 * sum(middle) / 2
         assert float(shift_D.norm()) == pytest.approx(expected, rel=1e-4)
-        assert federation.known["c04"].due is not None and federation.known["c05"].due is None
+        assert federation.known["c04"].due and not federation.known["c05"].due
         federation.run(1, lambda sent_ND: signs * sent_ND)
 
 
 def test_challenges_shrink_if_answers_are_clear_or_uploads_become_too_long() -> None:
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
-    decoys_JK = federation.state.tensors["decoys"]
     for factor, boldness in ((1.0, 2.0), (-1.0, 8.0), (-1e6, 2.0)):
         known = federation.known
         known["c04"].boldness = 4.0
         sent_ND = federation.honest() * torch.where(signs < 0, factor, 1.0)
-        _, after = judge(sent_ND, federation.starts_ND, remembered(known, 10, decoys_JK))
+        _, after = judge(sent_ND, federation.starts_ND, remembered(known, 10))
         assert recalled(after, memories=2, shares=3)["c04"].boldness == boldness, factor
 
 
@@ -729,7 +739,8 @@ def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
             traces=Traces(sketched(sent_ND), sketched(federation.global_D.expand(9, -1))),
         )
         rows = replace(rows, dropped=("c04",))
-        verdicts, state = ResponseDetector().apply(rows, federation.state, Context())
+        context = Context(round=round_of(federation.state))
+        verdicts, state = ResponseDetector().apply(rows, federation.state, context)
         (verdict,) = [one for one in verdicts if one.client == "c04"]
         assert recalled(state, memories=2, shares=3)["c04"].trials == rounds
         if verdict.decision == "evicted":
@@ -762,7 +773,8 @@ def test_without_differences_between_rows_nobody_is_challenged(rows: Tensor) -> 
     until_suspected(federation, 4)
     unchanged, state = challenged(rows, federation.global_D, federation.state, 9)
     assert unchanged == {}
-    assert "due" not in state.tensors
+    (due,) = recalled(state, memories=2, shares=3)["c04"].due
+    assert due.round < 9
 
 
 def test_rows_of_zeros_do_not_make_challenges_zero() -> None:
@@ -838,11 +850,9 @@ def test_evidence_follows_the_answers_by_an_independent_sum() -> None:
     ranks, total, normal = list[int](), 0.0, NormalDist()
     for _ in range(3):
         before = federation.known["c04"]
-        assert before.due is not None
-        decoys_JK = federation.state.tensors["decoys"].double()
-        asked_JK = torch.cat([before.due[1:], decoys_JK])
+        (due,) = before.due
         sent_ND = signs * federation.honest()
-        found = before.answer(sketched(sent_ND)[4], asked_JK)
+        found = before.answer(sketched(sent_ND)[4], due.asked_JK)
         assert found is not None and found.count == 40
         ranks.append(found.rank)
         federation.run(1, lambda _, sent_ND=sent_ND: sent_ND)
@@ -903,13 +913,13 @@ def test_another_detector_s_challenge_serves_as_well() -> None:
         models=Block(("challenge:c04",), (global_D + 1)[None]), challenged={"c04": "challenge:c04"}
     )
     custom, state = ResponseDetector().challenge(
-        Rows.of(uploads_ND), other, global_D, federation.state, Context()
+        Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9)
     )
     assert custom.challenged == other.challenged and custom.models is other.models
-    due_2K = recalled(state, memories=2, shares=3)["c04"].due
-    assert due_2K is not None
-    torch.testing.assert_close(due_2K[0], sketch(global_D + 1, 1024).double())
-    torch.testing.assert_close(due_2K[1], sketch(torch.ones(D), 1024).double(), rtol=0, atol=1e-5)
+    due = recalled(state, memories=2, shares=3)["c04"].due[-1]
+    torch.testing.assert_close(due.start_K, sketch(global_D + 1, 1024).double())
+    change_K = sketch(torch.ones(D), 1024).double()
+    torch.testing.assert_close(due.challenge_K, change_K, rtol=0, atol=1e-5)
 
 
 def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
@@ -1019,12 +1029,12 @@ def test_challenges_and_decoys_are_drawn_in_the_same_way() -> None:
     upload_K = sketched(federation.honest()[4:5])[0]  # It lies where challenges are likely to lie.
     draws, low, count = torch.Generator().manual_seed(6), 0, 400
     for _ in range(count):
-        _, decoys_JK = suspects.challenge(
-            known, rows, Customization(), federation.global_D, draws, 8.0, 19, 1024
+        known["c04"].due = ()
+        suspects.challenge(
+            known, rows, Customization(), federation.global_D, draws, 3, 8.0, 19, 1024
         )
-        due_2K = known["c04"].due
-        assert due_2K is not None and decoys_JK is not None
-        found = Answer.of(upload_K, torch.zeros(1, 1024), torch.cat([due_2K[1:], decoys_JK]))
+        (due,) = known["c04"].due
+        found = Answer.of(upload_K, torch.zeros(1, 1024), due.asked_JK)
         low += found.chance <= 0.15
     assert abs(low / count - 0.15) < 3 * math.sqrt(0.15 * 0.85 / count)
 
@@ -1067,3 +1077,63 @@ def test_only_long_uploads_that_agree_with_others_are_excused(
         verdicts, state = judge(sent_ND, start_D.expand(8, -1), state)
     assert verdicts["c00"].decision == decision
     assert verdicts["c00"].reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("late", "start"), [(1, "challenged"), (8, "challenged"), (9, "usual")])
+def test_a_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, start: str) -> None:
+    """Under the buffered policy, an upload may arrive up to eight rounds after its challenge."""
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    detector, state, first = federation.detector, federation.state, federation.rounds
+    others = [place for place in range(10) if place != 4]
+    slow_D = federation.starts_ND[4]
+    for later in range(1, late + 1):
+        starts_ND = federation.starts_ND
+        starts_ND[4] = slow_D
+        sent_ND = federation.shares_N[:, None] * (federation.optima_ND - starts_ND)
+        some = range(10) if later == late else others
+        ids = [federation.ids[place] for place in some]
+        traces = Traces(sketched(sent_ND[some]), sketched(starts_ND[some]))
+        ages = [float(later - 1 if place == 4 else 0) for place in some]
+        rows = Rows.of(sent_ND[some], ids=ids, traces=traces, metadata={"age": ages})
+        context = Context(round=first + later - 1, seed=5, buffered=True)
+        verdicts, state = detector.apply(rows, state, context)
+        federation.global_D = federation.global_D + sent_ND[others].mean(0)
+        rows = Rows.of(sent_ND[others])
+        _, state = detector.challenge(rows, Customization(), federation.global_D, state, context)
+    (verdict,) = [one for one in verdicts if one.client == "c04"]
+    assert recalled(state, memories=2, shares=3)["c04"].trials == (start == "challenged")
+    assert verdict.decision == "accepted", verdict.reason
+
+
+def test_a_challenge_of_the_sync_policy_is_due_for_one_round() -> None:
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    kept = [place for place in range(10) if place != 4]
+    sent_ND = federation.honest()[kept]
+    ids = [federation.ids[place] for place in kept]
+    rows = Rows.of(
+        sent_ND, ids=ids, traces=Traces(sketched(sent_ND), sketched(federation.starts_ND[kept]))
+    )
+    for buffered in (False, True):
+        context = Context(round=federation.rounds, buffered=buffered)
+        _, state = ResponseDetector().apply(rows, federation.state, context)
+        assert len(recalled(state, memories=2, shares=3)["c04"].due) == buffered
+
+
+def test_a_suspect_that_was_asked_before_its_challenge_is_not_refused() -> None:
+    """Under the buffered policy, a client may still train when it is first challenged."""
+    federation = Quadratics(10, 2)
+    until_suspected(federation, 4)
+    global_ND = federation.global_D.expand(10, -1)
+    sent_ND = federation.shares_N[:, None] * (federation.optima_ND - global_ND)
+    for age, decision in ((0.0, "rejected"), (1.0, "accepted")):
+        rows = Rows.of(
+            sent_ND,
+            ids=federation.ids,
+            traces=Traces(sketched(sent_ND), sketched(global_ND)),
+            metadata={"age": [age if place == 4 else 0.0 for place in range(10)]},
+        )
+        context = Context(round=federation.rounds, buffered=True)
+        verdicts, _ = ResponseDetector().apply(rows, federation.state, context)
+        assert verdicts[4].decision == decision, verdicts[4].reason

@@ -1,0 +1,273 @@
+"""What the detector `response` remembers about each client, and how its state stores this.
+
+Legend: H clients remembered, A memories, S rounds with challenges that are due, J decoys, K numbers
+of a sketch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust.answers import Answer
+from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.betting import evidence
+from rampart_fl.shared.robust.responses import NEAR, Past
+from rampart_fl.shared.robust.sequential import SUSPECT
+
+NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
+"""Names of the numbers that are remembered for every client."""
+PROOFS = ("answered", "exceeded")
+"""Names of the bets on challenged rounds, whose wealth is remembered for every client."""
+CALM = 6
+"""After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
+NONE = 2.0
+"""The number that represents a missing correlation in a stored state. If NaN represented it, equal
+states would compare as different."""
+Start = Literal["usual", "challenged", "refused"]
+"""The model that an upload started from. `usual`: the client was not challenged. `challenged`: the
+model with the client's challenge. `refused`: another model, although the client was challenged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Due:
+    """A challenge that a client has not answered yet.
+
+    Args:
+        round: the round after which the challenge was drawn.
+        start_K: sketch of the challenged model.
+        challenge_K: sketch of the challenge alone.
+        decoys_JK: sketches of the decoys, which were drawn like the challenge.
+    """
+
+    round: int
+    start_K: Tensor = field(repr=False)
+    challenge_K: Tensor = field(repr=False)
+    decoys_JK: Tensor = field(repr=False)
+
+    @property
+    def asked_JK(self) -> Tensor:
+        """The challenge, followed by the decoys (1 + J, K)."""
+        return torch.cat([self.challenge_K[None], self.decoys_JK]).double()
+
+    def starts(self, start_K: Tensor) -> bool:
+        """Whether the sketch of a starting model is that of the challenged model."""
+        near = NEAR * max(float(start_K.norm()), float(self.start_K.norm()))
+        return float((start_K.double() - self.start_K).norm()) <= near
+
+
+@dataclass
+class Known:
+    """What a detector remembers about one client.
+
+    Args:
+        limit: evidence above which the client is evicted.
+        pasts: the client's pasts, one for each of the detector's memories.
+        answered: wealth of the bets on low answers to challenges, one number for each expected
+            share.
+        exceeded: wealth of the bets that challenged uploads are too long or overshoot.
+        rounds: number of rounds in which the detector has bet on objections.
+        trials: number of rounds in which the client started from a challenge.
+        boldness: factor by which the client's next challenge is longer than a first challenge.
+        calm: number of challenged rounds since an upload was too long.
+        longest: length of the client's longest upload that did not start from a challenged model.
+        length: length of the client's last upload that did not start from a challenged model.
+        due: the challenges that the client has not answered, oldest first. Under the buffered
+            policy, a client may start from an older challenge than the newest.
+    """
+
+    limit: float
+    pasts: tuple[Past, ...]
+    answered: tuple[float, ...]
+    exceeded: tuple[float, ...]
+    rounds: int = 0
+    trials: int = 0
+    boldness: float = 1.0
+    calm: int = CALM
+    longest: float = 0.0
+    length: float = 0.0
+    due: tuple[Due, ...] = ()
+
+    @property
+    def suspicion(self) -> float:
+        """Logarithm of the mean e-value of the bets on objections."""
+        return evidence([won for past in self.pasts for won in past.wealth], self.rounds)
+
+    @property
+    def evidence(self) -> float:
+        """Logarithm of the mean e-value of the bets on uploads that started from a challenge."""
+        return evidence([*self.answered, *self.exceeded], self.trials)
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the client is a suspect."""
+        return max(self.suspicion, self.evidence) > SUSPECT
+
+    def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
+        """How an upload answered its challenge; None if the upload is not finite.
+
+        Args:
+            upload_K: sketch of the upload.
+            asked_JK: the challenge, followed by the decoys (1 + J, K).
+        """
+        earlier = [past.averages[0] for past in self.pasts if past.averages is not None]
+        if not earlier or not bool(upload_K.isfinite().all()):
+            return None
+        return Answer.of(upload_K, torch.stack(earlier), asked_JK)
+
+    def started(self, start_K: Tensor, round_: int) -> tuple[Start, Due | None]:
+        """What an upload started from, and its challenge if it started from one.
+
+        The method also marks all challenges of the client as no longer due.
+
+        Args:
+            start_K: sketch of the upload's starting model.
+            round_: the round for which the server asked for the upload.
+        """
+        due, self.due = self.due, ()
+        for one in due:
+            if one.round == round_ - 1:
+                return ("challenged", one) if one.starts(start_K) else ("refused", None)
+        return "usual", None
+
+
+def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
+    """Reads what a detector's state contains about each client, keyed by client id.
+
+    Args:
+        state: the state.
+        memories, shares: numbers of the detector's memories and expected shares. Earlier versions
+            of Rampart stored only one past and one wealth per client. If the state contains only
+            these, the past is used for every memory, and the wealth for every share.
+    """
+    # A state that was loaded from storage is on the models' device, not on the CPU.
+    state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
+    numbers = {name: state.by_id(name) for name in NUMBERS}
+    wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
+    proofs = {name: state.by_id(name) for name in PROOFS}
+    nothing = torch.zeros(shares)  # Earlier versions had no separate bets on challenges.
+    uploads, starts, due = state.by_id("upload"), state.by_id("start"), _recalled_due(state)
+
+    def past(client: str, place: int) -> Past:
+        averages = None
+        if client in uploads:
+            size = uploads[client].shape[-1]
+            upload_AK, start_AK = (
+                held[client].double().expand(memories, size) for held in (uploads, starts)
+            )
+            averages = (upload_AK[place], start_AK[place])
+        correlation = NONE
+        if client in correlations:
+            correlation = float(correlations[client].expand(memories)[place])
+        return Past(
+            wealth=tuple(wealth[client].expand(memories, shares)[place].tolist()),
+            correlation=None if correlation == NONE else correlation,
+            averages=averages,
+        )
+
+    return {
+        client: Known(
+            limit=float(numbers["limit"][client]),
+            pasts=tuple(past(client, place) for place in range(memories)),
+            answered=tuple(proofs["answered"].get(client, nothing).tolist()),
+            exceeded=tuple(proofs["exceeded"].get(client, nothing).tolist()),
+            rounds=int(numbers["rounds"][client]),
+            trials=int(numbers["trials"].get(client, 0)),
+            boldness=float(numbers["boldness"].get(client, 1.0)),
+            calm=int(numbers["calm"].get(client, CALM)),
+            longest=float(numbers["longest"][client]),
+            length=float(numbers["length"].get(client, numbers["longest"][client])),
+            due=due.get(client, ()),
+        )
+        for client in numbers["limit"]
+    }
+
+
+def _recalled_due(state: State) -> dict[str, tuple[Due, ...]]:
+    """The challenges that are due, keyed by client id."""
+    if "decoys" not in state.tensors:  # Earlier versions stored no decoys; answers need them.
+        return {}
+    decoys_SJK = state.tensors["decoys"].double()
+    size = decoys_SJK.shape[-1]
+    # Earlier versions stored the challenges of only one round, without its number.
+    decoys_SJK = decoys_SJK.reshape(-1, decoys_SJK.shape[-2], size)
+    rounds = state.tensors.get("asked", torch.tensor([-1])).tolist()
+    return {
+        client: tuple(
+            Due(round_, start_K, challenge_K, decoys_JK)
+            for round_, (start_K, challenge_K), decoys_JK in zip(
+                rounds, due_S2K.double().reshape(-1, 2, size), decoys_SJK, strict=True
+            )
+            if bool(challenge_K.any())
+        )
+        for client, due_S2K in state.by_id("due").items()
+    }
+
+
+def remembered(known: Mapping[str, Known], heard: int) -> State:
+    """The inverse of `recalled`.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        heard: number of clients that ever joined.
+    """
+    clients = tuple(sorted(known))
+    tensors = {
+        name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
+        for name in NUMBERS
+    }
+    names = (*NUMBERS, *PROOFS, "wealth", "correlation")
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys(names, clients)
+    for name in PROOFS:
+        tensors[name] = torch.tensor(
+            [getattr(known[c], name) for c in clients], dtype=torch.float64
+        )
+    tensors["wealth"] = torch.tensor(
+        [[past.wealth for past in known[c].pasts] for c in clients], dtype=torch.float64
+    )
+    tensors["correlation"] = torch.tensor(
+        [
+            [NONE if past.correlation is None else past.correlation for past in known[c].pasts]
+            for c in clients
+        ],
+        dtype=torch.float64,
+    )
+    traced = {
+        c: [past.averages for past in one.pasts if past.averages is not None]
+        for c, one in known.items()
+        if all(past.averages is not None for past in one.pasts)
+    }
+    if traced:
+        ids["upload"] = ids["start"] = tuple(sorted(traced))
+        for place, name in enumerate(("upload", "start")):
+            tensors[name] = torch.stack(
+                [torch.stack([one[place] for one in traced[c]]) for c in ids[name]]
+            ).float()
+    ids["due"] = tuple(client for client in clients if known[client].due)
+    if ids["due"]:
+        tensors |= _stored_due([known[client].due for client in ids["due"]])
+    else:
+        del ids["due"]
+    tensors["heard"] = torch.tensor(heard)
+    return State(tensors, ids)
+
+
+def _stored_due(due: Sequence[tuple[Due, ...]]) -> dict[str, Tensor]:
+    """The tensors of the challenges that are due; the challenges of each client are an item.
+
+    `asked` has the numbers of the rounds, `decoys` (S, J, K) the decoys of each round, and `due`
+    (clients, S, 2, K) the challenged models and the challenges; absent challenges are zero.
+    """
+    decoys = {one.round: one.decoys_JK for of in due for one in of}
+    rounds = sorted(decoys)
+    due_HS2K = torch.zeros(len(due), len(rounds), 2, decoys[rounds[0]].shape[-1])
+    for place, of in enumerate(due):
+        for one in of:
+            due_HS2K[place, rounds.index(one.round)] = torch.stack([one.start_K, one.challenge_K])
+    return {
+        "asked": torch.tensor(rounds),
+        "decoys": torch.stack([decoys[round_] for round_ in rounds]).float(),
+        "due": due_HS2K,
+    }

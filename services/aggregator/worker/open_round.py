@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRec
 
 
 @dataclass
-class OpenRound:
+class OpenRoundData:
     """A worker's data about the open round, in addition to the phase machine's state."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)
@@ -23,12 +23,12 @@ class OpenRound:
     """Digests of blobs that are not needed after this round."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
-    outcome: "Outcome | None" = None
-    """The result of the round engine; None until it is computed."""
+    closed: "ClosedRound | None" = None
+    """What the round engine computed from this round; None until then."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClosedRound:
     """The round engine's result for a closed round."""
 
     before: Snapshot
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def published_record(
-    experiment: Experiment, state: State, opened: OpenRound, outcome: Outcome, now: float
+    experiment: Experiment, state: State, opened: OpenRoundData, closed: ClosedRound, now: float
 ) -> RoundRecord:
     """The record of a published round.
 
@@ -47,10 +47,10 @@ def published_record(
         experiment: the run's experiment.
         state: the state of the phase machine.
         opened: the round.
-        outcome: the outcome of the round.
+        closed: what the round engine computed from the round.
         now: Unix time at which the round closed.
     """
-    before, receipts, decided = outcome.before, outcome.receipts, outcome.decided
+    before, receipts, decided = closed.before, closed.receipts, closed.decided
     arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
@@ -83,7 +83,7 @@ def published_record(
 
 
 def failed_record(
-    experiment: Experiment, state: State, opened: OpenRound, reason: str, now: float
+    experiment: Experiment, state: State, opened: OpenRoundData, reason: str, now: float
 ) -> RoundRecord:
     """The record of a round that failed."""
     return RoundRecord(

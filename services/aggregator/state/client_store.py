@@ -14,8 +14,9 @@ from rampart_fl.services.aggregator.state.audit_log import (
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
-from rampart_fl.services.aggregator.state.redis_records import by_client
+from rampart_fl.services.aggregator.state.redis_records import by_client, parse_bar
 from rampart_fl.shared.protocol.audit import timestamp
+from rampart_fl.shared.protocol.clients import Bar
 
 ADD_JOINS = (
     AUDITED
@@ -148,7 +149,7 @@ class ClientFacts(NamedTuple):
     """Unix time of the client's last request."""
     software: str
     """The software that the client named in its last request."""
-    barred: dict[str, Any] | None
+    barred: Bar | None
     """Why the client is barred from the federation; None if it is not barred."""
 
 
@@ -251,7 +252,7 @@ class ClientStore:
         If the client takes part in a run, the caller has to evict it from that run as well.
         """
         keys = (self.keys.clients, self.keys.barred, self.keys.events)
-        why = json.dumps({"reason": by.reason, "detector": "operator", "at": by.time})
+        why = by.bar.model_dump_json()
         act = Act("evict-everywhere", by, client)
         return (await self.audit.perform(act, BAR, keys, client, why))[0]
 
@@ -285,7 +286,7 @@ class ClientStore:
             pipe.hmget(self.keys.barred, clients)
             columns = await pipe.execute()
         return {
-            client: ClientFacts(seen, software or "", None if why is None else json.loads(why))
+            client: ClientFacts(seen, software or "", None if why is None else parse_bar(why))
             for client, seen, software, why in zip(clients, *columns, strict=True)
         }
 

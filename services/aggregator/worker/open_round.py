@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
 
@@ -101,24 +101,20 @@ def failed_record(
 
 def barring_evidence(
     experiment: Experiment, decided: RoundResult, round_: int, now: float
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, Finding], dict[str, Quarantine]]:
     """The evidence to store about the clients that this round bars, by client id.
 
     Returns:
         The clients that are evicted, and those that are quarantined.
     """
 
-    def why(verdict: VerdictRecord) -> dict[str, Any]:
-        evidence = verdict.model_dump(
-            include={"reason", "detector", "score", "threshold", "evidence"}
+    def quarantine(verdict: VerdictRecord) -> Quarantine:
+        return Quarantine(
+            **Finding.of(verdict, round_, now).model_dump(),
+            kind="proposal" if verdict.decision == "proposed" else "quarantine",
+            until=experiment.server.eviction.until(verdict.decision, round_),
         )
-        return {**evidence, "round": round_, "at": now}
 
-    def quarantine(verdict: VerdictRecord) -> dict[str, Any]:
-        kind = "proposal" if verdict.decision == "proposed" else "quarantine"
-        until = experiment.server.eviction.until(verdict.decision, round_)
-        return {**why(verdict), "kind": kind, "until": until}
-
-    evicted = {c: why(v) for c, v in decided.about("evicted").items()}
+    evicted = {c: Finding.of(v, round_, now) for c, v in decided.about("evicted").items()}
     away = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
     return evicted, away

@@ -22,12 +22,12 @@ from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
     NO_REASON,
     ClientId,
-    ClientInfo,
     Decision,
     Joined,
     JoinRequest,

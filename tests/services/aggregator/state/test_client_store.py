@@ -6,6 +6,7 @@ import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.protocol.clients import BarReason
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
@@ -105,8 +106,8 @@ async def test_barred_clients_are_readmitted(live_run: Any) -> None:
     await live_run.join("a")
     assert await clients.bar("a", BY) == "barred"
     assert await clients.bar("a", BY) == "already"
-    why = {"reason": "a test", "detector": "operator", "at": NOW}
+    why = BarReason(reason="a test", detector="operator", at=NOW)
     assert (await clients.facts(["a"]))["a"].barred == why
-    assert (await live_run.run.tickets.standing("a")).barred["reason"] == "a test"
+    assert (await live_run.run.tickets.standing("a")).barred.reason == "a test"
     assert await clients.readmit("a", BY) == "readmitted"
     assert (await clients.facts(["a"]))["a"].barred is None

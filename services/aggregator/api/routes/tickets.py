@@ -81,7 +81,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     if not experiment.clients.select:
         return True
     record = await runtime.stores.clients.record(client)
-    return record is not None and experiment.clients.eligible(record.get("labels", {}))
+    return record is not None and experiment.clients.eligible(record.labels)
 
 
 @router.get(

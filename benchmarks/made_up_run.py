@@ -25,6 +25,7 @@ from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.servers import START, LocalServers
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.clients import Finding
 from rampart_fl.shared.protocol.messages import CLIENT_ID, RoundRecord, Ticket, VerdictRecord
 
 LIMIT = 12.0
@@ -126,7 +127,7 @@ class MadeUpRun(LocalServers):
             )
             record = self.record(now)
             evictions = {
-                v.client: {"reason": v.reason, "round": self.round, "detector": v.detector}
+                v.client: Finding.of(v, self.round, now)
                 for v in record.verdicts
                 if v.decision == "evicted"
             }

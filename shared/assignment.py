@@ -6,7 +6,6 @@ string with a colon, such as `group:03`. No client's id contains a colon.
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 GLOBAL = ":global"
 """The name of the global model in a list of names."""
@@ -50,33 +49,3 @@ def names_for(
     if client in own:
         return (client,)
     return (group_of(client, groups),) if groups else ()
-
-
-def ticket_models(client: str, snapshot: Mapping[str, Any], final: bool = False) -> dict[str, str]:
-    """The digests of the models in a client's ticket, keyed by the role of each model.
-
-    While the federation runs, `model` is the model that the client trains from, and `peer_00` and
-    so on are the other models that the client gets. After the federation has ended, `model` is the
-    model that the client evaluates, and `vote_00` and so on are the models that vote. If the
-    snapshot has no other model for the client, `model` is the global model.
-
-    Args:
-        client: the client's id.
-        snapshot: has the keys `global_model` and `customized`, and may have the keys `assignment`,
-            `groups`, `voters` and `challenged`.
-        final: whether the federation has ended.
-
-    >>> ticket_models("a", {"global_model": "0", "customized": {"a": "1", "b": "2"},
-    ...              "assignment": {"a": ["a", "b"]}})
-    {'model': '1', 'peer_00': '2'}
-    """
-    digests, rest = snapshot["customized"], snapshot["global_model"]
-    names = names_for(client, digests, snapshot.get("assignment", {}), snapshot.get("groups", ()))
-    first, *peers = names or [GLOBAL]
-    if not final:
-        first = snapshot.get("challenged", {}).get(client, first)
-    models = {"model": digests.get(first, rest)}
-    if final:
-        voters = snapshot.get("voters", ())
-        return models | {f"vote_{place:02d}": digests[name] for place, name in enumerate(voters)}
-    return models | {f"peer_{place:02d}": digests[name] for place, name in enumerate(peers)}

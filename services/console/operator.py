@@ -14,8 +14,9 @@ from rampart_fl.services.console.federation_connection import PAGE, FederationCo
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.clients import Proposal
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import NO_REASON, Proposal, RoundRecord
+from rampart_fl.shared.protocol.messages import NO_REASON, RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix

@@ -207,25 +207,6 @@ class JoinTokens(Message):
     expires_at: float
 
 
-class ClientInfo(Message):
-    """A client as operators see it."""
-
-    client_id: ClientId
-    registered_at: float
-    sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
-    labels: Labels = LABELS
-    last_seen: float | None
-    online: bool
-    software: str = Field(
-        default="", description="software that the client reports, such as `rampart-fl/0.1`"
-    )
-    barred: dict[str, Any] | None = Field(default=None, description="why it is barred from runs")
-    token_expires_at: float | None = Field(
-        default=None,
-        description="Unix time at which the client's token expires; None if it is revoked",
-    )
-
-
 class Decision(Message):
     """An operator's decision about a client or the federation."""
 
@@ -248,20 +229,6 @@ class Health(Message):
         default=None,
         description="name of the worker that holds the lease; None if no worker holds it",
     )
-
-
-class Proposal(Message):
-    """An eviction that awaits an operator's decision; until then, the client is quarantined."""
-
-    client_id: ClientId
-    reason: str
-    detector: str
-    score: float | None
-    threshold: float | None
-    evidence: float
-    round: int
-    until: int = Field(description="round in which the proposal is dismissed if nobody has decided")
-    at: float
 
 
 class VerdictRecord(Message):

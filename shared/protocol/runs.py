@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from rampart_fl.shared.experiment.eviction import Mode
+from rampart_fl.shared.protocol.clients import Bar, Quarantine
 from rampart_fl.shared.protocol.messages import (
     NO_REASON,
     PRINTABLE,
@@ -163,8 +164,8 @@ class Member(Message):
         default="", description="software that the client reports, such as `rampart-fl/0.1`"
     )
     evicted: bool = False
-    eviction: dict[str, Any] | None = None
-    quarantine: dict[str, Any] | None = Field(
+    eviction: Bar | None = Field(default=None, description="why the client is evicted")
+    quarantine: Quarantine | None = Field(
         default=None, description="why the client is barred for some rounds, and until which round"
     )
     ticket: Ticket | None = None

@@ -70,8 +70,8 @@ def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
     result = shown["mallory"]
     assert not result.evicted and result.eviction is None and result.ticket is None
     assert result.quarantine is not None
-    assert (result.quarantine["until"], result.quarantine["round"]) == (11, 0)
-    assert "exceeds 5" in result.quarantine["reason"]
+    assert (result.quarantine.until, result.quarantine.round) == (11, 0)
+    assert "exceeds 5" in result.quarantine.reason
     assert shown["ada"].quarantine is None
     hold.on = False
     hosted.wait()

@@ -29,7 +29,7 @@ def test_a_round_does_not_wait_for_a_client_evicted_in_it(host: Host) -> None:
     info = hosted.operator.decide("cleo", "evict", "a test")
     assert info.evicted
     assert info.eviction is not None
-    assert info.eviction["reason"] == "a test"
+    assert info.eviction.reason == "a test"
     hosted.wait("collecting", 2)
     assert hosted.record(1).participants == ["ada", "bob"]
     assert hosted.operator.status().evicted == ["cleo"]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rampart_fl.shared.assignment import GLOBAL, group_of, names_for, ticket_models
+from rampart_fl.shared.assignment import group_of, names_for
 
 GROUPS = ("group:0", "group:1", "group:2")
 CLIENTS = [f"client-{k:03d}" for k in range(300)]
@@ -26,17 +26,3 @@ def test_a_group_depends_on_the_id_alone(client: str) -> None:
 def test_groups_are_about_equal() -> None:
     sizes = [sum(group_of(c, GROUPS) == name for c in CLIENTS) for name in GROUPS]
     assert min(sizes) > 70 and sum(sizes) == 300
-
-
-def test_a_ticket_names_global_model_peers_and_voters() -> None:
-    snapshot = {
-        "global_model": "g",
-        "customized": {"group:0": "0", "a": "1", "b": "2"},
-        "assignment": {"a": [GLOBAL, "b"]},
-        "groups": ["group:0"],
-        "voters": ["group:0"],
-    }
-    assert ticket_models("a", snapshot) == {"model": "g", "peer_00": "2"}
-    assert ticket_models("c", snapshot) == {"model": "0"}
-    assert ticket_models("c", snapshot, final=True) == {"model": "0", "vote_00": "0"}
-    assert ticket_models("c", {"global_model": "g", "customized": {}}) == {"model": "g"}

@@ -38,13 +38,13 @@ class Identities:
             self._as_of = self._hub.token_changes
         if token_hash in self._known:
             return self._known[token_hash]
-        as_of, entry = self._as_of, await self._clients.of_token(token_hash)
-        if entry is None:
+        as_of, token = self._as_of, await self._clients.of_token(token_hash)
+        if token is None:
             return None
-        record = await self._clients.record(entry["client"])
+        record = await self._clients.record(token.client)
         if record is None:
             return None
-        known = Known(entry["client"], entry["expires_at"], record.get("sample_cap"))
+        known = Known(token.client, token.expires_at, record.sample_cap)
         if self._hub.listening and as_of == self._hub.token_changes:
             self._known[token_hash] = known
         return known

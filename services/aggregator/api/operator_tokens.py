@@ -50,8 +50,8 @@ class OperatorTokens:
         name, record = entry
         # After an operator's token was revoked or has expired, a new token may be issued under
         # the same name. A hash that differs from the record's hash belongs to an older token.
-        if record["revoked_at"] is not None or record["token_hash"] != hash_:
+        if record.revoked_at is not None or record.token_hash != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
-        if record["expires_at"] is not None and record["expires_at"] <= time.time():
+        if record.expires_at is not None and record.expires_at <= time.time():
             raise OperatorExpired(f"the token of {name} has expired")
-        return Actor(name, record["role"])
+        return Actor(name, record.role)

@@ -22,6 +22,7 @@ from rampart_fl.shared.protocol.audit import (
     EntryContent,
     timestamp,
 )
+from rampart_fl.shared.protocol.clients import BarReason
 
 AUDITED = """
 -- The last two KEYS are audit, audit_head; the last three ARGV are expected_head, entry, new_head.
@@ -50,6 +51,11 @@ class Attribution:
     actor: str
     reason: str
     time: float
+
+    @property
+    def bar(self) -> BarReason:
+        """The reason that is stored for a client that the operator bars."""
+        return BarReason(reason=self.reason, detector="operator", at=self.time)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import (
     AUDITED,
@@ -14,8 +14,10 @@ from rampart_fl.services.aggregator.state.audit_log import (
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
-from rampart_fl.services.aggregator.state.redis_records import by_client
+from rampart_fl.services.aggregator.state.redis_records import by_client, parse_bar
 from rampart_fl.shared.protocol.audit import timestamp
+from rampart_fl.shared.protocol.clients import Bar
+from rampart_fl.shared.protocol.messages import LABELS
 
 ADD_JOINS = (
     AUDITED
@@ -141,6 +143,26 @@ return {'readmitted'}
 )
 
 
+class TokenRecord(NamedTuple):
+    """The client that a token belongs to, and the Unix time at which the token expires."""
+
+    client: str
+    expires_at: float
+
+
+class ClientRecord(NamedTuple):
+    """What Redis stores about a registered client, with the keys of the stored object."""
+
+    registered_at: float
+    token_hash: str
+    """Hash of the client's token; empty if the token is revoked."""
+    expires_at: float
+    """Unix time at which the token expires."""
+    sample_cap: int | None = None
+    """The cap on the client's sample count; None if each run's own cap applies."""
+    labels: Mapping[str, str] = LABELS
+
+
 class ClientFacts(NamedTuple):
     """Facts about a client that are not part of its record."""
 
@@ -148,7 +170,7 @@ class ClientFacts(NamedTuple):
     """Unix time of the client's last request."""
     software: str
     """The software that the client named in its last request."""
-    barred: dict[str, Any] | None
+    barred: Bar | None
     """Why the client is barred from the federation; None if it is not barred."""
 
 
@@ -192,7 +214,7 @@ class ClientStore:
         fresh: str,
         now: float,
         expires: float,
-    ) -> tuple[str, str, dict[str, Any]]:
+    ) -> tuple[str, str, ClientRecord | None]:
         """Registers a client that presents a join token; the call is idempotent.
 
         Args:
@@ -203,7 +225,7 @@ class ClientStore:
             now: Unix time.
             expires: Unix time at which the client's token expires.
         Returns:
-            ("joined", id, client), or (reason, id or "", {}). The reason is "unknown", "used",
+            ("joined", id, client), or (reason, id or "", None). The reason is "unknown", "used",
             "expired", "taken" (the id exists already) or "token-taken".
         """
         answer = await self.redis.run(
@@ -216,7 +238,7 @@ class ClientStore:
             token_hash,
             expires,
         )
-        client = json.loads(answer[2]) if len(answer) > 2 else {}
+        client = ClientRecord(**json.loads(answer[2])) if len(answer) > 2 else None
         return answer[0], answer[1] if len(answer) > 1 else "", client
 
     async def change_token(
@@ -251,7 +273,7 @@ class ClientStore:
         If the client takes part in a run, the caller has to evict it from that run as well.
         """
         keys = (self.keys.clients, self.keys.barred, self.keys.events)
-        why = json.dumps({"reason": by.reason, "detector": "operator", "at": by.time})
+        why = by.bar.model_dump_json()
         act = Act("evict-everywhere", by, client)
         return (await self.audit.perform(act, BAR, keys, client, why))[0]
 
@@ -261,19 +283,20 @@ class ClientStore:
         act = Act("reinstate-everywhere", by, client)
         return (await self.audit.perform(act, READMIT, keys, client))[0]
 
-    async def of_token(self, token_hash: str) -> dict[str, Any] | None:
-        """The record {client, expires_at} of the token with this hash."""
+    async def of_token(self, token_hash: str) -> TokenRecord | None:
+        """The record of the token with this hash."""
         raw = await self.redis.ask("hget", self.keys.tokens, token_hash)
-        return None if raw is None else cast(dict[str, Any], json.loads(raw))
+        return None if raw is None else TokenRecord(**json.loads(raw))
 
-    async def record(self, client: str) -> dict[str, Any] | None:
-        """One client's record {registered_at, sample_cap?, token_hash, expires_at, labels?}."""
+    async def record(self, client: str) -> ClientRecord | None:
+        """One client's record."""
         raw = await self.redis.ask("hget", self.keys.clients, client)
-        return None if raw is None else cast(dict[str, Any], json.loads(raw))
+        return None if raw is None else ClientRecord(**json.loads(raw))
 
-    async def records(self) -> dict[str, dict[str, Any]]:
+    async def records(self) -> dict[str, ClientRecord]:
         """Every registered client's record, keyed and sorted by id."""
-        return by_client(await self.redis.ask("hgetall", self.keys.clients))
+        stored = by_client(await self.redis.ask("hgetall", self.keys.clients))
+        return {client: ClientRecord(**fields) for client, fields in stored.items()}
 
     async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
         """The `ClientFacts` of these clients, keyed by client id."""
@@ -285,7 +308,7 @@ class ClientStore:
             pipe.hmget(self.keys.barred, clients)
             columns = await pipe.execute()
         return {
-            client: ClientFacts(seen, software or "", None if why is None else json.loads(why))
+            client: ClientFacts(seen, software or "", None if why is None else parse_bar(why))
             for client, seen, software, why in zip(clients, *columns, strict=True)
         }
 

@@ -1,13 +1,13 @@
 """The barred clients: evictions, quarantines, and proposals that wait for an operator."""
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
-from rampart_fl.services.aggregator.state.redis_records import Barred, by_client
+from rampart_fl.services.aggregator.state.redis_records import Barred, parse_bar
+from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
 
 EVICT = (
     AUDITED
@@ -93,7 +93,7 @@ class EvictionStore:
             *(self.federation.clients, keys.evicted, keys.tickets),
             *(keys.events, keys.pulls, keys.quarantined),
         )
-        why = json.dumps({"reason": by.reason, "detector": "operator", "at": by.time})
+        why = by.bar.model_dump_json()
         act = Act("evict", by, client, {"run": self.run})
         return (await self.audit.perform(act, EVICT, names, client, why))[0]
 
@@ -106,30 +106,37 @@ class EvictionStore:
 
     async def confirm(self, client: str, by: Attribution) -> str:
         """Confirms a proposed eviction; returns "confirmed", or "gone" if there is no proposal."""
-        raw, proposal = await self._proposal(client)
-        why = {k: v for k, v in proposal.items() if k not in ("kind", "until")}
-        stands = json.dumps({**why, "confirmed": by.reason})
+        held = await self._proposal(client)
+        if held is None:
+            return "gone"
+        raw, proposal = held
+        finding = proposal.model_dump(exclude={"kind", "until"})
+        confirmed = ConfirmedFinding(**finding, confirmed=by.reason)
         keys = (self.keys.quarantined, self.keys.evicted, self.keys.events)
         act = Act("confirm", by, client, {"run": self.run})
-        given = (client, raw, stands, by.reason)
+        given = (client, raw, confirmed.model_dump_json(), by.reason)
         return (await self.audit.perform(act, CONFIRM, keys, *given))[0]
 
     async def dismiss(self, client: str, by: Attribution) -> str:
         """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""
-        raw, _ = await self._proposal(client)
+        held = await self._proposal(client)
+        if held is None:
+            return "gone"
         keys = (self.keys.quarantined, self.keys.events)
         act = Act("dismiss", by, client, {"run": self.run})
-        return (await self.audit.perform(act, DISMISS, keys, client, raw, by.reason))[0]
+        return (await self.audit.perform(act, DISMISS, keys, client, held[0], by.reason))[0]
 
-    async def _proposal(self, client: str) -> tuple[str, dict[str, Any]]:
-        """The proposal to evict a client, as stored and parsed; both are empty if there is none."""
+    async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
+        """The proposal to evict a client, as stored and parsed; None if there is none."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
-        entry = {} if raw is None else json.loads(raw)
-        return (raw, entry) if entry.get("kind") == "proposal" else ("", {})
+        if raw is None:
+            return None
+        held = Quarantine.model_validate_json(raw)
+        return (raw, held) if held.kind == "proposal" else None
 
-    async def evicted(self) -> dict[str, dict[str, Any]]:
+    async def evicted(self) -> dict[str, Bar]:
         """Every eviction, keyed and sorted by client id."""
-        return by_client(await self.redis.ask("hgetall", self.keys.evicted))
+        return _bars(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> Barred:
         """The barred clients, read atomically."""
@@ -140,9 +147,14 @@ class EvictionStore:
             pipe.hmget(self.keys.state, ["founders", "mode"])
             evicted, quarantined, clients, (founders, mode) = await pipe.execute()
         return Barred(
-            by_client(evicted),
-            by_client(quarantined),
+            _bars(evicted),
+            {c: Quarantine.model_validate_json(quarantined[c]) for c in sorted(quarantined)},
             clients,
             None if founders is None else int(founders),
             mode,
         )
+
+
+def _bars(raw: Mapping[str, str]) -> dict[str, Bar]:
+    """Parses a Redis hash of the reasons of bars, and sorts the reasons by client id."""
+    return {client: parse_bar(raw[client]) for client in sorted(raw)}

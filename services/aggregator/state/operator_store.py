@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys
@@ -47,6 +47,19 @@ return {'revoked'}
 )
 
 
+class OperatorRecord(NamedTuple):
+    """What Redis stores about an operator, with the keys of the stored object; times are Unix."""
+
+    role: Role
+    token_hash: str
+    created_at: float
+    created_by: str
+    """Name of the operator that added this one."""
+    expires_at: float | None
+    """None if the token is valid until it is revoked."""
+    revoked_at: float | None = None
+
+
 @dataclass(frozen=True)
 class OperatorStore:
     """Adds, revokes and looks up operators.
@@ -69,18 +82,11 @@ class OperatorStore:
         Returns:
             "added", or "taken" if the name has a valid token.
         """
-        record = {
-            "role": role,
-            "token_hash": token_hash,
-            "created_at": by.time,
-            "created_by": by.actor,
-            "expires_at": expires_at,
-            "revoked_at": None,
-        }
+        record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)
         act = Act("add-operator", by, name, {"role": role, "expires_at": until})
         keys = (self.keys.operators, self.keys.operator_tokens)
-        given = (name, token_hash, json.dumps(record), by.time)
+        given = (name, token_hash, json.dumps(record._asdict()), by.time)
         return (await self.audit.perform(act, ADD, keys, *given))[0]
 
     async def revoke(self, name: str, by: Attribution) -> str:
@@ -88,15 +94,15 @@ class OperatorStore:
         act, keys = Act("revoke-operator", by, name), (self.keys.operators,)
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
-    async def of_token(self, token_hash: str) -> tuple[str, dict[str, Any]] | None:
+    async def of_token(self, token_hash: str) -> tuple[str, OperatorRecord] | None:
         """The name and record of the operator that has or had the token with this hash, or None."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None
         raw = await self.redis.ask("hget", self.keys.operators, name)
-        return None if raw is None else (name, cast(dict[str, Any], json.loads(raw)))
+        return None if raw is None else (name, OperatorRecord(**json.loads(raw)))
 
-    async def records(self) -> dict[str, dict[str, Any]]:
+    async def records(self) -> dict[str, OperatorRecord]:
         """Every operator's record, keyed and sorted by name."""
         raw = await self.redis.ask("hgetall", self.keys.operators)
-        return {name: json.loads(raw[name]) for name in sorted(raw)}
+        return {name: OperatorRecord(**json.loads(raw[name])) for name in sorted(raw)}

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pydantic import TypeAdapter
+
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode, Standing
 from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.clients import Bar, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Receipt, RunState, Ticket
 
 
@@ -76,21 +79,21 @@ class Barred:
     `clients` is the number of members now. `founders` is the number of members when round 0 opened.
     """
 
-    evicted: dict[str, dict[str, Any]]
-    quarantined: dict[str, dict[str, Any]]
+    evicted: dict[str, Bar]
+    quarantined: dict[str, Quarantine]
     clients: int
     founders: int | None
     mode: Mode | None
 
     def away(self, round_: int) -> set[str]:
         """The clients that may not be selected for a round."""
-        later = {client for client, why in self.quarantined.items() if why["until"] > round_}
+        later = {client for client, why in self.quarantined.items() if why.until > round_}
         return later | self.evicted.keys()
 
     @property
-    def proposals(self) -> dict[str, dict[str, Any]]:
+    def proposals(self) -> dict[str, Quarantine]:
         """The quarantines that wait for an operator's decision."""
-        return {c: why for c, why in self.quarantined.items() if why["kind"] == "proposal"}
+        return {c: why for c, why in self.quarantined.items() if why.kind == "proposal"}
 
     @property
     def standing(self) -> Standing:
@@ -106,9 +109,9 @@ class ClientStanding:
 
     brief: Brief | None
     ticket: Ticket | None
-    eviction: dict[str, Any] | None
+    eviction: Bar | None
     """Why the client is evicted from the run."""
-    barred: dict[str, Any] | None = None
+    barred: Bar | None = None
     """Why the client is barred from the whole federation."""
     slot: int | None = None
     """The client's slot; None if the client is not a member of the run."""
@@ -118,6 +121,7 @@ class ClientStanding:
     """The receipt of the upload that the caller asked about, if there is one."""
 
 
+_BAR: TypeAdapter[Bar] = TypeAdapter(Bar)
 BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
 
 
@@ -153,6 +157,11 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
 def by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Parses a Redis hash of JSON objects, and sorts the objects by client id."""
     return {client: json.loads(raw[client]) for client in sorted(raw)}
+
+
+def parse_bar(text: str) -> Bar:
+    """Parses the stored reason why a client is barred."""
+    return _BAR.validate_json(text)
 
 
 def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.record_store import FiledRecord
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
@@ -190,10 +190,10 @@ class RoundStore:
         self,
         fence: int,
         filed: FiledRecord,
-        evictions: Mapping[str, Mapping[str, Any]],
+        evictions: Mapping[str, Finding],
         snapshot: Snapshot,
         position: str,
-        quarantines: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        quarantines: Mapping[str, Quarantine] = MappingProxyType({}),
         abstained: Sequence[str] = (),
         everywhere: bool = False,
     ) -> None:
@@ -214,11 +214,11 @@ class RoundStore:
             filed.round,
             filed.status,
             filed.entry,
-            json.dumps({client: json.dumps(why) for client, why in evictions.items()}),
+            json.dumps({client: why.model_dump_json() for client, why in evictions.items()}),
             json.dumps(snapshot.model_dump(mode="json")),
             position,
             KEPT,
-            json.dumps({client: json.dumps(why) for client, why in quarantines.items()}),
+            json.dumps({client: why.model_dump_json() for client, why in quarantines.items()}),
             json.dumps(list(abstained)),
             filed.segment or "",
             json.dumps(list(map(str, filed.forgotten))),

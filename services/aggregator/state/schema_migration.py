@@ -10,8 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA, RunKeys
 from rampart_fl.services.aggregator.state.operator_store import OWNER
@@ -173,10 +172,10 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     )
 
 
-def _slots(clients: Mapping[str, Any], most: int) -> dict[str, int]:
+def _slots(clients: Collection[str], most: int) -> dict[str, int]:
     """Assigns slots to the clients of a schema 2 federation, whose state has no slots.
 
-    >>> _slots({"client-01": {}, "ada": {}}, 3)
+    >>> _slots(["client-01", "ada"], 3)
     {'ada': 0, 'client-01': 1}
     """
     names = {name: slot for slot, name in enumerate(client_names(most))}

@@ -8,7 +8,7 @@ import json
 from pydantic import BaseModel, ConfigDict
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA
-from rampart_fl.shared.assignment import names_for, ticket_models
+from rampart_fl.shared.assignment import GLOBAL, names_for
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import Receipt
 
@@ -63,11 +63,28 @@ class Snapshot(BaseModel):
         return Snapshot.model_validate(raw)
 
     def ticket_models(self, client: str, final: bool = False) -> dict[str, str]:
-        """Digests of the models that a client gets next, keyed by their names in the ticket.
+        """Digests of the models in a client's ticket, keyed by the role of each model.
 
-        If `final`, these are the models that the client gets at the end of the run.
+        During the run, `model` is the model that the client trains from, and `peer_00` and so on
+        are the other models that the client gets. At the end of the run, `model` is the model that
+        the client evaluates, and `vote_00` and so on are the models that vote. If the client has no
+        other model, `model` is the global model.
+
+        Args:
+            client: the client's id.
+            final: whether the run has ended.
+
+        >>> snapshot = Snapshot(global_model="0", reference="0", customized={"a": "1", "b": "2"},
+        ...                     assignment={"a": ("a", "b")})
+        >>> snapshot.ticket_models("a")
+        {'model': '1', 'peer_00': '2'}
         """
-        return ticket_models(client, vars(self), final)
+        first, *peers = self._names(client) or (GLOBAL,)
+        if not final:
+            first = self.challenged.get(client, first)
+        role, others = ("vote", self.voters) if final else ("peer", peers)
+        digests = {f"{role}_{n:02d}": self.customized[name] for n, name in enumerate(others)}
+        return {"model": self.customized.get(first, self.global_model), **digests}
 
     def start(self, client: str) -> str:
         """Digest of the model that a client trains from next."""
@@ -79,8 +96,7 @@ class Snapshot(BaseModel):
 
     def has_own_model(self, client: str) -> bool:
         """Whether a client has its own model, a group's model, or a challenge."""
-        names = names_for(client, self.customized, self.assignment, self.groups)
-        return bool(names) or client in self.challenged
+        return bool(self._names(client)) or client in self.challenged
 
     def blobs(self) -> set[str]:
         """Digests of all blobs that the snapshot refers to."""
@@ -88,3 +104,7 @@ class Snapshot(BaseModel):
         models = {self.global_model, self.reference, *self.customized.values()}
         models |= set(self.origins.values())
         return uploads | models | {digest for digest in (self.state, self.initial) if digest}
+
+    def _names(self, client: str) -> tuple[str, ...]:
+        """The names of a client's models, without its challenge; empty if it has none."""
+        return names_for(client, self.customized, self.assignment, self.groups)

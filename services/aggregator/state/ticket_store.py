@@ -1,13 +1,17 @@
 """The tickets, which instruct clients what to do next, and the clients that asked for a ticket."""
 
-import json
 from collections.abc import Sequence
 from typing import cast
 
 from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
-from rampart_fl.services.aggregator.state.redis_records import BRIEF, ClientStanding, parse_brief
+from rampart_fl.services.aggregator.state.redis_records import (
+    BRIEF,
+    ClientStanding,
+    parse_bar,
+    parse_brief,
+)
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
 Upload = tuple[int, str]
@@ -127,8 +131,8 @@ class TicketStore:
                 ClientStanding(
                     brief,
                     None if ticket is None else Ticket.model_validate_json(ticket),
-                    None if eviction is None else json.loads(eviction),
-                    None if barred is None else json.loads(barred),
+                    None if eviction is None else parse_bar(eviction),
+                    None if barred is None else parse_bar(barred),
                     None if slot is None else int(slot),
                     answer is not None,
                     None if receipt is None else Receipt.model_validate_json(receipt),

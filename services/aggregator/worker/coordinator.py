@@ -22,8 +22,8 @@ from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
-    OpenRound,
-    Outcome,
+    ClosedRound,
+    OpenRoundData,
     barring_evidence,
     failed_record,
     published_record,
@@ -82,7 +82,7 @@ class Coordinator:
         self.liveness = Liveness(clients, stores.members, stores.evictions, offline_after, clock)
         self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
         self.machine = PhaseMachine(experiment)
-        self.opened = OpenRound()
+        self.opened = OpenRoundData()
         self.observers: list[Callable[[RoundRecord, RoundResult | None], None]] = []
         self.warnings: list[str] = []
         self.kept_models = KeptModels(models_kept)
@@ -144,7 +144,7 @@ class Coordinator:
             case commands.OpenRound():
                 await self.open_round(command)
             case commands.PrepareRound():
-                self.opened = OpenRound()
+                self.opened = OpenRoundData()
                 await self.compute(self.round_engine.open_round, command.selected)
             case commands.LoadUpdates():
                 await self.load(command.events)
@@ -259,17 +259,17 @@ class Coordinator:
         except PreconditionError as error:
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
-        opened.outcome = Outcome(before, receipts, decided)
+        opened.closed = ClosedRound(before, receipts, decided)
         return events.RoundDecided()
 
     # -- the end of a round --------------------------------------------------------------------
 
     async def publish(self, state: State) -> None:
         """Publishes the outcome, then deletes the blobs that are no longer referenced."""
-        opened, outcome, now = self.opened, self.opened.outcome, self.clock()
-        assert outcome is not None
-        decided = outcome.decided
-        record = published_record(self.experiment, state, opened, outcome, now)
+        opened, closed, now = self.opened, self.opened.closed, self.clock()
+        assert closed is not None
+        decided = closed.decided
+        record = published_record(self.experiment, state, opened, closed, now)
         record = record.model_copy(update={"warnings": self.warnings})
         evicted, away = barring_evidence(self.experiment, decided, state.round, now)
         abstained = list(decided.about("abstained"))
@@ -286,7 +286,7 @@ class Coordinator:
         self.observe(record, decided)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
         used |= self.kept_models.add(state.round, record.models.get("global"))
-        await self.drop(outcome.before.blobs() | used | opened.uploads, state.position)
+        await self.drop(closed.before.blobs() | used | opened.uploads, state.position)
 
     async def fail(self, state: State, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""

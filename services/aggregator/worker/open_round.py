@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord, VerdictRecord
 
 
 @dataclass
-class OpenRound:
+class OpenRoundData:
     """A worker's data about the open round, in addition to the phase machine's state."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)
@@ -23,12 +23,12 @@ class OpenRound:
     """Digests of blobs that are not needed after this round."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
-    outcome: "Outcome | None" = None
-    """The result of the round engine; None until it is computed."""
+    closed: "ClosedRound | None" = None
+    """What the round engine computed from this round; None until then."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClosedRound:
     """The round engine's result for a closed round."""
 
     before: Snapshot
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def published_record(
-    experiment: Experiment, state: State, opened: OpenRound, outcome: Outcome, now: float
+    experiment: Experiment, state: State, opened: OpenRoundData, closed: ClosedRound, now: float
 ) -> RoundRecord:
     """The record of a published round.
 
@@ -47,10 +47,10 @@ def published_record(
         experiment: the run's experiment.
         state: the state of the phase machine.
         opened: the round.
-        outcome: the outcome of the round.
+        closed: what the round engine computed from the round.
         now: Unix time at which the round closed.
     """
-    before, receipts, decided = outcome.before, outcome.receipts, outcome.decided
+    before, receipts, decided = closed.before, closed.receipts, closed.decided
     arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
@@ -83,7 +83,7 @@ def published_record(
 
 
 def failed_record(
-    experiment: Experiment, state: State, opened: OpenRound, reason: str, now: float
+    experiment: Experiment, state: State, opened: OpenRoundData, reason: str, now: float
 ) -> RoundRecord:
     """The record of a round that failed."""
     return RoundRecord(
@@ -101,24 +101,20 @@ def failed_record(
 
 def barring_evidence(
     experiment: Experiment, decided: RoundResult, round_: int, now: float
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, Finding], dict[str, Quarantine]]:
     """The evidence to store about the clients that this round bars, by client id.
 
     Returns:
         The clients that are evicted, and those that are quarantined.
     """
 
-    def why(verdict: VerdictRecord) -> dict[str, Any]:
-        evidence = verdict.model_dump(
-            include={"reason", "detector", "score", "threshold", "evidence"}
+    def quarantine(verdict: VerdictRecord) -> Quarantine:
+        return Quarantine(
+            **Finding.of(verdict, round_, now).model_dump(),
+            kind="proposal" if verdict.decision == "proposed" else "quarantine",
+            until=experiment.server.eviction.until(verdict.decision, round_),
         )
-        return {**evidence, "round": round_, "at": now}
 
-    def quarantine(verdict: VerdictRecord) -> dict[str, Any]:
-        kind = "proposal" if verdict.decision == "proposed" else "quarantine"
-        until = experiment.server.eviction.until(verdict.decision, round_)
-        return {**why(verdict), "kind": kind, "until": until}
-
-    evicted = {c: why(v) for c, v in decided.about("evicted").items()}
+    evicted = {c: Finding.of(v, round_, now) for c, v in decided.about("evicted").items()}
     away = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
     return evicted, away

@@ -5,7 +5,7 @@ from typing import Any
 
 from rampart_fl.services.aggregator.state.redis_records import Brief, Event
 from rampart_fl.services.aggregator.state.stores import RunStores
-from rampart_fl.services.aggregator.worker.open_round import OpenRound
+from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
@@ -79,7 +79,7 @@ class TicketIssuer:
 
     # -- answers -------------------------------------------------------------------------------
 
-    async def answer_probe(self, event: Event, number: int, opened: OpenRound) -> None:
+    async def answer_probe(self, event: Event, number: int, opened: OpenRoundData) -> None:
         """Makes a model for a client that answered a probe; issues a ticket to train from it."""
         probe = event.receipt
         opened.probed[event.client] = probe.size

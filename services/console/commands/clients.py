@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
-from rampart_fl.shared.protocol.messages import ClientInfo
+from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.runs import Member
 
 
@@ -73,7 +73,7 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
         table.add_column(name, no_wrap=name == "client", overflow="fold")
     for client in infos:
         labels = " ".join(f"{key}={value}" for key, value in client.labels.items())
-        barred = "" if client.barred is None else str(client.barred.get("reason", ""))
+        barred = "" if client.barred is None else client.barred.reason
         online, software = "yes" if client.online else "no", client.software or "-"
         table.add_row(client.client_id, online, software, labels, barred)
     Console().print(table)
@@ -82,11 +82,11 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
 def _notes(member: Member) -> str:
     """Why a client declined, or why it is barred and until which round."""
     if member.eviction is not None:
-        return f"evicted: {member.eviction.get('reason', '')}"
+        return f"evicted: {member.eviction.reason}"
     if member.quarantine is not None:
-        kind = "proposed" if member.quarantine["kind"] == "proposal" else "quarantined"
-        until, reason = member.quarantine["until"], member.quarantine["reason"]
-        return f"{kind}, until round {until}: {reason}"
+        why = member.quarantine
+        kind = "proposed" if why.kind == "proposal" else "quarantined"
+        return f"{kind}, until round {why.until}: {why.reason}"
     if member.accept is False:
         return f"declined: {member.reason}"
     return "" if member.slot is not None else "accepted"

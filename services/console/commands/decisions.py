@@ -118,7 +118,7 @@ def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) ->
     info = connect(*where).decide(client, verb, reason)
     now = "is evicted" if info.evicted else "may take part"
     if info.quarantine is not None:
-        now = f"is quarantined until round {info.quarantine['until']}"
+        now = f"is quarantined until round {info.quarantine.until}"
     say(as_json, info.model_dump(mode="json"), f"{client} {now}")
 
 

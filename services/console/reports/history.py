@@ -75,13 +75,13 @@ def part(
     for matrix in matrices:
         if client in matrix.clients:
             counts.update(matrix.decisions[matrix.clients.index(client)])
-    barred = member.eviction or member.quarantine or {}
+    barred = member.eviction or member.quarantine
     return RunParticipation(
         run=info.run,
         state=info.state,
         answer={True: "accepted", False: "declined", None: ""}[member.accept],
         slot=member.slot,
         decisions={DECISIONS[code]: n for code, n in sorted(counts.items()) if code in DECISIONS},
-        barred=str(barred.get("reason", "")),
+        barred="" if barred is None else barred.reason,
         reason=member.reason,
     )

@@ -15,6 +15,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
+from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Receipt, RoundRecord, Ticket
 
 DIGEST = "d" * 64
@@ -22,6 +23,20 @@ SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
 """The time in tests, in Unix seconds."""
 BY = Attribution("ada", "a test", NOW)
+FINDING = Finding(
+    reason="too far",
+    detector="norm_bound",
+    at=NOW,
+    score=6.0,
+    threshold=5.0,
+    evidence=2.5,
+    round=0,
+)
+
+
+def held(until: int, kind: str = "quarantine") -> Quarantine:
+    """Why a client is barred until a round."""
+    return Quarantine.model_validate({**FINDING.model_dump(), "kind": kind, "until": until})
 
 
 @dataclass
@@ -81,13 +96,13 @@ class LiveRun:
 
     async def publish(self, record: RoundRecord, **evictions: str) -> None:
         """Publishes a record that evicts clients for reasons."""
-        whys = {client: {"reason": reason} for client, reason in evictions.items()}
+        whys = {c: FINDING.model_copy(update={"reason": why}) for c, why in evictions.items()}
         position = await self.run.events.last_position()
         filed = await self.records.file(record)
         await self.run.rounds.publish(self.fence, filed, whys, SNAPSHOT, position)
 
     async def quarantine(
-        self, round_: int, abstained: tuple[str, ...] = (), **away: dict[str, Any]
+        self, round_: int, abstained: tuple[str, ...] = (), **away: Quarantine
     ) -> None:
         """Publishes a round that quarantines clients, or proposes to evict them."""
         filed = await self.records.file(RoundRecord(round=round_, status="published"))

@@ -8,7 +8,6 @@ import math
 import pytest
 import torch
 
-from rampart_fl.shared.assignment import ticket_models
 from rampart_fl.shared.robust import Rows, challenges
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import Block, Mixture
@@ -64,17 +63,6 @@ def test_without_models_of_their_own_the_global_one_is_changed() -> None:
     )
     assert customization.models is not None and customization.models.names == ("challenge:1",)
     assert customization.models.model("challenge:1").tolist() == [2, 2, 2, 1, 1]
-
-
-def test_tickets_name_the_changed_model_until_the_end() -> None:
-    snapshot = {
-        "global_model": "g",
-        "customized": {"a": "1", "challenge:a": "2"},
-        "challenged": {"a": "challenge:a"},
-    }
-    assert ticket_models("a", snapshot) == {"model": "2"}
-    assert ticket_models("a", snapshot, final=True) == {"model": "1"}
-    assert ticket_models("b", snapshot) == {"model": "g"}
 
 
 def test_changes_have_the_asked_length_and_no_mean() -> None:

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
@@ -21,13 +21,14 @@ from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import ClientRecord
 from rampart_fl.shared.protocol import refusals
+from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
     NO_REASON,
     ClientId,
-    ClientInfo,
     Decision,
     Joined,
     JoinRequest,
@@ -119,14 +120,10 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
         raise refusals.Conflict(f"client {client_id} already exists")
     if answer == "token-taken":
         raise refusals.Conflict("this token is in use")
-    if answer != "joined":
+    if client is None:
         raise refusals.Unauthorized(f"join token {answer}")
     runtime.hub.saw(client_id, software_of(request))
-    return Joined(
-        client_id=client_id,
-        sample_cap=client.get("sample_cap"),
-        expires_at=client["expires_at"],
-    )
+    return Joined(client_id=client_id, sample_cap=client.sample_cap, expires_at=client.expires_at)
 
 
 @router.put(
@@ -148,7 +145,7 @@ async def rotate_token(
     await change_token(runtime, client_id, body.token_hash, expires, by)
     known = await runtime.stores.clients.record(client_id)
     assert known is not None
-    return Joined(client_id=client_id, sample_cap=known.get("sample_cap"), expires_at=expires)
+    return Joined(client_id=client_id, sample_cap=known.sample_cap, expires_at=expires)
 
 
 @router.delete(
@@ -194,9 +191,7 @@ async def clients(
     return await client_infos(runtime, {client_id: records[client_id] for client_id in chosen})
 
 
-async def client_infos(
-    runtime: Runtime, known: Mapping[str, Mapping[str, Any]]
-) -> list[ClientInfo]:
+async def client_infos(runtime: Runtime, known: Mapping[str, ClientRecord]) -> list[ClientInfo]:
     """Clients as operators see them.
 
     Args:
@@ -208,14 +203,14 @@ async def client_infos(
     return [
         ClientInfo(
             client_id=client_id,
-            registered_at=client["registered_at"],
-            sample_cap=client.get("sample_cap"),
-            labels=client.get("labels", {}),
+            registered_at=client.registered_at,
+            sample_cap=client.sample_cap,
+            labels=dict(client.labels),
             last_seen=facts[client_id].seen,
             online=(facts[client_id].seen or 0) > since,
             software=facts[client_id].software,
             barred=facts[client_id].barred,
-            token_expires_at=client["expires_at"] if client["token_hash"] else None,
+            token_expires_at=client.expires_at if client.token_hash else None,
         )
         for client_id, client in known.items()
     ]

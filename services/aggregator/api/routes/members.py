@@ -18,7 +18,8 @@ from rampart_fl.services.aggregator.api.routes.tickets import eligible
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import ClientId, Decision, Proposal
+from rampart_fl.shared.protocol.clients import Proposal
+from rampart_fl.shared.protocol.messages import ClientId, Decision
 from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Member
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
@@ -128,8 +129,8 @@ async def proposals(runtime: RuntimeDep, run: RunDep) -> list[Proposal]:
     """Lists the evictions that wait for an operator's decision, each with its evidence."""
     waiting = (await run.stores.evictions.barred()).proposals
     return [
-        Proposal.model_validate({"client_id": c, **{k: v for k, v in why.items() if k != "kind"}})
-        for c, why in waiting.items()
+        Proposal(client_id=client, **why.model_dump(exclude={"kind"}))
+        for client, why in waiting.items()
     ]
 
 

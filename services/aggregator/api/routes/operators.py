@@ -35,8 +35,13 @@ async def operators(runtime: RuntimeDep) -> list[OperatorInfo]:
     """
     records = await runtime.stores.operators.records()
     return [
-        OperatorInfo.model_validate(
-            {"name": name, **{k: v for k, v in record.items() if k != "token_hash"}}
+        OperatorInfo(
+            name=name,
+            role=record.role,
+            created_at=record.created_at,
+            created_by=record.created_by,
+            expires_at=record.expires_at,
+            revoked_at=record.revoked_at,
         )
         for name, record in records.items()
     ]

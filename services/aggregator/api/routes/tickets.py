@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
@@ -18,6 +18,7 @@ from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.clients import Bar
 from rampart_fl.shared.protocol.messages import RUN_ID, Ticket
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
@@ -80,7 +81,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     if not experiment.clients.select:
         return True
     record = await runtime.stores.clients.record(client)
-    return record is not None and experiment.clients.eligible(record.get("labels", {}))
+    return record is not None and experiment.clients.eligible(record.labels)
 
 
 @router.get(
@@ -210,9 +211,9 @@ async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticke
     return None
 
 
-def barred_ticket(barred: Mapping[str, Any]) -> Ticket:
+def barred_ticket(barred: Bar) -> Ticket:
     """The ticket of a client that is barred from the federation."""
-    return Ticket(kind="evicted", reason=str(barred.get("reason", ""))[:500])
+    return Ticket(kind="evicted", reason=barred.reason[:500])
 
 
 async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | None:
@@ -230,7 +231,7 @@ async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | No
         offered = await eligible(runtime, client, (await run.definition()).experiment)
         return wait.model_copy(update={"kind": "offer", "round": 0}) if offered else None
     if standing.eviction is not None:
-        reason = str(standing.eviction.get("reason", ""))[:500]
+        reason = standing.eviction.reason[:500]
         return wait.model_copy(update={"kind": "evicted", "reason": reason})
     if brief.phase == "done":
         return wait.model_copy(update={"kind": "done", "models": await final_models(run, client)})

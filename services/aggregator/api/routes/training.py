@@ -210,7 +210,7 @@ def check_standing(run: RunParts, standing: ClientStanding, round_: int, kind: s
     if standing.slot is None:
         raise refusals.NotMember(f"this client does not take part in run {run.run}")
     if out is not None:
-        raise refusals.Evicted(str(out.get("reason", "evicted")))
+        raise refusals.Evicted(out.reason)
     if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
         if round_ < brief.round:
             raise refusals.Late(f"round {round_} is closed; the current one is {brief.round}")

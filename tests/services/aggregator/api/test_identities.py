@@ -8,7 +8,7 @@ import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities, Known
-from rampart_fl.services.aggregator.state.client_store import ClientStore
+from rampart_fl.services.aggregator.state.client_store import ClientStore, TokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ class Counting(ClientStore):
 
     asked = 0
 
-    async def of_token(self, token_hash: str) -> dict[str, Any] | None:
+    async def of_token(self, token_hash: str) -> TokenRecord | None:
         Counting.asked += 1
         return await super().of_token(token_hash)
 

@@ -11,6 +11,7 @@ from rampart_fl.services.aggregator.state.audit_log import Attribution, AuditLog
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.audit import START, ActName, AuditBroken, check_chain
+from tests.services.aggregator.conftest import held
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
@@ -51,8 +52,7 @@ async def eventful(live_run: Any, experiment: Experiment) -> Any:
     await stores.runs.submit(experiment, "second", BY)
     await live_run.join("a", "barred", "doubtful", "out")
     await live_run.open(0, ["a"])
-    why = {"until": 3, "kind": "proposal", "reason": "too far", "round": 0, "evidence": 2.5}
-    await live_run.quarantine(0, doubtful=why)
+    await live_run.quarantine(0, doubtful=held(3, "proposal"))
     await live_run.run.evictions.evict("barred", BY)
     await stores.clients.bar("out", BY)
     await stores.clients.add_join_tokens({"spare": JOIN}, BY)

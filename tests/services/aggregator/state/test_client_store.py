@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import ClientRecord, TokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.shared.protocol.clients import BarReason
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
@@ -16,16 +18,16 @@ async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: St
     await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}}, BY)
     first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600)
     assert first[:2] == ("joined", "client-1")
-    assert "sample_cap" not in first[2]
+    assert first[2] == ClientRecord(NOW, "hash", NOW + 600)
     again = await stores.clients.join("j", "hash", None, "client-2", NOW + 90, NOW + 900)
     assert again == first, "the same request again, even after the join token expired"
     assert await stores.clients.join("j", "other", None, "client-3", NOW, NOW + 600) == (
         "used",
         "",
-        {},
+        None,
     )
     assert list(await stores.clients.records()) == ["client-1"]
-    assert await stores.clients.of_token("hash") == {"client": "client-1", "expires_at": NOW + 600}
+    assert await stores.clients.of_token("hash") == TokenRecord("client-1", NOW + 600)
     assert [e.type for e in await stores.events.read("0-0", 0.001)] == ["joined"]
 
 
@@ -34,7 +36,8 @@ async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
         {"j": {"expires_at": NOW + 60, "client_id": "bank", "sample_cap": 5}}, BY
     )
     answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9)
-    assert (answer, client, known["sample_cap"]) == ("joined", "bank", 5)
+    assert known is not None
+    assert (answer, client, known.sample_cap) == ("joined", "bank", 5)
 
 
 async def test_refused_joins(stores: Stores) -> None:
@@ -46,7 +49,9 @@ async def test_refused_joins(stores: Stores) -> None:
     assert (await stores.clients.join("a", "h", "bank", "x", NOW, NOW))[0] == "joined"
     assert (await stores.clients.join("b", "h2", "bank", "x", NOW, NOW))[:2] == ("taken", "bank")
     assert (await stores.clients.join("c", "h", "thief", "x", NOW, NOW))[0] == "token-taken"
-    assert (await stores.clients.of_token("h"))["client"] == "bank", "nobody takes a token over"
+    assert await stores.clients.of_token("h") == TokenRecord("bank", NOW), (
+        "nobody takes a token over"
+    )
     assert (await stores.clients.join("b", "h3", "shop", "x", NOW, NOW))[0] == "joined", (
         "a refused attempt does not use the join token up"
     )
@@ -57,7 +62,7 @@ async def test_tokens_are_rotated_and_revoked(live_run: Any) -> None:
     await live_run.join("a", "b")
     assert await stores.clients.change_token("a", "new", NOW + 9, None) == "done"
     assert await stores.clients.of_token("token-a") is None
-    assert await stores.clients.of_token("new") == {"client": "a", "expires_at": NOW + 9}
+    assert await stores.clients.of_token("new") == TokenRecord("a", NOW + 9)
     assert await stores.clients.change_token("a", "token-b", NOW + 9, None) == "taken"
     assert await stores.clients.change_token("a", "new", NOW + 10, None) == "done", (
         "once more is no error"
@@ -93,11 +98,11 @@ async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) ->
     joins = {"j": {"expires_at": NOW + 60, "labels": {"site": "eu", "ward": "3"}}}
     await stores.clients.add_join_tokens(joins, BY)
     await stores.clients.join("j", "h", None, "a", NOW, NOW + 9)
-    assert (await stores.clients.records())["a"]["labels"] == {"site": "eu", "ward": "3"}
+    assert (await stores.clients.records())["a"].labels == {"site": "eu", "ward": "3"}
     assert await stores.clients.label("a", {"site": "us"}, BY) == "done"
-    assert (await stores.clients.records())["a"]["labels"] == {"site": "us"}
+    assert (await stores.clients.records())["a"].labels == {"site": "us"}
     assert await stores.clients.label("a", {}, BY) == "done"
-    assert "labels" not in (await stores.clients.records())["a"]
+    assert (await stores.clients.records())["a"].labels == {}
 
 
 async def test_barred_clients_are_readmitted(live_run: Any) -> None:
@@ -105,8 +110,8 @@ async def test_barred_clients_are_readmitted(live_run: Any) -> None:
     await live_run.join("a")
     assert await clients.bar("a", BY) == "barred"
     assert await clients.bar("a", BY) == "already"
-    why = {"reason": "a test", "detector": "operator", "at": NOW}
+    why = BarReason(reason="a test", detector="operator", at=NOW)
     assert (await clients.facts(["a"]))["a"].barred == why
-    assert (await live_run.run.tickets.standing("a")).barred["reason"] == "a test"
+    assert (await live_run.run.tickets.standing("a")).barred.reason == "a test"
     assert await clients.readmit("a", BY) == "readmitted"
     assert (await clients.facts(["a"]))["a"].barred is None

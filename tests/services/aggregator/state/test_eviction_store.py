@@ -7,15 +7,12 @@ import pytest
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.shared.experiment.eviction import Standing
+from rampart_fl.shared.protocol.clients import BarReason, ConfirmedFinding
+from tests.services.aggregator.conftest import FINDING, held
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
 BY = Attribution("ada", "a test", NOW)
-
-
-def why(until: int, kind: str = "quarantine") -> dict[str, Any]:
-    """What is kept of a client that is out until a round."""
-    return {"until": until, "kind": kind, "reason": "too far", "round": 0, "evidence": 2.5}
 
 
 def liveness_of(live_run: Any) -> Liveness:
@@ -29,7 +26,7 @@ async def away(live_run: Any) -> Any:
     """A federation whose round 0 has put `a` out until round 3, and proposed `b` until then."""
     await live_run.join("a", "b", "c")
     await live_run.open(0, ["a", "b", "c"])
-    await live_run.quarantine(0, a=why(3), b=why(3, "proposal"))
+    await live_run.quarantine(0, a=held(3), b=held(3, "proposal"))
     return live_run
 
 
@@ -41,10 +38,10 @@ async def test_operators_evict_and_reinstate(live_run: Any) -> None:
     assert await run.evictions.evict("a", BY) == "already"
     assert await run.evictions.evict("nobody", BY) == "unknown"
     assert await run.evictions.evicted() == {
-        "a": {"reason": "a test", "detector": "operator", "at": NOW}
+        "a": BarReason(reason="a test", detector="operator", at=NOW)
     }
     standing = await run.tickets.standing("a")
-    assert (standing.ticket, standing.eviction["reason"]) == (None, "a test")
+    assert (standing.ticket, standing.eviction.reason) == (None, "a test")
     assert await run.evictions.reinstate("a", BY) == "reinstated"
     assert await run.evictions.reinstate("a", BY) == "already"
     assert await run.evictions.reinstate("nobody", BY) == "unknown"
@@ -56,7 +53,7 @@ async def test_operators_evict_and_reinstate(live_run: Any) -> None:
 
 async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> None:
     barred = await away.run.evictions.barred()
-    assert barred.quarantined == {"a": why(3), "b": why(3, "proposal")}
+    assert barred.quarantined == {"a": held(3), "b": held(3, "proposal")}
     assert list(barred.proposals) == ["b"]
     assert (barred.away(2), barred.away(3)) == ({"a", "b"}, set())
     assert barred.standing == Standing(3, 3, frozenset(), frozenset({"a", "b"}))
@@ -68,7 +65,7 @@ async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> Non
 async def test_publishing_again_bars_nobody_again(away: Any) -> None:
     assert await away.run.evictions.reinstate("a", BY) == "reinstated"
     events = await away.happened()
-    await away.quarantine(0, a=why(3))
+    await away.quarantine(0, a=held(3))
     assert await away.happened() == events
     assert list((await away.run.evictions.barred()).quarantined) == ["b"]
 
@@ -133,8 +130,8 @@ async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
     assert await run.evictions.confirm("b", BY) == await run.evictions.dismiss("b", BY) == "gone"
     barred = await run.evictions.barred()
     assert list(barred.quarantined) == ["a"]
-    stands = {"reason": "too far", "round": 0, "evidence": 2.5, "confirmed": "a test"}
-    assert barred.evicted == {"b": stands}
+    confirmed = ConfirmedFinding(**FINDING.model_dump(), confirmed="a test")
+    assert barred.evicted == {"b": confirmed}
     (event,) = await away.last_events(1)
     assert event == {"type": "confirmed", "client": "b", "reason": "a test"}
 
@@ -151,7 +148,7 @@ async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
     assert await run.evictions.evict("a", BY) == "evicted"
     assert list((await run.evictions.barred()).quarantined) == ["b"]
     await away.open(1, ["c"])
-    await away.quarantine(1, a=why(9))
+    await away.quarantine(1, a=held(9))
     assert list((await run.evictions.barred()).quarantined) == ["b"], "who is evicted stays that"
 
 

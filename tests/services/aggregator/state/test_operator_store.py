@@ -3,6 +3,7 @@
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.operator_store import OperatorRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 
 pytestmark = pytest.mark.anyio
@@ -18,19 +19,12 @@ async def test_operators_are_added_listed_and_revoked(stores: Stores) -> None:
     assert await operators.records() == {}
     assert await operators.add("vera", "viewer", "hash-v", NOW + 9, by()) == "added"
     assert await operators.add("bob", "operator", "hash-b", None, by()) == "added"
-    vera = {
-        "role": "viewer",
-        "token_hash": "hash-v",
-        "created_at": NOW,
-        "created_by": "ada",
-        "expires_at": NOW + 9,
-        "revoked_at": None,
-    }
+    vera = OperatorRecord("viewer", "hash-v", NOW, "ada", NOW + 9)
     assert await operators.of_token("hash-v") == ("vera", vera)
     assert await operators.of_token("garbage") is None
     assert list(await operators.records()) == ["bob", "vera"]
     assert await operators.revoke("vera", by(NOW + 1)) == "revoked"
-    assert await operators.of_token("hash-v") == ("vera", {**vera, "revoked_at": NOW + 1})
+    assert await operators.of_token("hash-v") == ("vera", vera._replace(revoked_at=NOW + 1))
 
 
 async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: Stores) -> None:
@@ -44,7 +38,7 @@ async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: St
     for former in ("one", "two", "three"):
         entry = await operators.of_token(former)
         assert entry is not None
-        assert (entry[0], entry[1]["token_hash"]) == ("vera", "three")
+        assert (entry[0], entry[1].token_hash) == ("vera", "three")
 
 
 async def test_the_entry_tells_the_role_and_the_end(stores: Stores) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import Receipt
 
@@ -59,6 +60,32 @@ def test_a_client_is_handed_its_models_and_at_the_end_those_that_vote() -> None:
     assert [SNAPSHOT.has_own_model(client) for client in "abc"] == [True, True, True]
     first = Snapshot(global_model=digest("0"), reference=digest("0"))
     assert first.ticket_models("a") == {"model": digest("0")} and not first.has_own_model("a")
+
+
+def test_a_ticket_names_global_model_peers_and_voters() -> None:
+    snapshot = Snapshot(
+        global_model="g",
+        reference="g",
+        customized={"group:0": "0", "a": "1", "b": "2"},
+        assignment={"a": (GLOBAL, "b")},
+        groups=("group:0",),
+        voters=("group:0",),
+    )
+    assert snapshot.ticket_models("a") == {"model": "g", "peer_00": "2"}
+    assert snapshot.ticket_models("c") == {"model": "0"}
+    assert snapshot.ticket_models("c", final=True) == {"model": "0", "vote_00": "0"}
+
+
+def test_tickets_name_the_changed_model_until_the_end() -> None:
+    snapshot = Snapshot(
+        global_model="g",
+        reference="g",
+        customized={"a": "1", "challenge:a": "2"},
+        challenged={"a": "challenge:a"},
+    )
+    assert snapshot.ticket_models("a") == {"model": "2"}
+    assert snapshot.ticket_models("a", final=True) == {"model": "1"}
+    assert snapshot.ticket_models("b") == {"model": "g"}
 
 
 @pytest.mark.parametrize("version", ["0", "1", None])

@@ -13,6 +13,7 @@ from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
+from tests.services.aggregator.conftest import FINDING
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
@@ -33,7 +34,7 @@ async def test_an_old_fence_writes_nothing(live_run: Any, experiment: Experiment
         live_run.run.rounds.open(old, 1, "collecting", NOW, None, {}, []),
         live_run.run.tickets.grant(old, "a", live_run.ticket(0, "probe")),
         live_run.run.rounds.close(old, 0, "0-0"),
-        live_run.run.rounds.publish(old, filed, {"a": {"reason": "x"}}, SNAPSHOT, "0-0"),
+        live_run.run.rounds.publish(old, filed, {"a": FINDING}, SNAPSHOT, "0-0"),
         live_run.run.state.end(old, NOW),
         live_run.run.customizations.answer(old, "request", DIGEST),
     ):

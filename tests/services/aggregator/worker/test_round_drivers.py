@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.worker.open_round import OpenRound, failed_record
+from rampart_fl.services.aggregator.worker.open_round import OpenRoundData, failed_record
 from rampart_fl.services.aggregator.worker.phase_state import State as PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.vectors import Vectors
@@ -271,7 +271,7 @@ def test_a_round_that_fails(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as error:
         both.decide(1, sent)
     record = both.close(1, sent, seen={"c"})
-    opened = OpenRound({c: both.receipt(c, sent[c]) for c in "ba"})
+    opened = OpenRoundData({c: both.receipt(c, sent[c]) for c in "ba"})
     state = PhaseState("aggregating", 1, selected=frozenset("ab"))
     theirs = failed_record(EXPERIMENT, state, opened, error.value.detail, 0.0)
     for told in (theirs, record):

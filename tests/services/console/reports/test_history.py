@@ -3,6 +3,7 @@
 from typing import Any
 
 from rampart_fl.services.console.reports.history import RunParticipation, part
+from rampart_fl.shared.protocol.clients import BarReason, Quarantine
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
@@ -22,7 +23,12 @@ def run(name: str, **facts: Any) -> RunInfo:
 
 
 def test_a_member_s_decisions_are_counted() -> None:
-    member = Member(client_id="b", accept=True, slot=1, eviction={"reason": "far away"})
+    member = Member(
+        client_id="b",
+        accept=True,
+        slot=1,
+        eviction=BarReason(reason="far away", detector="operator", at=1.0),
+    )
     matrix = VerdictMatrix(
         clients=["a", "b"], rounds=[0, 1, 2, 3], decisions=["aaaa", "ar.e"], scores=""
     )
@@ -42,6 +48,17 @@ def test_a_client_that_declined_or_is_in_quarantine() -> None:
     no = Member(client_id="b", accept=False, reason="model 'cnn': this client trains only mlp")
     declined = part(run("digits-2", state="running"), no, [], "b")
     assert (declined.answer, declined.slot, declined.reason) == ("declined", None, no.reason)
-    away = Member(client_id="b", quarantine={"reason": "waits", "until": 4})
+    waits = Quarantine(
+        reason="waits",
+        detector="norm_bound",
+        at=1.0,
+        score=6.0,
+        threshold=5.0,
+        evidence=0.0,
+        round=2,
+        kind="quarantine",
+        until=4,
+    )
+    away = Member(client_id="b", quarantine=waits)
     result = part(run("digits-4"), away, [], "b")
     assert (result.answer, result.decisions, result.barred) == ("", {}, "waits")

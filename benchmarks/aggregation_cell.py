@@ -19,7 +19,7 @@ import torch
 
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.robust import Context, aggregate, linalg
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.rules import rules
 
 SLOW = 5.0
@@ -133,7 +133,7 @@ def full_context(update_D: torch.Tensor) -> Context:
         server_update_D=update_D.clone(),
         reference_D=torch.zeros_like(update_D),
         predict=linear,
-        public=Public(
+        public=PublicData(
             torch.randn(SAMPLES, features, generator=draws).to(update_D.device),
             (torch.arange(SAMPLES) % CLASSES).to(update_D.device),
         ),

@@ -91,7 +91,7 @@ def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
     """In what `response` and `challenge` differ although they use the same challenges."""
     from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
     from rampart_fl.shared.robust.detectors.response import ResponseDetector
-    from rampart_fl.shared.robust.suspects import BLOCKS
+    from rampart_fl.shared.robust.evidence.suspects import BLOCKS
 
     given = list(detectors)
     for response in (one for one in given if isinstance(one, ResponseDetector)):

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from benchmarks.detection import report
 from benchmarks.detection.bounds import interval
 from benchmarks.detection.options import Options
-from rampart_fl.shared.robust.betting import Bet, limit
 from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
-from rampart_fl.shared.robust.sequential import SequentialDetector
+from rampart_fl.shared.robust.evidence.betting import Bet, limit
+from rampart_fl.shared.robust.evidence.sequential import SequentialDetector
 
 RUNS, BATCH = 100_000, 2_000
 CLIENTS, LATER, ROUNDS = 20, 5, 100

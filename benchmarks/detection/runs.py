@@ -16,21 +16,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 JUDGES = (
     "shared/robust/detectors",
-    "shared/robust/answers.py",
-    "shared/robust/betting.py",
-    "shared/robust/client_memory.py",
-    "shared/robust/challenges.py",
-    "shared/robust/copies.py",
     "shared/robust/engine.py",
     "shared/robust/eviction.py",
-    "shared/robust/objections.py",
+    "shared/robust/evidence",
     "shared/robust/public_evaluation.py",
-    "shared/robust/response_options.py",
-    "shared/robust/responses.py",
-    "shared/robust/sequential.py",
     "shared/robust/sketch.py",
-    "shared/robust/suspects.py",
-    "shared/robust/trials.py",
+    "shared/robust/state_memory.py",
     "shared/round",
 )
 """Source files that decide which clients are evicted. A change of their code invalidates cached

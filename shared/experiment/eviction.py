@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from rampart_fl.shared.experiment.tables import Table
 
-Asked = Literal["accepted", "rejected", "evicted"]
+RequestedDecision = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of a round, `evicted` bars the row's
 client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]

@@ -17,7 +17,7 @@ from rampart_fl.shared.learning.data.server_data import ServerData, server_data
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import evaluate_many, train
-from rampart_fl.shared.robust.context import Context, Public
+from rampart_fl.shared.robust.context import Context, PublicData
 from rampart_fl.shared.robust.engine import Plan
 
 AUGMENTATIONS = {"none": None, "weak": weakly_augmented, "strong": strongly_augmented}
@@ -38,7 +38,7 @@ class ServerResources:
 
     seed: int
     learner: Learner | None = None
-    public: Public | None = None
+    public: PublicData | None = None
     root: Cohort | None = None
     test: Cohort | None = None
     shape: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class ServerResources:
             held = server_data(table.dataset, table.size, data, seed, "public", labels=labels)
             taken.append((table, held.positions))
             y_P = held.y.to(device) if held.labelled else None
-            public = Public(held.x.to(device), y_P, AUGMENTATIONS[table.augmentation])
+            public = PublicData(held.x.to(device), y_P, AUGMENTATIONS[table.augmentation])
         if server.root is not None and "server_update" in needs:
             own = server.root
             held = server_data(own.dataset, own.size, data, seed, "root", labels=True)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rampart_fl.shared.experiment.eviction import Asked, Mode
 from rampart_fl.shared.experiment.eviction import Decision as Outcome
+from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -236,7 +236,7 @@ class VerdictRecord(Message):
 
     client: str
     decision: Outcome
-    asked: Asked | None = Field(
+    asked: RequestedDecision | None = Field(
         default=None, description="what the detector asked for, if the decision differs"
     )
     detector: str

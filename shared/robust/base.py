@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.experiment.eviction import Asked as Asked
 from rampart_fl.shared.experiment.eviction import Decision as Decision
+from rampart_fl.shared.experiment.eviction import RequestedDecision as RequestedDecision
 from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust.context import Context as Context
 from rampart_fl.shared.robust.context import Need
@@ -87,7 +87,7 @@ class Verdict:
     reason: str
     evidence: float = 0.0
     """Evidence accumulated over rounds, if the detector accumulates any."""
-    asked: Asked | None = None
+    asked: RequestedDecision | None = None
     """What the detector asked for, if the final decision differs from it."""
 
 

@@ -24,7 +24,7 @@ The network (`predict`) is always available. `public` and `labels` require the e
 
 
 @dataclass(frozen=True, eq=False)
-class Public:
+class PublicData:
     """Samples on which the server evaluates models.
 
     Args:
@@ -72,7 +72,7 @@ class Context:
     aggregate_D: Tensor | None = None
     predict: Callable[[Tensor, Tensor], Tensor] | None = None
     shape: tuple[int, ...] = ()
-    public: Public | None = None
+    public: PublicData | None = None
     layout: Layout = ()
     statistics: Layout = ()
     buffered: bool = False

@@ -18,11 +18,11 @@ from rampart_fl.shared.experiment.eviction import BARRING, Eviction, Standing
 from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
-from rampart_fl.shared.robust.challenges import Challenger
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.eviction import decided
+from rampart_fl.shared.robust.eviction import apply_policy
+from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.linalg.finite import finite_rows
 from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
 from rampart_fl.shared.runtime.device import to_device
@@ -276,7 +276,7 @@ def _decide(
     ended("aggregate")
 
     asked = _worst(rows, screened + _judge(plan, "audit", judged, states, context))
-    verdicts = decided(asked, rows.dropped, standing, plan.eviction, plan.f)
+    verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
     _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
     survivors = _accepted(rows, verdicts)
     ended("audit")

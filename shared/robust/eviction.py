@@ -5,11 +5,11 @@ from dataclasses import replace
 from math import inf, isnan
 from typing import cast
 
-from rampart_fl.shared.experiment.eviction import Asked, Decision, Eviction, Standing
+from rampart_fl.shared.experiment.eviction import Decision, Eviction, RequestedDecision, Standing
 from rampart_fl.shared.robust.base import Verdict
 
 
-def decided(
+def apply_policy(
     asked: Sequence[Verdict],
     dropped: Collection[str],
     standing: Standing,
@@ -31,7 +31,7 @@ def decided(
         f: bound on the number of hostile clients, if the experiment states one.
 
     >>> asked = [Verdict(c, "evicted", "test", 2.0, 1.0, "too far") for c in "ab"]
-    >>> found = decided(asked, (), Standing(clients=3, founders=3), Eviction())
+    >>> found = apply_policy(asked, (), Standing(clients=3, founders=3), Eviction())
     >>> [verdict.decision for verdict in found]
     ['evicted', 'abstained']
     >>> found[1].reason
@@ -72,7 +72,7 @@ def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
     if decision == verdict.decision:
         return verdict
     reason = f"{verdict.reason}; {why}" if why else verdict.reason
-    asked = cast(Asked, verdict.decision)  # The verdict comes from a detector.
+    asked = cast(RequestedDecision, verdict.decision)  # The verdict comes from a detector.
     return replace(verdict, decision=decision, asked=asked, reason=reason)
 
 

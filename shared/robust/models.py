@@ -17,11 +17,11 @@ Chunk = tuple[int, int, Tensor]
 """A range of columns, and their values."""
 
 
-def together(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]]]:
+def aligned_chunks(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]]]:
     """Chunks of the same columns from several streams that may be chunked differently.
 
     >>> wide, narrow = [(0, 4, torch.arange(4))], [(0, 3, torch.arange(3)), (3, 4, torch.ones(1))]
-    >>> [(start, stop) for start, stop, _ in together(wide, narrow)]
+    >>> [(start, stop) for start, stop, _ in aligned_chunks(wide, narrow)]
     [(0, 3), (3, 4)]
     """
     rest = [iter(stream) for stream in streams]
@@ -113,7 +113,7 @@ class ClientModels(Models):
 
 
 @dataclass(frozen=True, eq=False)
-class Block(Models):
+class ModelBlock(Models):
     """Models that are already in memory, as the rows of one tensor."""
 
     names: tuple[str, ...]
@@ -129,6 +129,6 @@ class Block(Models):
             stop = min(start + CHUNK, dim)
             yield start, stop, self.models_LD[:, start:stop]
 
-    def pick(self, names: Sequence[str]) -> "Block":
+    def pick(self, names: Sequence[str]) -> "ModelBlock":
         at = to_device(self._places(names), self.models_LD.device, torch.long)
         return replace(self, names=tuple(names), models_LD=self.models_LD.index_select(0, at))

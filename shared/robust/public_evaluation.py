@@ -53,11 +53,11 @@ def evaluate_models(
     Raises:
         ConfigurationError: the context lacks something that the evaluation needs.
 
-    >>> from rampart_fl.shared.robust.context import Public
+    >>> from rampart_fl.shared.robust.context import PublicData
     >>> def predict(models_KD, x_KB):  # one feature, two classes with logits (w x, 0)
     ...     z_KB = models_KD[:, :1] * x_KB[..., 0]
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)
-    >>> public = Public(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0]))
+    >>> public = PublicData(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 0]))
     >>> context = Context(reference_D=torch.zeros(1), predict=predict, public=public)
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0]]))
     >>> evaluate_models(rows, context, "this").entropy_M

@@ -37,7 +37,7 @@ class Synthetic:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchSettings:
     """Settings of the search for synthetic samples.
 
     Args:
@@ -80,7 +80,7 @@ def search(
     update_KD: Tensor,
     synthetic: Synthetic,
     limits_K: Tensor,
-    how: Search,
+    how: SearchSettings,
 ) -> tuple[Tensor, Synthetic]:
     """The final errors (K,) of the searches, and the corresponding synthetic samples.
 

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 Model = TypeVar("Model")
 
 
-class Served(Protocol[Model]):
+class ServedModels(Protocol[Model]):
     """The models that clients received; a model is a tensor in simulation, a digest in a worker."""
 
     def reference(self) -> Model:
@@ -22,7 +22,7 @@ class Served(Protocol[Model]):
         """Whether `one` and `other` are the same model."""
 
 
-def origin(served: Served[Model], client: str, started: Model) -> Model:
+def origin(served: ServedModels[Model], client: str, started: Model) -> Model:
     """The model to which an upload is added.
 
     An upload is added to the model from which the client trained. If this model contains a
@@ -35,7 +35,7 @@ def origin(served: Served[Model], client: str, started: Model) -> Model:
 
 
 def offset(
-    served: Served[Model], client: str, started: Model, isolates: bool = False
+    served: ServedModels[Model], client: str, started: Model, isolates: bool = False
 ) -> tuple[Model, Model] | None:
     """The models (start, base) of a row `(start - base) + upload`; None if they are the same.
 

@@ -50,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
+class _RowMeasurements:
     """Measurements of a row, taken when the row was admitted to the pool.
 
     Args:
@@ -105,7 +105,7 @@ class Pool:
             spare = self._zeros(len(self._slots))
         self.block = spare
         self._raw = None if plan.calibrate else self._zeros(len(self._slots))
-        self._measured: dict[str, _Measured] = {}
+        self._measured: dict[str, _RowMeasurements] = {}
 
     def __contains__(self, client: str) -> bool:
         return client in self._measured
@@ -163,7 +163,7 @@ class Pool:
         self.block.release(slot)
         if self._raw is not None:
             self._raw.release(slot)
-        self._measured[client] = _Measured(moved, upload_K, start_K, not sound)
+        self._measured[client] = _RowMeasurements(moved, upload_K, start_K, not sound)
 
     def sketch(self, vector_D: Tensor) -> Tensor | None:
         """The sketch (K,) of a vector's parameters; None if no detector asks for sketches."""

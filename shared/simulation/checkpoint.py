@@ -17,9 +17,9 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Rows, State
-from rampart_fl.shared.robust.challenges import Joined, Shifted
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.models import Block, ClientModels, Mixture
+from rampart_fl.shared.robust.evidence.challenges import ChallengedModels, ConcatenatedModels
+from rampart_fl.shared.robust.models import ClientModels, Mixture, ModelBlock
 from rampart_fl.shared.robust.statistics import WithStatistics
 from rampart_fl.shared.round.rounds import Neighbours
 from rampart_fl.shared.runtime import durable
@@ -31,11 +31,11 @@ TYPES: tuple[type[Any], ...] = (
     Customization,
     Mixture,
     ClientModels,
-    Block,
+    ModelBlock,
     WithStatistics,
     Neighbours,
-    Shifted,
-    Joined,
+    ChallengedModels,
+    ConcatenatedModels,
     Work,
     Arrival,
 )

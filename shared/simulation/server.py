@@ -145,7 +145,7 @@ class Server:
                 return made_D
         return self.own(name)
 
-    # -- the models that clients received, in the form of `round.calibration.Served` --------------
+    # -- the models that clients received, as `round.calibration.ServedModels` --
 
     def reference(self) -> Tensor:
         """The global model (D,) of the round."""

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.robust import Context, Rows
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
@@ -52,11 +52,13 @@ class Case:
 
 
 @cache
-def public(dim: int) -> Public:
+def public(dim: int) -> PublicData:
     """Public samples for linear models with this many coordinates."""
     draws = torch.Generator().manual_seed(9)
     features = max(dim // 4, 1)
-    return Public(torch.randn(12, features, generator=draws), torch.arange(12) % (dim // features))
+    return PublicData(
+        torch.randn(12, features, generator=draws), torch.arange(12) % (dim // features)
+    )
 
 
 def linear(models_KD: torch.Tensor, x_KB: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rampart_fl.shared.robust import Context, Pipeline, Rows
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
@@ -24,7 +24,7 @@ IDS = [f"{i:02d}" for i in range(N)]
 NEEDS: Mapping[str, Mapping[str, Any]] = {"monna": {"pivot": "14"}, "sdea": {"epochs": 1}}
 """Parameters of rules that have no usable default, or take long with it."""
 
-PUBLIC = Public(torch.eye(4)[:2], torch.tensor([0, 1]))
+PUBLIC = PublicData(torch.eye(4)[:2], torch.tensor([0, 1]))
 """Public samples for linear models of two classes."""
 
 UNBOUNDED = {name for name in rules.names() if rules.get(name).breakdown == "none"}

@@ -10,7 +10,7 @@ from torch import Tensor
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.protocol.messages import Receipt
-from rampart_fl.shared.round.calibration import Served, offset, origin
+from rampart_fl.shared.round.calibration import ServedModels, offset, origin
 from rampart_fl.shared.round.pool import Pool
 from rampart_fl.shared.round.rounds import Rounds
 
@@ -79,7 +79,9 @@ class Arrivals:
         pool: the pool to fill; the pool and `served` have the same reference.
     """
 
-    def __init__(self, rounds: Rounds, vectors: Vectors, served: Served[str], pool: Pool) -> None:
+    def __init__(
+        self, rounds: Rounds, vectors: Vectors, served: ServedModels[str], pool: Pool
+    ) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
         """For each client, the digest of the model to which its upload was added. Only clients that

@@ -33,7 +33,7 @@ from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.shards import Part
-from rampart_fl.shared.round.calibration import Served
+from rampart_fl.shared.round.calibration import ServedModels
 from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.round.rounds import Neighbours, Rounds
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
@@ -205,7 +205,7 @@ class RoundEngine:
         served = ServedDigests(self.snapshot, self.snapshot.global_model)
         self.arrivals = self._arrivals(served, clients)
 
-    def _arrivals(self, served: Served[str], clients: Iterable[str]) -> Arrivals:
+    def _arrivals(self, served: ServedModels[str], clients: Iterable[str]) -> Arrivals:
         spare, self._spare = self._spare, None
         reference_D = self._vectors.read(served.reference())
         pool = self.rounds.pool(reference_D, clients, self._storage, spare)

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.customizers.grouping import (
     previous_models,
     update_group,
 )
-from rampart_fl.shared.robust.models import Block
+from rampart_fl.shared.robust.models import ModelBlock
 from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
@@ -80,7 +80,7 @@ class Clustered(GroupedCustomizer):
         }
         assignment = {client: (names[label],) for client, label in labels.items()}
         following = State(tensors, {"label": tuple(labels), **of_rules.ids}, of_rules.vectors)
-        return Customization(Block(names, models_CD), assignment), following
+        return Customization(ModelBlock(names, models_CD), assignment), following
 
     def _labels(self, rows: Rows, known: Mapping[str, int]) -> dict[str, int]:
         """Every client's cluster."""

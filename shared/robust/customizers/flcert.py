@@ -16,7 +16,7 @@ from rampart_fl.shared.robust.customizers.grouping import (
     previous_models,
     update_group,
 )
-from rampart_fl.shared.robust.models import Block
+from rampart_fl.shared.robust.models import ModelBlock
 from rampart_fl.shared.robust.pipeline import join_states, substate
 
 
@@ -68,5 +68,5 @@ class FLCert(GroupedCustomizer):
         voters = tuple(name for name, ran in zip(names, rounds_G.tolist(), strict=True) if ran)
         of_rules = join_states(states)
         tensors = {"rounds": rounds_G, **of_rules.tensors}
-        customization = Customization(Block(names, models_GD), groups=names, voters=voters)
+        customization = Customization(ModelBlock(names, models_GD), groups=names, voters=voters)
         return customization, State(tensors, of_rules.ids, of_rules.vectors)

@@ -5,19 +5,19 @@ To add a detector, add a module here that defines a subclass of `Detector` and r
 """
 
 from rampart_fl.shared.families.registry import Registry
-from rampart_fl.shared.robust.base import Asked, Detector, Verdict
+from rampart_fl.shared.robust.base import Detector, RequestedDecision, Verdict
 
 detectors: Registry[Detector] = Registry(
     Detector, "detector", package=__name__, group="rampart_fl.detectors"
 )
 
 
-def judged(
+def verdict_for(
     detector: Detector,
     client: str,
     score: float,
     threshold: float,
-    objection: Asked | None,
+    objection: RequestedDecision | None,
     reason: str,
 ) -> Verdict:
     """A verdict with the decision `objection`, or `accepted` if `objection` is None.

@@ -12,15 +12,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
-from rampart_fl.shared.robust.betting import Bet, evidence
-from rampart_fl.shared.robust.copies import copies, within
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.sequential import SUSPECT, SequentialDetector, Share
+from rampart_fl.shared.robust.evidence import challenges
+from rampart_fl.shared.robust.evidence.betting import Bet, evidence
+from rampart_fl.shared.robust.evidence.near_copies import near_copies, neighbours_within
+from rampart_fl.shared.robust.evidence.sequential import SUSPECT, SequentialDetector, Share
+from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
 from rampart_fl.shared.robust.sketch import Traces, sketch
-from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 PROVEN = -1.0
 """A client whose evidence is at most this limit has answered often enough to stay in the round,
@@ -60,7 +60,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     deviations.
 
     Evidence is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The detector assumes that, in each round in which an
+    (`shared.robust.evidence.betting`). The detector assumes that, in each round in which an
     honest client is on trial and answers, the probability of an objection to this client is at most
     `tolerated`, given all earlier rounds. Under this assumption, the probability that any honest
     client is ever evicted is below `level`. If nobody sends copies, nobody is on trial and no model
@@ -125,14 +125,14 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known, heard = recalled(state, len(self.expected))
+        known, heard = from_state(state, len(self.expected))
         heard = self._admit(known, (*rows.ids, *rows.dropped), heard, self._newcomer)
         traces = rows.traces or self._sketched(rows, context)
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
         fresh_MK = traces.upload_MK[fresh].double()
-        similar = copies(fresh_MK, 1 - self.alike, self.usual)
-        equal = within(fresh_MK, EQUAL)
+        similar = near_copies(fresh_MK, 1 - self.alike, self.usual)
+        equal = neighbours_within(fresh_MK, EQUAL)
         if 2 * sum(map(bool, similar)) > len(ids):
             # Most clients sent similar uploads. Most clients are assumed to be honest, so some of
             # the senders are honest, for example clients with similar data. Similar uploads
@@ -184,10 +184,10 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             )
             for client in rows.ids
         )
-        return verdicts, remembered(known, heard)
+        return verdicts, to_state(known, heard)
 
-    def _newcomer(self, limit: float) -> Known:
-        return Known(limit, self._nothing)
+    def _newcomer(self, limit: float) -> TrialRecord:
+        return TrialRecord(limit, self._nothing)
 
     def challenge(
         self,
@@ -197,13 +197,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         state: State,
         context: Context,
     ) -> tuple[Customization, State]:
-        known, heard = recalled(state, len(self.expected))
+        known, heard = from_state(state, len(self.expected))
         for one in known.values():
             one.due_start = one.due_shift = None
         on_trial = {client for client, one in known.items() if one.trial}
         lengths = [one.length for one in known.values() if one.length]
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
-            return customization, remembered(known, heard)
+            return customization, to_state(known, heard)
         draws = context.generator(self.name)
         pool_BMK = challenges.sketches(rows, self.blocks, self.sketch)
         length = self.strength * median(lengths)
@@ -219,16 +219,18 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             model_D = customization.models.model(customization.challenged[client])
             known[client].due_start = sketch(model_D, self.sketch, rows.place)
             known[client].due_shift = challenges.changes(drawn_LBM, pool_BMK).float()
-        return customization, remembered(known, heard)
+        return customization, to_state(known, heard)
 
-    def _controls(self, known: Mapping[str, Known], drawn: int, draws: torch.Generator) -> set[str]:
+    def _controls(
+        self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
+    ) -> set[str]:
         """Random clients not on trial, of whom about `controls` take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
-    def _since(self, one: Known, traces: Traces, row: int) -> Tensor | None:
+    def _since(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
         """The upload's challenge and decoys (1 + J, K), minus those of the previous upload.
 
         The result is None if neither of these two uploads started from a challenged model.
@@ -242,14 +244,14 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             return None if before is None else -before
         return shift if before is None else shift - before
 
-    def _tells(self, one: Known, answered: float | None, usual: float) -> bool:
+    def _tells(self, one: TrialRecord, answered: float | None, usual: float) -> bool:
         return one.trial > 0 and answered is not None and usual >= self.clear
 
-    def _objects(self, one: Known, answered: float | None, usual: float) -> bool:
+    def _objects(self, one: TrialRecord, answered: float | None, usual: float) -> bool:
         tells = self._tells(one, answered, usual)
         return tells and answered is not None and answered < self.share * usual
 
-    def _bet(self, one: Known, answered: float | None, usual: float) -> None:
+    def _bet(self, one: TrialRecord, answered: float | None, usual: float) -> None:
         if self._tells(one, answered, usual):
             objected = self._objects(one, answered, usual)
             one.rounds += 1
@@ -264,11 +266,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _judge(
         self,
         client: str,
-        one: Known,
+        one: TrialRecord,
         answered: float | None,
         usual: float,
-        similar: Sequence[Known],
-        equal: Sequence[Known],
+        similar: Sequence[TrialRecord],
+        equal: Sequence[TrialRecord],
     ) -> Verdict:
         """The verdict on an upload, given the clients that sent `similar` or `equal` uploads."""
         objected = self._objects(one, answered, usual)
@@ -296,7 +298,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _reason(
         self,
         decision: str,
-        one: Known,
+        one: TrialRecord,
         answered: float | None,
         usual: float,
         objected: bool,

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
-from rampart_fl.shared.robust.detectors import detectors, judged
+from rampart_fl.shared.robust.detectors import detectors, verdict_for
 
 
 @detectors.register("cosine")
@@ -44,7 +44,7 @@ class Cosine(Detector):
 
     def _judge(self, client: str, score: float) -> Verdict:
         under = score < self.threshold
-        return judged(
+        return verdict_for(
             self,
             client,
             score,

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.memory import carry, positions
+from rampart_fl.shared.robust.state_memory import carry_over_rows, positions
 from rampart_fl.shared.runtime.device import to_device
 
 
@@ -102,7 +102,7 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
 def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
     """Every client's last accepted update, including the updates accepted in this round."""
     clients = [rows.ids[i] for i in accepted]
-    last_HD, at = carry(state, "last", rows, clients)
+    last_HD, at = carry_over_rows(state, "last", rows, clients)
     where = positions(at, clients, rows.device)
     here = to_device(accepted, rows.device, torch.long)
     for start, stop, chunk_MC in rows.chunks():

@@ -13,8 +13,8 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.context import Need
-from rampart_fl.shared.robust.detectors import detectors, judged
-from rampart_fl.shared.robust.reconstruction import WORST, Search, Synthetic, search
+from rampart_fl.shared.robust.detectors import detectors, verdict_for
+from rampart_fl.shared.robust.reconstruction import WORST, SearchSettings, Synthetic, search
 from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
@@ -95,7 +95,7 @@ class FedREDefense(Detector):
 
     def _judge(self, client: str, error: float) -> Verdict:
         over = error > self.threshold
-        return judged(
+        return verdict_for(
             self,
             client,
             error,
@@ -128,7 +128,7 @@ class FedREDefense(Detector):
             update_MD[moved],
             self._begin(clients, held, context, reference_D),
             to_device(limits, update_MD.device),
-            Search(
+            SearchSettings(
                 self.steps,
                 (self.sample_rate, self.label_rate, self.rate_rate),
                 self.momentum,

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
-from rampart_fl.shared.robust.detectors import detectors, judged
+from rampart_fl.shared.robust.detectors import detectors, verdict_for
 
 
 @detectors.register("norm_bound")
@@ -32,7 +32,7 @@ class NormBound(Detector):
 
     def _judge(self, client: str, norm: float) -> Verdict:
         over = norm > self.threshold
-        return judged(
+        return verdict_for(
             self,
             client,
             norm,

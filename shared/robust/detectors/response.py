@@ -10,30 +10,35 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust import linalg, suspects
-from rampart_fl.shared.robust.answers import Answer
+from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
-from rampart_fl.shared.robust.client_memory import Known, Start, recalled, remembered
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.objections import (
+from rampart_fl.shared.robust.evidence import suspects
+from rampart_fl.shared.robust.evidence.answers import Answer
+from rampart_fl.shared.robust.evidence.client_memory import (
+    ClientMemory,
+    Start,
+    from_state,
+    to_state,
+)
+from rampart_fl.shared.robust.evidence.objections import (
     AGREES,
+    CohortLimits,
     Objection,
     Responses,
     Upload,
-    Usual,
     acceptable,
     agreements,
+    follows_movement,
+    is_informative,
     objection_to,
-    pushes,
-    tells,
     typical,
-    undoes,
-    why,
+    undoes_challenge,
 )
-from rampart_fl.shared.robust.response_options import ResponseOptions
-from rampart_fl.shared.robust.responses import Past
-from rampart_fl.shared.robust.sequential import SUSPECT
+from rampart_fl.shared.robust.evidence.reasons import explain, reason
+from rampart_fl.shared.robust.evidence.response_options import ResponseOptions
+from rampart_fl.shared.robust.evidence.responses import ClientAverages
 from rampart_fl.shared.robust.sketch import Traces
 
 DEVIATIONS = 3.0
@@ -74,7 +79,7 @@ class ResponseDetector(ResponseOptions):
       the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
-    (`rampart_fl.shared.robust.betting`). The detector bets that objections are more likely than
+    (`shared.robust.evidence.betting`). The detector bets that objections are more likely than
     `tolerated` in rounds in which responses are informative, and than `tolerated_long` in all other
     rounds. In an informative round, an objection multiplies the wealth of a bet that expects a
     share q of objections by q / `tolerated`. Suspicion evicts nobody: if an honest client's loss
@@ -177,7 +182,7 @@ class ResponseDetector(ResponseOptions):
             for client, length in lengths.items()
         )
         suspects.expire(known, context.round, suspects.OUTSTANDING if context.buffered else 0)
-        return verdicts, remembered(known, heard)
+        return verdicts, to_state(known, heard)
 
     def challenge(
         self,
@@ -200,31 +205,33 @@ class ResponseDetector(ResponseOptions):
             context.round,
             *numbers,
         )
-        return customization, remembered(known, heard)
+        return customization, to_state(known, heard)
 
-    def _recalled(self, state: State) -> tuple[dict[str, Known], int]:
+    def _recalled(self, state: State) -> tuple[dict[str, ClientMemory], int]:
         """What the state contains about each client, and how many clients ever joined."""
-        known = recalled(state, len(self.memories), len(self.expected))
+        known = from_state(state, len(self.memories), len(self.expected))
         return known, int(state.tensors.get("heard", torch.tensor(0)))
 
-    def _newcomer(self, limit: float) -> Known:
+    def _newcomer(self, limit: float) -> ClientMemory:
         nothing = self._nothing
-        pasts = tuple(Past(nothing) for _ in self.memories)
-        return Known(limit, pasts, answered=nothing, exceeded=nothing)
+        pasts = tuple(ClientAverages(nothing) for _ in self.memories)
+        return ClientMemory(limit, pasts, answered=nothing, exceeded=nothing)
 
     def _lengths(self, rows: Rows) -> list[float]:
         lengths_M = rows.metadata.get("moved")
         return list((linalg.norms(rows) if lengths_M is None else lengths_M).tolist())
 
-    def _usual(self, known: Mapping[str, Known], dim: int) -> Usual:
+    def _usual(self, known: Mapping[str, ClientMemory], dim: int) -> CohortLimits:
         """Typical values of all known clients, including clients that are not in this round."""
         informative = tuple(
-            tells((one.pasts[place].correlation for one in known.values()), self.informative)
+            is_informative(
+                (one.pasts[place].correlation for one in known.values()), self.informative
+            )
             for place in range(len(self.memories))
         )
         turned = min(self.turned, -DEVIATIONS / min(dim, self.sketch) ** 0.5)
         middle, most = typical([one.longest for one in known.values()], self.long, self.spread)
-        return Usual(
+        return CohortLimits(
             middle, most, informative, turned, self.overshoot, self.stretched, self.tolerated
         )
 
@@ -232,7 +239,7 @@ class ResponseDetector(ResponseOptions):
         self,
         ids: Sequence[str],
         traces: Traces,
-        known: Mapping[str, Known],
+        known: Mapping[str, ClientMemory],
         asked: Mapping[str, Tensor],
     ) -> dict[str, Answer]:
         """Answers of the uploads that started from a challenge, by client."""
@@ -248,7 +255,7 @@ class ResponseDetector(ResponseOptions):
         ids: Sequence[str],
         traces: Traces,
         fresh: Mapping[str, bool],
-        known: Mapping[str, Known],
+        known: Mapping[str, ClientMemory],
     ) -> dict[str, Responses]:
         """Responses of the fresh uploads, by client; stores the clients' new sketches."""
         found = dict[str, Responses]()
@@ -259,7 +266,9 @@ class ResponseDetector(ResponseOptions):
                 found[client] = tuple(past.respond(upload_K, start_K, m) for past, m in pasts)
         return found
 
-    def _judge(self, client: str, one: Known, upload: Upload, usual: Usual) -> Verdict:
+    def _judge(
+        self, client: str, one: ClientMemory, upload: Upload, usual: CohortLimits
+    ) -> Verdict:
         """Settles a client's bets with its new upload; returns the verdict on the upload."""
         objections = [
             objection_to(upload, response, informative, usual)
@@ -274,7 +283,9 @@ class ResponseDetector(ResponseOptions):
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
         # An objection to a suspect counts even if too few rows were left to challenge the suspect.
-        opposes = (was_suspected and any(objections)) or (upload.counts and pushes(upload, usual))
+        opposes = (was_suspected and any(objections)) or (
+            upload.counts and follows_movement(upload, usual)
+        )
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if evidence > one.limit and proven:
             decision = "evicted"
@@ -285,23 +296,23 @@ class ResponseDetector(ResponseOptions):
             or not acceptable(upload, objections, usual, one.suspected)
         ):
             decision = "rejected"
-        because = why(upload, place, objections[place], usual)
+        because = explain(upload, place, objections[place], usual)
         return Verdict(
             client=client,
             decision=decision,
             detector=self.name,
             score=min(evidence, 1e300),
             threshold=one.limit,
-            reason=self._reason(decision, one, because, upload.passive),
+            reason=reason(decision, one, because, upload.passive, self.odds),
             evidence=evidence,
         )
 
     def _suspect(
         self,
-        one: Known,
+        one: ClientMemory,
         upload: Upload,
         objections: Sequence[Objection],
-        usual: Usual,
+        usual: CohortLimits,
     ) -> None:
         """Settles a client's bets on the objections of this round."""
         one.rounds += 1
@@ -315,7 +326,11 @@ class ResponseDetector(ResponseOptions):
             )
 
     def _prove(
-        self, one: Known, upload: Upload, objections: Sequence[Objection], usual: Usual
+        self,
+        one: ClientMemory,
+        upload: Upload,
+        objections: Sequence[Objection],
+        usual: CohortLimits,
     ) -> None:
         """Settles a client's bets on an upload that started from a challenge."""
         one.trials += 1
@@ -325,27 +340,11 @@ class ResponseDetector(ResponseOptions):
         rank, count = (1, 1) if answer is None else (answer.rank, answer.count)
         one.answered = self._settled_at(one.answered, one.trials, one.limit, rank, count)
         far = upload.times > max(usual.most, usual.times(one.longest))
-        one.boldness, one.calm = suspects.bolder(one.boldness, one.calm, undoes(upload, usual), far)
+        one.boldness, one.calm = suspects.next_boldness(
+            one.boldness, one.calm, undoes_challenge(upload, usual), far
+        )
 
-    def _stale(self, client: str, one: Known) -> Verdict:
+    def _stale(self, client: str, one: ClientMemory) -> Verdict:
         return Verdict(
             client, "accepted", self.name, one.evidence, one.limit, "judged before", one.evidence
         )
-
-    def _reason(self, decision: str, one: Known, because: str, passive: bool) -> str:
-        """The verdict's reason in one sentence, with the quantity, limit, unit and cohort."""
-        evidence = one.suspicion if passive else one.evidence
-        number, unit = (one.rounds, "round") if passive else (one.trials, "challenge")
-        rounds = f"{number} {unit}{'s' * (number != 1)}"
-        if decision == "evicted":
-            return (
-                f"evidence {evidence:.3g} exceeds {one.limit:.3g} after {rounds} ({self.odds}); "
-                f"{because}"
-            )
-        known = f"evidence {evidence:.3g} of {one.limit:.3g}"
-        if passive:
-            return f"{because}; {known}"
-        doubt = f"suspicion {one.suspicion:.3g} of {SUSPECT:.3g}"
-        if one.trials:
-            doubt = f"{doubt}, {known} after {rounds}"
-        return f"{because}; {'suspect: ' if one.suspected else ''}{doubt}"

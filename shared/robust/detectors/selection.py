@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
-from rampart_fl.shared.robust.detectors import detectors, judged
+from rampart_fl.shared.robust.detectors import detectors, verdict_for
 from rampart_fl.shared.robust.rules import WrappedRule
 
 
@@ -47,7 +47,7 @@ class Selection(Detector):
 
     def _judge(self, client: str, score: float) -> Verdict:
         out = score <= self.threshold
-        return judged(
+        return verdict_for(
             self,
             client,
             score,

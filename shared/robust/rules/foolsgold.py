@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
-from rampart_fl.shared.robust.memory import carry
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.state_memory import carry_over_rows
 
 RESOLVED = 1e-6
 """Histories whose cosine differs from 1 by less than this number are treated as equal, so that
@@ -80,7 +80,7 @@ class FoolsGold(Rule):
 
 def _remember(rows: Rows, state: State) -> State:
     """The history with this round's updates added, one row per client ever seen."""
-    history_HD, at = carry(state, "history", rows, rows.ids)
+    history_HD, at = carry_over_rows(state, "history", rows, rows.ids)
     # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
     largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(4 * CHUNK):

@@ -29,11 +29,11 @@ class Sageflow(Rule):
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
-    >>> from rampart_fl.shared.robust.context import Public
+    >>> from rampart_fl.shared.robust.context import PublicData
     >>> def predict(models_KD, x_KB):  # logits (w x, 0) of two classes
     ...     z_KB = models_KD[:, :1] * x_KB[..., 0]
     ...     return torch.stack([z_KB, torch.zeros_like(z_KB)], dim=2)
-    >>> public = Public(torch.tensor([[1.0]]), torch.tensor([0]))
+    >>> public = PublicData(torch.tensor([[1.0]]), torch.tensor([0]))
     >>> context = Context(reference_D=torch.zeros(1), predict=predict, public=public)
     >>> stage = {"name": "sageflow", "entropy": 0.5}
     >>> aggregate(torch.tensor([[4.0], [4.0], [-4.0], [0.1]]), stage, context=context)

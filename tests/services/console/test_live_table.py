@@ -4,12 +4,14 @@ import pytest
 
 from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.experiment.eviction import Asked, Decision
+from rampart_fl.shared.experiment.eviction import Decision, RequestedDecision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 
 
-def verdict(client: str, decision: Decision, asked: Asked | None = None) -> VerdictRecord:
+def verdict(
+    client: str, decision: Decision, asked: RequestedDecision | None = None
+) -> VerdictRecord:
     return VerdictRecord(
         client=client,
         decision=decision,

@@ -11,9 +11,9 @@ from rampart_fl.shared.errors import ConfigurationError, PreconditionError, Unkn
 from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
-from rampart_fl.shared.robust.challenges import Challenger, challenged
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
+from rampart_fl.shared.robust.evidence.challenges import Challenger, challenged
 from rampart_fl.shared.robust.pipeline import substate
 from rampart_fl.shared.robust.rules import rules
 

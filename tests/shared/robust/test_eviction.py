@@ -5,7 +5,7 @@ import pytest
 from rampart_fl.shared.experiment.eviction import Eviction, Mode, Standing
 from rampart_fl.shared.robust import Verdict
 from rampart_fl.shared.robust.base import Decision
-from rampart_fl.shared.robust.eviction import decided
+from rampart_fl.shared.robust.eviction import apply_policy
 
 NAMES = [f"c{k}" for k in range(10)]
 
@@ -25,7 +25,7 @@ def outcome(
     f: int | None = None,
     dropped: tuple[str, ...] = (),
 ) -> dict[str, Verdict]:
-    verdicts = decided(asked, dropped, standing or Standing(10, 10), eviction or Eviction(), f)
+    verdicts = apply_policy(asked, dropped, standing or Standing(10, 10), eviction or Eviction(), f)
     assert [verdict.client for verdict in verdicts] == NAMES
     return {v.client: v for v in verdicts if v.decision != "accepted" or v.asked is not None}
 

@@ -12,7 +12,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.robust import Context, Rows, public_evaluation
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.public_evaluation import MODELS, PASS, evaluate_models, information
 
 CLASSES = 3
@@ -31,7 +31,7 @@ def context(samples: int, labelled: bool = True) -> Context:
     return Context(
         reference_D=normal(stacked.spec.dim, seed=1),
         predict=stacked.logits,
-        public=Public(
+        public=PublicData(
             normal(samples, 1, 2, 2, seed=2), torch.arange(samples) % CLASSES if labelled else None
         ),
     )

@@ -23,9 +23,9 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
-from rampart_fl.shared.robust.challenges import Challenger, challenged
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.evidence.challenges import Challenger, challenged
 from rampart_fl.shared.simulation.clients import Uploads
 from rampart_fl.shared.simulation.server import Server
 

@@ -14,14 +14,14 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State
-from rampart_fl.shared.robust.betting import evidence
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.challenge import ANSWERS, ChallengeDetector
 from rampart_fl.shared.robust.engine import Plan, run_round
+from rampart_fl.shared.robust.evidence.betting import evidence
+from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
 from rampart_fl.shared.robust.pipeline import split_state
 from rampart_fl.shared.robust.sketch import Traces, sketch
-from rampart_fl.shared.robust.trials import Known, recalled, remembered
 
 D = 240
 SKETCH = 256
@@ -170,11 +170,11 @@ def test_challenges_do_not_outgrow_each_other() -> None:
     """Most clients are challenged for long; their uploads stay as long as they were."""
     federation = Federation(10, 3, level=1e-30)
     federation.run(2, colluders(4, CRAFTED["ipm"]))
-    known, _ = recalled(split_state(federation.state)[KEY], 1)
+    known, _ = from_state(split_state(federation.state)[KEY], 1)
     before = max(one.length for one in known.values())
     federation.run(20, colluders(4, CRAFTED["ipm"]))
     assert federation.custom.challenged
-    known, _ = recalled(split_state(federation.state)[KEY], 1)
+    known, _ = from_state(split_state(federation.state)[KEY], 1)
     assert all(
         float(one.upload.norm()) < 3 * before for one in known.values() if one.upload is not None
     )
@@ -246,7 +246,7 @@ def test_luck_acquits_at_most_one_trial_of_a_copier_in_a_hundred() -> None:
 
 
 def test_who_sent_the_same_as_the_guilty_comes_on_trial_again() -> None:
-    one = Known(limit=9.0, wealth=(0.0,))
+    one = TrialRecord(limit=9.0, wealth=(0.0,))
     one.acquit(20)
     assert not one.sighted(True, 10) and not one.trial, "copies do not count while it rests"
     one.try_for(50)
@@ -264,7 +264,7 @@ def test_verdicts_are_one_sentence_with_quantity_limit_and_level() -> None:
     assert verdicts[6].reason == "on trial: sent the same as another client; evidence 0 of 8.99"
     federation = Federation(12, 2)
     federation.run(15, colluders(4, CRAFTED["ipm"]))
-    known, heard = recalled(split_state(federation.state)[KEY], 1)
+    known, heard = from_state(split_state(federation.state)[KEY], 1)
     assert heard == 12 and all(known[name].rounds for name in names(range(8, 12)) & known.keys())
 
 
@@ -272,7 +272,7 @@ def test_state_comes_back_as_it_was() -> None:
     federation = Federation(12, 4)
     federation.run(5, colluders(4, CRAFTED["ipm"]))
     state = split_state(federation.state)[KEY]
-    again = remembered(*recalled(state, 1))
+    again = to_state(*from_state(state, 1))
     assert again.ids == {name: tuple(ids) for name, ids in state.ids.items()}
     for name, tensor in state.tensors.items():
         torch.testing.assert_close(again.tensors[name], tensor)
@@ -281,7 +281,7 @@ def test_state_comes_back_as_it_was() -> None:
 def test_a_barred_client_is_forgotten() -> None:
     federation = Federation(12, 4)
     federation.run(20, colluders(4, CRAFTED["ipm"]))
-    known, _ = recalled(split_state(federation.state)[KEY], 1)
+    known, _ = from_state(split_state(federation.state)[KEY], 1)
     assert known.keys() == names(range(8))
 
 

@@ -15,23 +15,30 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Standing
-from rampart_fl.shared.robust import Context, Rows, State, Verdict, suspects
-from rampart_fl.shared.robust.answers import Answer
-from rampart_fl.shared.robust.betting import limit
-from rampart_fl.shared.robust.client_memory import CALM, Due, Known, recalled, remembered
+from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.response import ResponseDetector
-from rampart_fl.shared.robust.models import Block
-from rampart_fl.shared.robust.objections import (
+from rampart_fl.shared.robust.evidence import suspects
+from rampart_fl.shared.robust.evidence.answers import Answer
+from rampart_fl.shared.robust.evidence.betting import limit
+from rampart_fl.shared.robust.evidence.client_memory import (
+    CALM,
+    ClientMemory,
+    DueChallenge,
+    from_state,
+    to_state,
+)
+from rampart_fl.shared.robust.evidence.objections import (
+    CohortLimits,
     Upload,
-    Usual,
     acceptable,
     agreements,
+    follows_movement,
     objection_to,
-    pushes,
 )
-from rampart_fl.shared.robust.responses import Past, Response, respond
+from rampart_fl.shared.robust.evidence.responses import ClientAverages, Response, respond
+from rampart_fl.shared.robust.models import ModelBlock
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 400
@@ -112,9 +119,9 @@ class Quadratics:
         self.detector = ResponseDetector()
 
     @property
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, ClientMemory]:
         """What the detector remembers about each client."""
-        return recalled(self.state, memories=2, shares=3)
+        return from_state(self.state, memories=2, shares=3)
 
     @property
     def starts_ND(self) -> Tensor:
@@ -219,7 +226,7 @@ def test_long_uploads_that_do_not_come_from_training(kind: str, seed: int) -> No
 
 
 def test_what_is_plausible_and_acceptable_by_hand() -> None:
-    usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
+    usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     training = Response(correlation=0.4, strength=0.8)
     for times, answer, objection, accepted in (
         (9.0, None, "", True),
@@ -243,7 +250,7 @@ def test_what_is_plausible_and_acceptable_by_hand() -> None:
 
 def test_what_a_challenged_client_may_upload_by_hand() -> None:
     """A clear answer makes an upload plausible, but never longer than the limit."""
-    usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
+    usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     training, noise = Response(0.4, 0.8), Response(0.0, 0.0, steady=False)
     pushes_ = Response(-0.5, -0.5)
     highest, middle = Answer(0.3, 0.5, 19, 20), Answer(0.0, 0.1, 9, 20)
@@ -265,11 +272,11 @@ def test_what_a_challenged_client_may_upload_by_hand() -> None:
         upload = Upload(times, (response,), "challenged", False, agrees=True, answer=answer)
         assert objection_to(upload, response, False, usual) == objection, upload
         assert acceptable(upload, [objection], usual, suspected=True) is accepted, upload
-        assert pushes(upload, usual) is pushed, upload
+        assert follows_movement(upload, usual) is pushed, upload
 
 
 def test_what_agrees_with_others_may_be_long_although_it_is_turned() -> None:
-    usual = Usual(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
+    usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     escaping = Response(correlation=-0.6, strength=-2.4)
     for times, answer, start, objection, accepted in (
         (49.0, escaping, "usual", "turned", True),
@@ -463,7 +470,7 @@ def test_averages_see_through_noise_that_hides_one_round_s_movement() -> None:
 
 
 def test_averages_forget_by_an_independent_sum() -> None:
-    past = Past(wealth=(0.0,))
+    past = ClientAverages(wealth=(0.0,))
     uploads_TK = torch.randn(7, 5, generator=torch.Generator().manual_seed(1)).double()
     for t, upload_K in enumerate(uploads_TK):
         past.average(upload_K, 2 * upload_K, memory=0.7)
@@ -484,17 +491,17 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
     ids |= dict.fromkeys(("correlation", "upload", "start"), ("b",))
     tensors |= {"correlation": torch.tensor([0.5]), "upload": torch.ones(1, 64)}
     tensors |= {"start": torch.zeros(1, 64), "heard": torch.tensor(2)}
-    known = recalled(State(tensors, ids), memories=2, shares=3)
+    known = from_state(State(tensors, ids), memories=2, shares=3)
     assert [past.wealth for past in known["a"].pasts] == [(1.0, 1.0, 1.0)] * 2
     assert [past.averages for past in known["a"].pasts] == [None, None]
     assert [past.correlation for past in known["b"].pasts] == [0.5, 0.5]
     assert (known["b"].length, known["b"].due) == (2.0, ())
     assert (known["b"].evidence, known["b"].trials, known["b"].boldness) == (0.0, 0, 1.0)
     ids["due"], tensors["due"] = ("b",), torch.ones(1, 2, 64)
-    challenged = recalled(State(tensors, ids), memories=2, shares=3)
+    challenged = from_state(State(tensors, ids), memories=2, shares=3)
     assert challenged["b"].due == (), "without decoys, no answer can be judged"
     tensors["decoys"] = torch.full((19, 64), 3.0)
-    (due,) = recalled(State(tensors, ids), memories=2, shares=3)["b"].due
+    (due,) = from_state(State(tensors, ids), memories=2, shares=3)["b"].due
     assert due.starts(torch.ones(64)) and not due.starts(torch.zeros(64))
     assert due.asked_JK.tolist() == [[1.0] * 64, *[[3.0] * 64] * 19]
     for past in known["b"].pasts:
@@ -506,14 +513,14 @@ def test_state_comes_back_as_it_was() -> None:
     averages = (torch.randn(64).double(), torch.randn(64).double())
     decoys_JK, later_JK = torch.randn(2, 19, 64).double()
 
-    def due(round_: int, decoys_JK: Tensor) -> Due:
+    def due(round_: int, decoys_JK: Tensor) -> DueChallenge:
         start_K, challenge_K = torch.randn(2, 64).double()
-        return Due(round_, start_K, challenge_K, decoys_JK)
+        return DueChallenge(round_, start_K, challenge_K, decoys_JK)
 
     known = {
-        "a": Known(
+        "a": ClientMemory(
             9.0,
-            (Past((0.1, 0.2)), Past((0.3, 0.4))),
+            (ClientAverages((0.1, 0.2)), ClientAverages((0.3, 0.4))),
             rounds=3,
             longest=1.5,
             length=0.5,
@@ -523,18 +530,23 @@ def test_state_comes_back_as_it_was() -> None:
             trials=2,
             boldness=1.5,
         ),
-        "b": Known(
+        "b": ClientMemory(
             8.0,
-            (Past((0.5, 0.6), 0.25, averages), Past((0.7, 0.8), None, averages)),
+            (
+                ClientAverages((0.5, 0.6), 0.25, averages),
+                ClientAverages((0.7, 0.8), None, averages),
+            ),
             answered=(0.0, 0.0),
             exceeded=(0.0, 0.0),
             due=(due(4, later_JK),),
         ),
-        "c": Known(8.0, (Past((0.5, 0.6)), Past((0.7, 0.8))), (0.0, 0.0), (0.0, 0.0)),
+        "c": ClientMemory(
+            8.0, (ClientAverages((0.5, 0.6)), ClientAverages((0.7, 0.8))), (0.0, 0.0), (0.0, 0.0)
+        ),
     }
-    state = remembered(known, 2)
+    state = to_state(known, 2)
     assert state.tensors["decoys"].shape == (2, 19, 64)
-    again = recalled(state, memories=2, shares=2)
+    again = from_state(state, memories=2, shares=2)
     for client, one in known.items():
         back = again[client]
         assert (one.limit, one.rounds) == (back.limit, back.rounds)
@@ -623,7 +635,7 @@ def test_rounds_in_which_nobody_pulls_back_tell_nothing() -> None:
             here_D * torch.linspace(0.1, 1, 8)[:, None], here_D.expand(8, -1), state
         )
         assert {v.decision for v in verdicts.values()} == {"accepted"}
-    known = recalled(state, memories=2, shares=3)
+    known = from_state(state, memories=2, shares=3)
     assert max(one.suspicion for one in known.values()) < 0
 
 
@@ -722,8 +734,8 @@ def test_challenges_shrink_if_answers_are_clear_or_uploads_become_too_long() -> 
         known = federation.known
         known["c04"].boldness = 4.0
         sent_ND = federation.honest() * torch.where(signs < 0, factor, 1.0)
-        _, after = judge(sent_ND, federation.starts_ND, remembered(known, 10))
-        assert recalled(after, memories=2, shares=3)["c04"].boldness == boldness, factor
+        _, after = judge(sent_ND, federation.starts_ND, to_state(known, 10))
+        assert from_state(after, memories=2, shares=3)["c04"].boldness == boldness, factor
 
 
 def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
@@ -742,7 +754,7 @@ def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
         context = Context(round=round_of(federation.state))
         verdicts, state = ResponseDetector().apply(rows, federation.state, context)
         (verdict,) = [one for one in verdicts if one.client == "c04"]
-        assert recalled(state, memories=2, shares=3)["c04"].trials == rounds
+        assert from_state(state, memories=2, shares=3)["c04"].trials == rounds
         if verdict.decision == "evicted":
             break
         federation.global_D = federation.global_D + sent_ND.mean(0)
@@ -756,14 +768,14 @@ def test_uploads_that_a_challenge_makes_too_long_are_no_evidence_for_long() -> N
         boldness, calm, far = 1.0, CALM, list[bool]()
         for _ in range(1000):
             far.append(boldness > longest)
-            boldness, calm = suspects.bolder(boldness, calm, clear=False, far=far[-1])
+            boldness, calm = suspects.next_boldness(boldness, calm, clear=False, far=far[-1])
         assert sum(far) <= 1000 / 7 + 3, longest
     # An attacker that sent one long upload soon gets long challenges again.
-    boldness, calm = suspects.bolder(1.0, CALM, clear=False, far=True)
+    boldness, calm = suspects.next_boldness(1.0, CALM, clear=False, far=True)
     for _ in range(9):
-        boldness, calm = suspects.bolder(boldness, calm, clear=False, far=False)
+        boldness, calm = suspects.next_boldness(boldness, calm, clear=False, far=False)
     assert boldness == suspects.BOLDEST
-    shortest = suspects.bolder(suspects.SHORTEST, CALM, clear=False, far=True)
+    shortest = suspects.next_boldness(suspects.SHORTEST, CALM, clear=False, far=True)
     assert shortest == (suspects.SHORTEST, 0)
 
 
@@ -773,7 +785,7 @@ def test_without_differences_between_rows_nobody_is_challenged(rows: Tensor) -> 
     until_suspected(federation, 4)
     unchanged, state = challenged(rows, federation.global_D, federation.state, 9)
     assert unchanged == {}
-    (due,) = recalled(state, memories=2, shares=3)["c04"].due
+    (due,) = from_state(state, memories=2, shares=3)["c04"].due
     assert due.round < 9
 
 
@@ -794,7 +806,7 @@ def all_suspected(federation: Quadratics, rounds: int) -> Quadratics:
             past.wealth = tuple(100.0 for _ in past.wealth)
     sent_ND = federation.honest()
     federation.challenges, federation.state = challenged(
-        sent_ND, federation.global_D, remembered(known, len(known)), 3
+        sent_ND, federation.global_D, to_state(known, len(known)), 3
     )
     assert len(federation.challenges) == len(federation.ids)
     federation.run(rounds)
@@ -834,7 +846,7 @@ def test_only_challenges_count_against_a_suspect() -> None:
         verdicts, state = judge(sent_ND, start_ND, state)
         assert verdicts["c04"].decision == decision
         assert verdicts["c04"].evidence == 0
-    after = recalled(state, memories=2, shares=3)["c04"]
+    after = from_state(state, memories=2, shares=3)["c04"]
     assert (after.suspicion, after.trials) == (pytest.approx(suspicion), 0)
     answered, _ = judge(signs * federation.honest(), federation.starts_ND, federation.state)
     assert answered["c04"].evidence > 0
@@ -881,7 +893,7 @@ def test_a_server_that_only_observes_counts_every_round() -> None:
         verdicts, state = ResponseDetector().apply(rows, state, Context(standing=standing))
         verdict = verdicts[4]
     assert verdict is not None and verdict.decision == "evicted"
-    assert not recalled(state, memories=2, shares=3)["c04"].due
+    assert not from_state(state, memories=2, shares=3)["c04"].due
 
 
 def test_who_was_convicted_while_observed_is_evicted_only_for_its_answers() -> None:
@@ -892,7 +904,7 @@ def test_who_was_convicted_while_observed_is_evicted_only_for_its_answers() -> N
     for past in known["c03"].pasts:
         past.wealth = tuple(1e6 for _ in past.wealth)
     federation.challenges, federation.state = challenged(
-        federation.honest(), federation.global_D, remembered(known, 10), 3
+        federation.honest(), federation.global_D, to_state(known, 10), 3
     )
     assert federation.challenges.keys() == {"c03"}
     verdicts, _ = judge(federation.honest(), federation.starts_ND, federation.state)
@@ -910,13 +922,14 @@ def test_another_detector_s_challenge_serves_as_well() -> None:
     until_suspected(federation, 4)
     uploads_ND, global_D = federation.honest(), federation.global_D
     other = Customization(
-        models=Block(("challenge:c04",), (global_D + 1)[None]), challenged={"c04": "challenge:c04"}
+        models=ModelBlock(("challenge:c04",), (global_D + 1)[None]),
+        challenged={"c04": "challenge:c04"},
     )
     custom, state = ResponseDetector().challenge(
         Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9)
     )
     assert custom.challenged == other.challenged and custom.models is other.models
-    due = recalled(state, memories=2, shares=3)["c04"].due[-1]
+    due = from_state(state, memories=2, shares=3)["c04"].due[-1]
     torch.testing.assert_close(due.start_K, sketch(global_D + 1, 1024).double())
     change_K = sketch(torch.ones(D), 1024).double()
     torch.testing.assert_close(due.challenge_K, change_K, rtol=0, atol=1e-5)
@@ -969,7 +982,7 @@ def test_who_comes_back_begins_anew_with_a_newcomers_share_of_the_level() -> Non
     # The shares 0.35, 0.6 and 0.9 of 0.15, as 0.02 scales them: no objection in the first round.
     shares = [0.02 * share / 0.15 for share in (0.35, 0.6, 0.9)]
     kept = [0.5 * (1 - share) / 0.98 for share in shares]
-    known = recalled(after, memories=2, shares=3)
+    known = from_state(after, memories=2, shares=3)
     assert known["c02"].suspicion == pytest.approx(math.log(sum(kept) / 3 + 0.5))
     assert verdicts["c02"].evidence == 0
     assert verdicts["c02"].threshold == pytest.approx(limit(1e-3, before=6, together=1))
@@ -1017,14 +1030,14 @@ def suspected(federation: Quadratics, client: str) -> State:
     for past in known[client].pasts:
         past.wealth = tuple(100.0 for _ in past.wealth)
     assert [c for c, one in known.items() if one.suspected] == [client]
-    return remembered(known, len(known))
+    return to_state(known, len(known))
 
 
 def test_challenges_and_decoys_are_drawn_in_the_same_way() -> None:
     """An upload that depends on neither has one of the lowest answers in 15 % of the draws."""
     federation = Quadratics(10, 2)
     federation.run(3)
-    known = recalled(suspected(federation, "c04"), memories=2, shares=3)
+    known = from_state(suspected(federation, "c04"), memories=2, shares=3)
     rows = Rows.of(federation.honest(), ids=federation.ids)
     upload_K = sketched(federation.honest()[4:5])[0]  # It lies where challenges are likely to lie.
     draws, low, count = torch.Generator().manual_seed(6), 0, 400
@@ -1102,7 +1115,7 @@ def test_a_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, st
         rows = Rows.of(sent_ND[others])
         _, state = detector.challenge(rows, Customization(), federation.global_D, state, context)
     (verdict,) = [one for one in verdicts if one.client == "c04"]
-    assert recalled(state, memories=2, shares=3)["c04"].trials == (start == "challenged")
+    assert from_state(state, memories=2, shares=3)["c04"].trials == (start == "challenged")
     assert verdict.decision == "accepted", verdict.reason
 
 
@@ -1118,7 +1131,7 @@ def test_a_challenge_of_the_sync_policy_is_due_for_one_round() -> None:
     for buffered in (False, True):
         context = Context(round=federation.rounds, buffered=buffered)
         _, state = ResponseDetector().apply(rows, federation.state, context)
-        assert len(recalled(state, memories=2, shares=3)["c04"].due) == buffered
+        assert len(from_state(state, memories=2, shares=3)["c04"].due) == buffered
 
 
 def test_a_suspect_that_was_asked_before_its_challenge_is_not_refused() -> None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust import Context, Report, Rows, aggregate
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.engine import Plan, run_round
 from rampart_fl.shared.robust.rules import rules
 
-PUBLIC = Public(torch.tensor([[1.0], [-2.0]]), torch.tensor([0, 1]))
+PUBLIC = PublicData(torch.tensor([[1.0], [-2.0]]), torch.tensor([0, 1]))
 
 
 def predict(models_KD: Tensor, x_KB: Tensor) -> Tensor:

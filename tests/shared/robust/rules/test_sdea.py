@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust import Context, Report, Rows
-from rampart_fl.shared.robust.context import Public
+from rampart_fl.shared.robust.context import PublicData
 from rampart_fl.shared.robust.public_evaluation import information
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.rules.sdea import SDEA, cluster_weights
@@ -37,7 +37,7 @@ def context(samples: int = 24, **public: Any) -> Context:
         seed=7,
         reference_D=normal(D, seed=1),
         predict=predict,
-        public=Public(normal(samples, FEATURES, seed=2), **public),
+        public=PublicData(normal(samples, FEATURES, seed=2), **public),
     )
 
 
@@ -253,7 +253,7 @@ def test_rows_without_finite_predictions_are_left_out() -> None:
     asked = Context(
         reference_D=normal(D, seed=1).float(),
         predict=lambda models_KD, x_KB: predict(models_KD, x_KB) ** 3,
-        public=Public(normal(24, FEATURES, seed=2).float()),
+        public=PublicData(normal(24, FEATURES, seed=2).float()),
     )
     result_D, report = run(block_ND, asked)
     assert result_D.isfinite().all()

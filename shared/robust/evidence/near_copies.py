@@ -10,10 +10,10 @@ FEWEST = 4
 """Smallest number of rows for which the median distance between pairs is meaningful."""
 
 
-def apart(uploads_MK: Tensor) -> Tensor:
+def cosine_distances(uploads_MK: Tensor) -> Tensor:
     """Cosine distances (M, M); a distance is 1 if either row is zero or not finite.
 
-    >>> apart(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))[0].tolist()
+    >>> cosine_distances(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))[0].tolist()
     [0.0, 0.0, 1.0]
     """
     lengths_M = uploads_MK.norm(dim=1, keepdim=True)
@@ -23,17 +23,17 @@ def apart(uploads_MK: Tensor) -> Tensor:
     return 1 - units_MK @ units_MK.T
 
 
-def within(uploads_MK: Tensor, most: float) -> list[list[int]]:
+def neighbours_within(uploads_MK: Tensor, most: float) -> list[list[int]]:
     """For each row, the positions of the other rows at a distance below `most`.
 
-    >>> within(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0.1)
+    >>> neighbours_within(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0.1)
     [[1], [0], []]
     """
-    near_MM = (apart(uploads_MK) < most).fill_diagonal_(False)
+    near_MM = (cosine_distances(uploads_MK) < most).fill_diagonal_(False)
     return [near_M.nonzero().flatten().tolist() for near_M in near_MM]
 
 
-def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
+def near_copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
     """For each row, the other rows whose distance to this row is far below the median distance.
 
     Args:
@@ -42,12 +42,12 @@ def copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]]:
         usual: second limit on the distance, as a fraction of the median distance between pairs.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> copies(rows, 0.01, 0.05)
+    >>> near_copies(rows, 0.01, 0.05)
     [[1], [0], [], []]
     """
     if len(uploads_MK) < FEWEST:
         return [[] for _ in uploads_MK]
-    apart_MM = apart(uploads_MK)
+    apart_MM = cosine_distances(uploads_MK)
     upper = torch.triu_indices(len(apart_MM), len(apart_MM), 1)
     pairs = apart_MM[upper[0], upper[1]]
-    return within(uploads_MK, min(most, usual * float(pairs.median())))
+    return neighbours_within(uploads_MK, min(most, usual * float(pairs.median())))

@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.answers import Answer
-from rampart_fl.shared.robust.client_memory import Start
-from rampart_fl.shared.robust.responses import PULLS, Response
+from rampart_fl.shared.robust.evidence.answers import Answer
+from rampart_fl.shared.robust.evidence.client_memory import Start
+from rampart_fl.shared.robust.evidence.responses import PULLS, Response
 
 BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if the client may have far more data
@@ -24,7 +24,7 @@ AGREES = 0.05
 
 
 @dataclass(frozen=True)
-class Usual:
+class CohortLimits:
     """The typical values with which the clients of a round are compared.
 
     Args:
@@ -86,7 +86,7 @@ class Upload:
 
 
 def objection_to(
-    upload: Upload, response: Response | None, informative: bool, usual: Usual
+    upload: Upload, response: Response | None, informative: bool, usual: CohortLimits
 ) -> Objection:
     """The objection to an upload, or "".
 
@@ -97,7 +97,7 @@ def objection_to(
         informative: whether turned responses are meaningful in this round.
         usual: the values that the upload is compared with.
 
-    >>> usual = Usual(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0, chance=0.15)
+    >>> usual = CohortLimits(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     >>> response = Response(correlation=-0.3, strength=-0.2)
     >>> objection_to(Upload(1.0, (response,), "usual", True), response, True, usual)
     'turned'
@@ -106,28 +106,28 @@ def objection_to(
         return "too long"
     if response is None:
         return ""
-    if turned(upload, response, informative, usual):
+    if is_turned(upload, response, informative, usual):
         return "turned"
     if upload.times > usual.stretched and overshoots(upload, response, usual):
         return "overshoots"
     return ""
 
 
-def turned(upload: Upload, response: Response, informative: bool, usual: Usual) -> bool:
+def is_turned(upload: Upload, response: Response, informative: bool, usual: CohortLimits) -> bool:
     """Whether a client pushes where training pulls back: along its challenge, if it has one."""
     if upload.answer is not None:
         return upload.answer.chance <= usual.chance
     return informative and response.correlation < usual.turned
 
 
-def overshoots(upload: Upload, response: Response, usual: Usual) -> bool:
+def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
     """Whether an upload undoes the model's movement, and any challenge, over `overshoot` times."""
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
     return response.strength > usual.overshoot and response.correlation > PULLS
 
 
-def undoes(upload: Upload, usual: Usual) -> bool:
+def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
     """Whether an upload clearly undoes its challenge: its answer is high, but not too strong."""
     answer = upload.answer
     if answer is None:
@@ -135,7 +135,7 @@ def undoes(upload: Upload, usual: Usual) -> bool:
     return answer.height <= usual.chance and 0 < answer.strength <= usual.overshoot
 
 
-def pushes(upload: Upload, usual: Usual) -> bool:
+def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
     """Whether an upload pushes the model further along its whole movement, challenge included.
 
     This is no evidence, because the loss may have negative curvature along the movement.
@@ -146,7 +146,7 @@ def pushes(upload: Upload, usual: Usual) -> bool:
     )
 
 
-def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
+def plausible(upload: Upload, response: Response | None, usual: CohortLimits) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
     Such a client takes far more steps, always in a similar direction. Its steps undo a challenge. A
@@ -156,14 +156,14 @@ def plausible(upload: Upload, response: Response | None, usual: Usual) -> bool:
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
-    if undoes(upload, usual):
+    if undoes_challenge(upload, usual):
         return True
     least = -inf if upload.agrees else -usual.overshoot
     return response.steady and least <= response.strength <= usual.overshoot
 
 
 def acceptable(
-    upload: Upload, objections: Sequence[Objection], usual: Usual, suspected: bool = False
+    upload: Upload, objections: Sequence[Objection], usual: CohortLimits, suspected: bool = False
 ) -> bool:
     """Whether an upload is short enough, given the objections to the upload, one for each memory.
 
@@ -201,7 +201,7 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
     return middle, max(long, exp(min(spread * deviation, 700.0)))
 
 
-def tells(correlations: Iterable[float | None], least: float) -> bool:
+def is_informative(correlations: Iterable[float | None], least: float) -> bool:
     """Whether turned responses are meaningful: the median correlation is at least `least`."""
     given = [one for one in correlations if one is not None]
     return bool(given) and median(given) >= least
@@ -226,48 +226,3 @@ def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
         float(cosine_M[others_M].quantile(0.5)) if bool(others_M.any()) else 0.0
         for cosine_M, others_M in zip(cosine_MM, others_MM, strict=True)
     ]
-
-
-def why(upload: Upload, place: int, objection: Objection, usual: Usual) -> str:
-    """The objection in words, with the quantity, its limit and the cohort.
-
-    Args:
-        upload: the upload.
-        place: index of the response that was judged.
-        objection: the objection to the upload.
-        usual: the values that the upload was compared with.
-    """
-    response = upload.responses[place]
-    if upload.start == "refused":
-        return "upload did not start from the model that challenges the client"
-    length = (
-        f"upload is {upload.times:.3g} times as long as the median client's longest, "
-        f"above the limit of {usual.most:.3g}"
-    )
-    beyond = upload.times > usual.most
-    if objection == "too long":
-        return length
-    if response is not None and objection == "turned":
-        return _turning(upload, response, usual) + (f"; {length}" if beyond else "")
-    if response is not None and objection == "overshoots":
-        return (
-            f"upload undoes the model's movement {response.strength:.3g} times, "
-            f"above the limit of {usual.overshoot:g}"
-        )
-    if beyond:
-        return f"{length}; this is no evidence, as the client may have far more data"
-    pull = "" if response is None else f", response {response.correlation:.2f}"
-    return f"upload is {upload.times:.3g} times the median client's longest{pull}: no objection"
-
-
-def _turning(upload: Upload, response: Response, usual: Usual) -> str:
-    """Why a response is turned, in words."""
-    if upload.answer is None:
-        return (
-            f"response {response.correlation:.2f} to the model's movement is below "
-            f"{usual.turned:.2g}: it pushes where others pull back"
-        )
-    return (
-        f"answer {upload.answer.correlation:.2f} to its challenge is among the lowest "
-        f"{usual.chance:.0%} of its answers to decoys: it pushes where training pulls back"
-    )

@@ -17,7 +17,7 @@ from torch import Tensor
 from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.models import Block, Models, together
+from rampart_fl.shared.robust.models import ModelBlock, Models, aligned_chunks
 from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.runtime.device import to_device
 
@@ -31,7 +31,7 @@ PREFIX = "challenge:"
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted(Models):
+class ChallengedModels(Models):
     """Models `base + mix @ rows`, one per base model; each coordinate block has its own `mix`."""
 
     names: tuple[str, ...]
@@ -46,40 +46,42 @@ class Shifted(Models):
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
         mix_LBM = to_device(self.mix_LBM, self.rows.device, self.rows.block_ND.dtype)
         ends = _own_blocks(self.rows, mix_LBM.shape[1])
-        for start, stop, (base_LC, chunk_MC) in together(self.base.chunks(), self.rows.chunks()):
+        for start, stop, (base_LC, chunk_MC) in aligned_chunks(
+            self.base.chunks(), self.rows.chunks()
+        ):
             chunk_LC = base_LC.clone()
             for block, (first, last) in enumerate(ends):
                 own = slice(max(first, start) - start, max(min(last, stop), start) - start)
                 chunk_LC[:, own] += mix_LBM[:, block] @ chunk_MC[:, own]
             yield start, stop, chunk_LC
 
-    def pick(self, names: Sequence[str]) -> "Shifted":
+    def pick(self, names: Sequence[str]) -> "ChallengedModels":
         places = self._places(names)
         base = self.base.pick([self.base.names[place] for place in places])
         return replace(self, names=tuple(names), base=base, mix_LBM=self.mix_LBM[places])
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(Models):
+class ConcatenatedModels(Models):
     """Several collections of models, joined into one collection in the given order."""
 
     names: tuple[str, ...]
     parts: tuple[Models, ...]
 
     @staticmethod
-    def of(*parts: Models) -> "Joined":
+    def of(*parts: Models) -> "ConcatenatedModels":
         """One collection of all models in `parts`, in the order of `parts`."""
-        return Joined(tuple(name for part in parts for name in part.names), parts)
+        return ConcatenatedModels(tuple(name for part in parts for name in part.names), parts)
 
     @property
     def like(self) -> Tensor:
         return self.parts[0].like
 
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:
-        for start, stop, chunks in together(*(part.chunks() for part in self.parts)):
+        for start, stop, chunks in aligned_chunks(*(part.chunks() for part in self.parts)):
             yield start, stop, torch.cat(chunks)
 
-    def pick(self, names: Sequence[str]) -> "Joined":
+    def pick(self, names: Sequence[str]) -> "ConcatenatedModels":
         runs: list[tuple[Models, list[str]]] = []
         for name in names:
             part = next(part for part in self.parts if name in part.names)
@@ -87,7 +89,7 @@ class Joined(Models):
                 runs[-1][1].append(name)
             else:
                 runs.append((part, [name]))
-        return Joined.of(*(part.pick(run) for part, run in runs))
+        return ConcatenatedModels.of(*(part.pick(run) for part, run in runs))
 
 
 class Challenger(Detector):
@@ -201,18 +203,18 @@ def challenged(
     """
     if not by_client:
         return customization
-    known: Models = Block((GLOBAL,), global_D.unsqueeze(0))
+    known: Models = ModelBlock((GLOBAL,), global_D.unsqueeze(0))
     if customization.models is not None:
-        known = Joined.of(known, customization.models)
+        known = ConcatenatedModels.of(known, customization.models)
     firsts = [_own(customization, client) for client in by_client]
     names = {client: PREFIX + client for client in by_client}
-    shifted = Shifted(
+    shifted = ChallengedModels(
         tuple(names.values()), known.pick(firsts), rows, torch.stack(list(by_client.values()))
     )
     models = customization.models
     return replace(
         customization,
-        models=shifted if models is None else Joined.of(models, shifted),
+        models=shifted if models is None else ConcatenatedModels.of(models, shifted),
         challenged={**customization.challenged, **names},
     )
 

@@ -6,8 +6,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from rampart_fl.shared.robust.challenges import Challenger
-from rampart_fl.shared.robust.sequential import SequentialDetector, Share
+from rampart_fl.shared.robust.evidence.challenges import Challenger
+from rampart_fl.shared.robust.evidence.sequential import SequentialDetector, Share
 
 Memory = Annotated[float, Field(ge=0, lt=1)]
 

@@ -8,9 +8,10 @@ import math
 import pytest
 import torch
 
-from rampart_fl.shared.robust import Rows, challenges
+from rampart_fl.shared.robust import Rows
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.models import Block, Mixture
+from rampart_fl.shared.robust.evidence import challenges
+from rampart_fl.shared.robust.models import Mixture, ModelBlock
 from rampart_fl.shared.robust.sketch import sketch
 
 DRAWS = torch.Generator()
@@ -117,7 +118,7 @@ def test_who_trains_pulls_back_against_its_own_challenge_alone() -> None:
 
 
 def test_joined_models_keep_the_order_that_is_asked_for() -> None:
-    first, second = Block(("a", "b"), torch.eye(2, 3)), Block(("c",), torch.ones(1, 3))
-    both = challenges.Joined.of(first, second)
+    first, second = ModelBlock(("a", "b"), torch.eye(2, 3)), ModelBlock(("c",), torch.ones(1, 3))
+    both = challenges.ConcatenatedModels.of(first, second)
     assert both.names == ("a", "b", "c")
     assert both.block(["c", "b", "a"]).tolist() == [[1, 1, 1], [0, 1, 0], [1, 0, 0]]

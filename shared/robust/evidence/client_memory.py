@@ -11,11 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.answers import Answer
 from rampart_fl.shared.robust.base import State
-from rampart_fl.shared.robust.betting import evidence
-from rampart_fl.shared.robust.responses import NEAR, Past
-from rampart_fl.shared.robust.sequential import SUSPECT
+from rampart_fl.shared.robust.evidence.answers import Answer
+from rampart_fl.shared.robust.evidence.betting import evidence
+from rampart_fl.shared.robust.evidence.responses import NEAR, ClientAverages
+from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
@@ -32,7 +32,7 @@ model with the client's challenge. `refused`: another model, although the client
 
 
 @dataclass(frozen=True, eq=False)
-class Due:
+class DueChallenge:
     """A challenge that a client has not answered yet.
 
     Args:
@@ -59,7 +59,7 @@ class Due:
 
 
 @dataclass
-class Known:
+class ClientMemory:
     """What a detector remembers about one client.
 
     Args:
@@ -79,7 +79,7 @@ class Known:
     """
 
     limit: float
-    pasts: tuple[Past, ...]
+    pasts: tuple[ClientAverages, ...]
     answered: tuple[float, ...]
     exceeded: tuple[float, ...]
     rounds: int = 0
@@ -88,7 +88,7 @@ class Known:
     calm: int = CALM
     longest: float = 0.0
     length: float = 0.0
-    due: tuple[Due, ...] = ()
+    due: tuple[DueChallenge, ...] = ()
 
     @property
     def suspicion(self) -> float:
@@ -117,7 +117,7 @@ class Known:
             return None
         return Answer.of(upload_K, torch.stack(earlier), asked_JK)
 
-    def started(self, start_K: Tensor, round_: int) -> tuple[Start, Due | None]:
+    def started(self, start_K: Tensor, round_: int) -> tuple[Start, DueChallenge | None]:
         """What an upload started from, and its challenge if it started from one.
 
         The method also marks all challenges of the client as no longer due.
@@ -133,7 +133,7 @@ class Known:
         return "usual", None
 
 
-def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
+def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemory]:
     """Reads what a detector's state contains about each client, keyed by client id.
 
     Args:
@@ -150,7 +150,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
     nothing = torch.zeros(shares)  # Earlier versions had no separate bets on challenges.
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), _recalled_due(state)
 
-    def past(client: str, place: int) -> Past:
+    def past(client: str, place: int) -> ClientAverages:
         averages = None
         if client in uploads:
             size = uploads[client].shape[-1]
@@ -161,14 +161,14 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
         correlation = NONE
         if client in correlations:
             correlation = float(correlations[client].expand(memories)[place])
-        return Past(
+        return ClientAverages(
             wealth=tuple(wealth[client].expand(memories, shares)[place].tolist()),
             correlation=None if correlation == NONE else correlation,
             averages=averages,
         )
 
     return {
-        client: Known(
+        client: ClientMemory(
             limit=float(numbers["limit"][client]),
             pasts=tuple(past(client, place) for place in range(memories)),
             answered=tuple(proofs["answered"].get(client, nothing).tolist()),
@@ -185,7 +185,7 @@ def recalled(state: State, memories: int, shares: int) -> dict[str, Known]:
     }
 
 
-def _recalled_due(state: State) -> dict[str, tuple[Due, ...]]:
+def _recalled_due(state: State) -> dict[str, tuple[DueChallenge, ...]]:
     """The challenges that are due, keyed by client id."""
     if "decoys" not in state.tensors:  # Earlier versions stored no decoys; answers need them.
         return {}
@@ -196,7 +196,7 @@ def _recalled_due(state: State) -> dict[str, tuple[Due, ...]]:
     rounds = state.tensors.get("asked", torch.tensor([-1])).tolist()
     return {
         client: tuple(
-            Due(round_, start_K, challenge_K, decoys_JK)
+            DueChallenge(round_, start_K, challenge_K, decoys_JK)
             for round_, (start_K, challenge_K), decoys_JK in zip(
                 rounds, due_S2K.double().reshape(-1, 2, size), decoys_SJK, strict=True
             )
@@ -206,8 +206,8 @@ def _recalled_due(state: State) -> dict[str, tuple[Due, ...]]:
     }
 
 
-def remembered(known: Mapping[str, Known], heard: int) -> State:
-    """The inverse of `recalled`.
+def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
+    """The inverse of `from_state`.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -254,7 +254,7 @@ def remembered(known: Mapping[str, Known], heard: int) -> State:
     return State(tensors, ids)
 
 
-def _stored_due(due: Sequence[tuple[Due, ...]]) -> dict[str, Tensor]:
+def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
     """The tensors of the challenges that are due; the challenges of each client are an item.
 
     `asked` has the numbers of the rounds, `decoys` (S, J, K) the decoys of each round, and `due`

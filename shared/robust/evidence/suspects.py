@@ -10,10 +10,10 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust import challenges
 from rampart_fl.shared.robust.base import Rows
-from rampart_fl.shared.robust.client_memory import CALM, Due, Known
 from rampart_fl.shared.robust.customizers import Customization
+from rampart_fl.shared.robust.evidence import challenges
+from rampart_fl.shared.robust.evidence.client_memory import CALM, ClientMemory, DueChallenge
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
@@ -30,7 +30,7 @@ OUTSTANDING = 8
 longer for an upload, the upload counts as one that started from a usual model."""
 
 
-def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
+def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """A suspect's next boldness, and the number of its uploads since one that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads. If
@@ -43,10 +43,14 @@ def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, i
         clear: whether the client clearly undid its challenge.
         far: whether this upload was too long.
 
-    >>> bolder(2.0, CALM, clear=False, far=False), bolder(6.0, CALM, clear=True, far=False)
-    ((4.0, 7), (3.0, 7))
-    >>> bolder(6.0, CALM, clear=False, far=True), bolder(3.0, 0, clear=False, far=False)
-    ((3.0, 0), (3.0, 1))
+    >>> next_boldness(2.0, CALM, clear=False, far=False)
+    (4.0, 7)
+    >>> next_boldness(6.0, CALM, clear=True, far=False)
+    (3.0, 7)
+    >>> next_boldness(6.0, CALM, clear=False, far=True)
+    (3.0, 0)
+    >>> next_boldness(3.0, 0, clear=False, far=False)
+    (3.0, 1)
     """
     if far:
         return max(SHORTEST, boldness / 2), 0
@@ -55,7 +59,7 @@ def bolder(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, i
     return min(wanted, BOLDEST if calm >= CALM else boldness), calm
 
 
-def expire(known: Mapping[str, Known], round_: int, outstanding: int) -> None:
+def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> None:
     """Drops the challenges that are no longer due.
 
     Args:
@@ -70,7 +74,7 @@ def expire(known: Mapping[str, Known], round_: int, outstanding: int) -> None:
 
 
 def challenge(
-    known: Mapping[str, Known],
+    known: Mapping[str, ClientMemory],
     rows: Rows,
     customization: Customization,
     global_D: Tensor,
@@ -118,5 +122,5 @@ def challenge(
         challenged_D, own_D = challenges.models(customization, client, global_D)
         start_K = sketch(challenged_D, size, rows.place).double()
         own_K = global_K if own_D is global_D else sketch(own_D, size, rows.place).double()
-        known[client].due += (Due(round_, start_K, start_K - own_K, decoys_JK),)
+        known[client].due += (DueChallenge(round_, start_K, start_K - own_K, decoys_JK),)
     return customization

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 
 from rampart_fl.shared.robust.base import Context, Detector, Rows
-from rampart_fl.shared.robust.betting import Bet, limit
+from rampart_fl.shared.robust.evidence.betting import Bet, limit
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)

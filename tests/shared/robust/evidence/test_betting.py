@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from rampart_fl.shared.robust.betting import Bet, evidence, limit
+from rampart_fl.shared.robust.evidence.betting import Bet, evidence, limit
 
 
 def written_out(objections: list[bool], p: float, q: float) -> float:

@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.runtime.device import to_device
 
 
-def carry(
+def carry_over_rows(
     state: State, name: str, rows: Rows, clients: Iterable[str]
 ) -> tuple[Tensor, dict[str, int]]:
     """A new block (H, D) of the clients' remembered rows, and the clients' positions in the block.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import State
-from rampart_fl.shared.robust.betting import evidence
+from rampart_fl.shared.robust.evidence.betting import evidence
 
 NUMBERS = ("rounds", "limit", "trial", "seen", "rest", "waited", "length", "answered", "cleared")
 """Names of the numbers that are remembered for every client."""
@@ -19,7 +19,7 @@ BLOCKS = ("upload", "shift", "due_start", "due_shift")
 
 
 @dataclass
-class Known:
+class TrialRecord:
     """What the detector remembers about one client.
 
     Args:
@@ -69,7 +69,7 @@ class Known:
 
         For `rest` rounds after an acquittal, copies that the client sends are ignored.
 
-        >>> one = Known(limit=9.0, wealth=(0.0,))
+        >>> one = TrialRecord(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
         [0, 0, 10, 9]
         """
@@ -94,7 +94,7 @@ class Known:
         self.rest = rest
 
 
-def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
+def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
     """What a state contains about each client, and how many clients ever joined.
 
     Args:
@@ -107,7 +107,7 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
     wealth, answers = state.by_id("wealth"), state.by_id("answer")
     blocks: dict[str, Mapping[str, Tensor]] = {name: state.by_id(name) for name in BLOCKS}
     known = {
-        client: Known(
+        client: TrialRecord(
             limit=float(numbers["limit"][client]),
             wealth=tuple(wealth[client].expand(shares).tolist()),
             rounds=int(numbers["rounds"][client]),
@@ -126,8 +126,8 @@ def recalled(state: State, shares: int) -> tuple[dict[str, Known], int]:
     return known, int(state.tensors.get("heard", torch.tensor(0)))
 
 
-def remembered(known: Mapping[str, Known], heard: int) -> State:
-    """The inverse of `recalled`."""
+def to_state(known: Mapping[str, TrialRecord], heard: int) -> State:
+    """The inverse of `from_state`."""
     clients = tuple(sorted(known))
     tensors = {
         name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)

@@ -46,7 +46,7 @@ class Response:
 
 
 @dataclass
-class Past:
+class ClientAverages:
     """Averages over a client's earlier rounds, and the bets on responses relative to them.
 
     Args:
@@ -80,7 +80,8 @@ class Past:
 
         An upload that is not finite is left out.
 
-        >>> past = Past(wealth=(0.0,))
+        >>> import torch
+        >>> past = ClientAverages(wealth=(0.0,))
         >>> for upload in (1.0, 2.0):
         ...     past.average(torch.tensor([upload]), torch.tensor([0.0]), memory=0.75)
         >>> past.averages[0].item()
@@ -107,6 +108,7 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
         upload_K, start_K: sketches of this upload and of the model that it started from.
         before_K, from_K: the averages of these two sketches over the client's earlier uploads.
 
+    >>> import torch
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])
     >>> respond(0.5 * (target - start), start, 0.5 * target, torch.zeros(2))
     Response(correlation=1.0, strength=0.5, steady=True)

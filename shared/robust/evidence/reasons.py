@@ -1,0 +1,75 @@
+"""Sentences that explain the verdicts of the detector `response` to operators."""
+
+from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
+from rampart_fl.shared.robust.evidence.objections import CohortLimits, Objection, Upload
+from rampart_fl.shared.robust.evidence.responses import Response
+from rampart_fl.shared.robust.evidence.sequential import SUSPECT
+
+
+def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: str) -> str:
+    """The verdict's reason in one sentence, with the quantity, limit, unit and cohort.
+
+    Args:
+        decision: the decision about the upload.
+        one: what is remembered about the client.
+        because: what `explain` says about the upload.
+        passive: whether nobody is challenged, so that suspicion is the evidence.
+        odds: the level of false evictions, as text.
+    """
+    evidence = one.suspicion if passive else one.evidence
+    number, unit = (one.rounds, "round") if passive else (one.trials, "challenge")
+    rounds = f"{number} {unit}{'s' * (number != 1)}"
+    if decision == "evicted":
+        return f"evidence {evidence:.3g} exceeds {one.limit:.3g} after {rounds} ({odds}); {because}"
+    known = f"evidence {evidence:.3g} of {one.limit:.3g}"
+    if passive:
+        return f"{because}; {known}"
+    doubt = f"suspicion {one.suspicion:.3g} of {SUSPECT:.3g}"
+    if one.trials:
+        doubt = f"{doubt}, {known} after {rounds}"
+    return f"{because}; {'suspect: ' if one.suspected else ''}{doubt}"
+
+
+def explain(upload: Upload, place: int, objection: Objection, usual: CohortLimits) -> str:
+    """The objection in words, with the quantity, its limit and the cohort.
+
+    Args:
+        upload: the upload.
+        place: index of the response that was judged.
+        objection: the objection to the upload.
+        usual: the values that the upload was compared with.
+    """
+    response = upload.responses[place]
+    if upload.start == "refused":
+        return "upload did not start from the model that challenges the client"
+    length = (
+        f"upload is {upload.times:.3g} times as long as the median client's longest, "
+        f"above the limit of {usual.most:.3g}"
+    )
+    beyond = upload.times > usual.most
+    if objection == "too long":
+        return length
+    if response is not None and objection == "turned":
+        return _turning(upload, response, usual) + (f"; {length}" if beyond else "")
+    if response is not None and objection == "overshoots":
+        return (
+            f"upload undoes the model's movement {response.strength:.3g} times, "
+            f"above the limit of {usual.overshoot:g}"
+        )
+    if beyond:
+        return f"{length}; this is no evidence, as the client may have far more data"
+    pull = "" if response is None else f", response {response.correlation:.2f}"
+    return f"upload is {upload.times:.3g} times the median client's longest{pull}: no objection"
+
+
+def _turning(upload: Upload, response: Response, usual: CohortLimits) -> str:
+    """Why a response is turned, in words."""
+    if upload.answer is None:
+        return (
+            f"response {response.correlation:.2f} to the model's movement is below "
+            f"{usual.turned:.2g}: it pushes where others pull back"
+        )
+    return (
+        f"answer {upload.answer.correlation:.2f} to its challenge is among the lowest "
+        f"{usual.chance:.0%} of its answers to decoys: it pushes where training pulls back"
+    )

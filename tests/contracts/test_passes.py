@@ -1,4 +1,4 @@
-"""Every rule, pre-aggregator and customizer reads a pool in a file as often as it says."""
+"""Every stage reads a pool in a file as often as it says."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust import Context, Rows, State, linalg, shards, view
-from rampart_fl.shared.robust.base import PreAggregator, Rule, Stage
-from rampart_fl.shared.robust.customizers import Customizer
+from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule, Stage
+from rampart_fl.shared.robust.customizers import Customization, Customizer
+from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.evidence import challenges, trials
+from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
 from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Part
+from rampart_fl.shared.robust.sketch import Traces, sketch
 from rampart_fl.shared.runtime.disk_block import MappedFile
 from tests.contracts.test_streaming import IDS, STAGES, D, F, N
 
-STATED: dict[str, Stage] = {
-    name: stage
-    for name, stage in ((name, build()) for name, build in STAGES.items())
-    if not name.startswith("detector ")
-}
+STATED: dict[str, Stage] = {name: build() for name, build in STAGES.items()}
 OPTIONS: dict[str, tuple[Stage, str, int]] = {
     "rounds of clipping": (
         rules.build("centered_clipping", f=F, iterations=3),
@@ -48,6 +48,7 @@ PHRASES = {
     "2 per iteration": 2,
     "1 more than its rule": 1 + 2,
     "1, and the coordinates that its tests draw": 1 + 1,
+    "as many as its rule": 2,
 }
 """How many passes a phrase means for a member with its default parameters. With as few coordinates
 as here, the tests of `dnc` draw all of them."""
@@ -82,8 +83,11 @@ def file(tmp_path: Path) -> CountedFile:
 @pytest.fixture
 def rows(file: CountedFile, updates_ND: Tensor) -> Rows:
     """A pool in a file; the check for finite numbers has measured the rows' lengths."""
-    gaps = {"loss_gap": torch.ones(N, dtype=torch.float64)}
-    held = Rows.of(updates_ND, ids=IDS, metadata=gaps)
+    known = {"loss_gap": torch.ones(N, dtype=torch.float64), "moved": updates_ND.norm(dim=1)}
+    traces = Traces(
+        torch.stack([sketch(row_D, 1024) for row_D in updates_ND]), torch.zeros(N, 1024)
+    )
+    held = Rows.of(updates_ND, ids=IDS, metadata=known, traces=traces)
     file.tensor.copy_(updates_ND)
     return replace(held, block_ND=file.tensor, file=file)
 
@@ -100,6 +104,11 @@ def in_a_later_round(stage: Stage, rows: Rows, file: CountedFile) -> float:
         made = stage.apply(rows, rows, State(), context())[0].models
         if made is not None:
             list(made.chunks())
+        return file.passes()
+    if isinstance(stage, Detector):
+        _, state = stage.apply(rows, State(), context())
+        file.passes()
+        stage.apply(fresh(rows), state, context())
         return file.passes()
     assert isinstance(stage, Rule | PreAggregator)
     _, state, _ = stage.apply(rows, stage.init(D), context())
@@ -185,3 +194,26 @@ def test_stages_of_a_pipeline_share_the_distances(rows: Rows, file: CountedFile)
     pipeline = Pipeline.of(["nnm", "multi_krum"], f=F)
     pipeline.apply(rows, pipeline.init(D), context())
     assert file.passes() == 2, "one for all distances, and one for the mean"
+
+
+@pytest.mark.parametrize("name", ["response", "challenge"])
+def test_challenges_take_two_passes(
+    name: str, rows: Rows, file: CountedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sketches row by row, which the file does not count; one writes the models."""
+    detector = detectors.build(name)
+    assert isinstance(detector, challenges.Challenger)
+    _, state = detector.apply(rows, State(), context())
+    if name == "response":
+        monkeypatch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
+    else:
+        known, heard = trials.from_state(state, 1)
+        for one in known.values():
+            one.trial = 3
+        state = trials.to_state(known, heard)
+    file.passes()
+    custom, _ = detector.challenge(rows, Customization(), torch.ones(D), state, context())
+    assert len(custom.challenged) == N and custom.models is not None
+    list(custom.models.chunks())
+    assert detector.passes.startswith("0, and 2 for the models of ")
+    assert file.passes() == 1

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.evidence.betting import Bet, evidence
 from rampart_fl.shared.robust.evidence.near_copies import near_copies, neighbours_within
 from rampart_fl.shared.robust.evidence.sequential import SUSPECT, SequentialDetector, Share
 from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
-from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.sketch import Traces
 
 PROVEN = -1.0
 """A client whose evidence is at most this limit has answered often enough to stay in the round,
@@ -80,6 +80,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     )
     breakdown = "none: half of the clients not on trial must be honest; a copied client must answer"
     complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
+    passes = "0, and 2 for the models of clients on trial"
     tolerated: float = Field(default=0.25, gt=0, lt=1)
     """Assumed bound on the probability of an objection to an honest client, in a round in which the
     client is on trial."""
@@ -214,11 +215,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         customization = challenges.challenged(
             customization, global_D, rows, {c: drawn_LBM[0] for c, drawn_LBM in weights.items()}
         )
+        own = challenges.OwnModels(customization, global_D, self.sketch, rows.place)
         for client, drawn_LBM in weights.items():
-            assert customization.models is not None
-            model_D = customization.models.model(customization.challenged[client])
-            known[client].due_start = sketch(model_D, self.sketch, rows.place)
-            known[client].due_shift = challenges.changes(drawn_LBM, pool_BMK).float()
+            shift_JK = challenges.changes(drawn_LBM, pool_BMK)
+            known[client].due_start = (own.sketch(client) + shift_JK[0]).float()
+            known[client].due_shift = shift_JK.float()
         return customization, to_state(known, heard)
 
     def _controls(

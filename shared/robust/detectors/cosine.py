@@ -25,6 +25,7 @@ class Cosine(Detector):
     )
     breakdown = "f < (n - 1)/2, where honest updates are at acute angles"
     complexity = "O(n²d)"
+    passes = "1"
     threshold: float = Field(default=0.0, ge=-1, le=1)
     """Lowest median cosine that is accepted."""
     decision: Literal["rejected", "evicted"] = "rejected"

@@ -30,6 +30,7 @@ class CrossRound(Detector):
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
     breakdown = "f <= n: it judges each client alone"
     complexity = "O(nd), keeps n·d"
+    passes = "in memory only: keeps the last update of every client"
     remembers = True
     streams = False
     lower: float = Field(default=-0.5, ge=-1, le=1)

@@ -45,6 +45,7 @@ class FedREDefense(Detector):
     complexity = (
         "O(n d) an iteration: `steps` passes and backward passes of `per_class` · C samples"
     )
+    passes = "in memory only: searches samples that explain each update, with the whole model"
     streams = False
     retraces: ClassVar[bool] = True
     threshold: float = Field(default=0.6, gt=0)

@@ -20,6 +20,7 @@ class NormBound(Detector):
     paper = "FedCAP, section V-C: anomaly detection with T_norm"
     breakdown = "f <= n: it judges each client alone"
     complexity = "O(nd)"
+    passes = "0"
     alone = True
     threshold: float = Field(default=10.0, gt=0)
     """T_norm, the largest norm that is accepted, in the units of the parameters."""

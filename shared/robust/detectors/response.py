@@ -126,6 +126,7 @@ class ResponseDetector(ResponseOptions):
     )
     breakdown = "n / 2 for its median length; answers are compared with decoys, not with others"
     complexity = "O(nd), keeps n sketches; n suspects: O(n²d) for their models"
+    passes = "0, and 2 for the models of suspects"
     own = False
 
     def apply(

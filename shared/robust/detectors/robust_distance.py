@@ -63,6 +63,7 @@ class RobustDistance(Detector):
     paper = "Page, Continuous inspection schemes, 1954 (cumulative sum), on robust scores"
     breakdown = "none: identical colluders near half own the median"
     complexity = "O(n log n · d)"
+    passes = "2"
     mads: float = Field(default=6.0, gt=0)
     """Largest distance above the median that is tolerated, in median absolute deviations."""
     ratio: float = Field(default=2.0, gt=1)

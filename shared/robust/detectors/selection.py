@@ -22,6 +22,7 @@ class Selection(Detector):
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"
     breakdown = "that of its rule"
     complexity = "that of its rule"
+    passes = "as many as its rule"
     f: int = Field(default=0, ge=0)
     """Declared bound on hostile rows, given to the rule."""
     rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it

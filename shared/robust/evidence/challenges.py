@@ -7,6 +7,7 @@ sketch, D coordinates.
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import isfinite
 from typing import ClassVar
@@ -18,6 +19,7 @@ from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.models import ModelBlock, Models, aligned_chunks
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.runtime.device import to_device
 
@@ -219,18 +221,41 @@ def challenged(
     )
 
 
-def models(customization: Customization, client: str, global_D: Tensor) -> tuple[Tensor, Tensor]:
-    """A challenged client's models (D,): the model with the challenge, and the one without it.
+def challenged_model(customization: Customization, client: str) -> Tensor:
+    """The model (D,) from which a challenged client starts."""
+    assert customization.models is not None, client
+    return customization.models.model(customization.challenged[client])
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModels:
+    """Sketches of the models that clients get without a challenge.
+
+    If the customizer gives clients models of their own, each sketch reads all rows once.
 
     Args:
-        customization: which client gets which model; the client is challenged.
-        client: the client's id.
+        customization: which client gets which model.
         global_D: the global model.
+        size: K, the size of sketches.
+        place: the coordinates that this rank holds.
     """
-    known, own = customization.models, _own(customization, client)
-    assert known is not None, client
-    own_D = global_D if own == GLOBAL else known.model(own)
-    return known.model(customization.challenged[client]), own_D
+
+    customization: Customization
+    global_D: Tensor
+    size: int
+    place: Part
+
+    @cached_property
+    def _global_K(self) -> Tensor:
+        return sketch(self.global_D, self.size, self.place).double()
+
+    def sketch(self, client: str) -> Tensor:
+        """The sketch (K,) of a client's model."""
+        own, known = _own(self.customization, client), self.customization.models
+        if own == GLOBAL:
+            return self._global_K
+        assert known is not None, client
+        return sketch(known.model(own), self.size, self.place).double()
 
 
 def _own(customization: Customization, client: str) -> str:

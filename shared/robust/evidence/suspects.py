@@ -116,11 +116,14 @@ def challenge(
         if client not in customization.challenged
     }
     customization = challenges.challenged(customization, global_D, rows, drawn)
-    global_K = sketch(global_D, size, rows.place).double()
+    own = challenges.OwnModels(customization, global_D, size, rows.place)
     decoys_JK = challenges.changes(decoys_JBM, pool_BMK)
     for client in suspects:
-        challenged_D, own_D = challenges.models(customization, client, global_D)
-        start_K = sketch(challenged_D, size, rows.place).double()
-        own_K = global_K if own_D is global_D else sketch(own_D, size, rows.place).double()
+        own_K = own.sketch(client)
+        if client in drawn:  # Sketches are linear, so the challenged model need not be computed.
+            start_K = own_K + challenges.changes(drawn[client][None], pool_BMK)[0]
+        else:
+            challenged_D = challenges.challenged_model(customization, client)
+            start_K = sketch(challenged_D, size, rows.place).double()
         known[client].due += (DueChallenge(round_, start_K, start_K - own_K, decoys_JK),)
     return customization

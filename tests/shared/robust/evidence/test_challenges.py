@@ -47,12 +47,19 @@ def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
         torch.testing.assert_close(after.models.model(name).double(), model_D, rtol=0, atol=1e-4)
     both_LD = after.models.block(["challenge:z", "a"])
     torch.testing.assert_close(both_LD[0].double(), expected["challenge:z"], rtol=0, atol=1e-4)
-    for client, own_D in (("b", expected["b"]), ("z", global_D.double())):
-        changed_D, unchanged_D = challenges.models(after, client, global_D)
+    own = challenges.OwnModels(after, global_D, 16, rows.place)
+    sketched_BMK = challenges.sketches(rows, 3, 16)
+    for client, own_D, factor in (("b", expected["b"], 1), ("z", global_D, 2)):
+        changed_D = challenges.challenged_model(after, client)
         torch.testing.assert_close(
             changed_D.double(), expected[f"challenge:{client}"], atol=1e-4, rtol=0
         )
-        torch.testing.assert_close(unchanged_D.double(), own_D, atol=1e-4, rtol=0)
+        own_K = own.sketch(client)
+        torch.testing.assert_close(own_K, sketch(own_D, 16).double(), atol=1e-3, rtol=0)
+        change_K = challenges.changes(factor * weights_BM[None], sketched_BMK)[0]
+        torch.testing.assert_close(
+            own_K + change_K, sketch(changed_D, 16).double(), atol=1e-3, rtol=0
+        )
     assert after.names_for("b") == ("b",), "its own model stays its own"
     assert after.challenged == {"b": "challenge:b", "z": "challenge:z"}
 

@@ -24,6 +24,7 @@ from rampart_fl.shared.robust.evidence.client_memory import (
 )
 from rampart_fl.shared.robust.evidence.objections import (
     AGREES,
+    DEVIATIONS,
     CohortLimits,
     Objection,
     Responses,
@@ -40,10 +41,6 @@ from rampart_fl.shared.robust.evidence.reasons import explain, reason
 from rampart_fl.shared.robust.evidence.response_options import ResponseOptions
 from rampart_fl.shared.robust.evidence.responses import ClientAverages
 from rampart_fl.shared.robust.sketch import Traces
-
-DEVIATIONS = 3.0
-"""A response is turned (see `ResponseDetector`) only if its correlation is below 0 by more than
-this many standard deviations of the correlation between two random directions."""
 
 
 @detectors.register("response")

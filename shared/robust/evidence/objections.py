@@ -19,6 +19,9 @@ from rampart_fl.shared.robust.evidence.responses import PULLS, Response
 BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if the client may have far more data
 than others."""
+DEVIATIONS = 3.0
+"""A response is turned only if its correlation is below 0 by more than
+this many standard deviations of the correlation between two random directions."""
 AGREES = 0.05
 """Median cosine with other clients' uploads above which an upload agrees with them."""
 

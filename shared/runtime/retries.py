@@ -1,7 +1,7 @@
 """The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
-Clients, operators and attackers all use this policy. Requests to Redis use redis-py's own policy,
-which handles Redis's errors (see services/aggregator/state/redis_access.py).
+All processes use this policy. Requests to Redis use redis-py's own policy, which handles Redis's
+errors (see services/aggregator/state/redis_connection.py).
 """
 
 import logging
@@ -34,7 +34,7 @@ SECONDS = re.compile(r"[0-9]{1,6}")
 which are ignored."""
 
 
-class Again(Exception):
+class TemporaryFailure(Exception):
     """An attempt failed, but another attempt may succeed.
 
     Args:
@@ -48,13 +48,13 @@ class Again(Exception):
         self.wait = float(given) if SECONDS.fullmatch(given) else 0.0
 
     @staticmethod
-    def after(error: httpx.RequestError) -> "Again":
+    def after(error: httpx.RequestError) -> "TemporaryFailure":
         """The error for a connection that failed or was lost."""
-        return Again(f"{type(error).__name__}: {error}")
+        return TemporaryFailure(f"{type(error).__name__}: {error}")
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Calls `attempt` until it does not raise `Again`; returns its result.
+    """Calls `attempt` until it does not raise `TemporaryFailure`; returns its result.
 
     Args:
         attempt: makes one attempt.
@@ -85,7 +85,7 @@ def _policy(where: str, patience: float) -> dict[str, Any]:
         raise Unavailable(f"{where} does not answer: {_failure(state)}") from None
 
     return {
-        "retry": retry_if_exception_type(Again),
+        "retry": retry_if_exception_type(TemporaryFailure),
         "wait": _pause,
         "stop": stop_before_delay(patience),
         "before_sleep": tell,
@@ -97,8 +97,8 @@ def _pause(state: RetryCallState) -> float:
     return max(_failure(state).wait, GROWING(state)) * random.uniform(0.5, 1.0)
 
 
-def _failure(state: RetryCallState) -> Again:
+def _failure(state: RetryCallState) -> TemporaryFailure:
     assert state.outcome is not None
     failure = state.outcome.exception()
-    assert isinstance(failure, Again)
+    assert isinstance(failure, TemporaryFailure)
     return failure

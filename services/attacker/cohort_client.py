@@ -135,7 +135,7 @@ class CohortClient:
             if answer.status_code == Late.status:
                 raise RequestRefused(Late.status, Late.slug, reason)
             if answer.status_code in RETRIED:
-                raise TemporaryFailure(reason, answer)
+                raise TemporaryFailure(reason, answer.headers.get("retry-after", ""))
             raise ConfigurationError(f"{where}: {reason}")
 
         return await repeat(attempt, where, PATIENCE)

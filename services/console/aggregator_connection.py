@@ -57,7 +57,7 @@ class AggregatorConnection:
             if answer.status_code < 400:
                 return answer
             if answer.status_code in RETRIED:
-                raise TemporaryFailure(detail_of(answer), answer)
+                raise TemporaryFailure(detail_of(answer), answer.headers.get("retry-after", ""))
             raise OperatorRefused(detail_of(answer))
 
         return repeat_blocking(attempt, self.url, self._patience)

@@ -135,7 +135,7 @@ class AggregatorClient:
                         continue
                 problem = _problem(answer)
                 if answer.status_code in RETRIED:
-                    raise TemporaryFailure(str(problem), answer)
+                    raise TemporaryFailure(str(problem), answer.headers.get("retry-after", ""))
                 raise problem
 
         return await repeat(attempt, f"{self.url}{path}", self.patience)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
-import httpx
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -39,18 +38,17 @@ class TemporaryFailure(Exception):
 
     Args:
         reason: why the attempt failed.
-        answer: the answer, if there was one; its Retry-After is obeyed.
+        retry_after: the answer's header Retry-After; "" if it has none.
     """
 
-    def __init__(self, reason: str, answer: httpx.Response | None = None) -> None:
+    def __init__(self, reason: str, retry_after: str = "") -> None:
         super().__init__(reason)
-        given = "" if answer is None else answer.headers.get("retry-after", "")
-        self.wait = float(given) if SECONDS.fullmatch(given) else 0.0
+        self.wait = float(retry_after) if SECONDS.fullmatch(retry_after) else 0.0
 
     @staticmethod
-    def after(error: httpx.RequestError) -> "TemporaryFailure":
-        """The error for a connection that failed or was lost."""
-        return TemporaryFailure(f"{type(error).__name__}: {error}")
+    def after(error: Exception, retry_after: str = "") -> "TemporaryFailure":
+        """The failure of an attempt that ended with an error, such as a lost connection."""
+        return TemporaryFailure(f"{type(error).__name__}: {error}", retry_after)
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:

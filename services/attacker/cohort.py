@@ -26,8 +26,8 @@ from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
 from rampart_fl.shared.agent.http_client import bearer
-from rampart_fl.shared.agent.retries import RETRIED
 from rampart_fl.shared.runtime.process import ServiceSettings
+from rampart_fl.shared.runtime.retries import RETRIED
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]

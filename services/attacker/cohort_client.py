@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
-from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.http_client import HttpClient, bearer
-from rampart_fl.shared.agent.retries import RETRIED, Again, repeat
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
 
 PATIENCE = 120.0
 """Seconds to wait for a cohort that does not respond."""
@@ -116,7 +116,7 @@ class CohortClient:
         """Sends one request, and repeats it while the cohort is unavailable.
 
         Raises:
-            Refused: the round is over.
+            RequestRefused: the round is over.
             ConfigurationError: the URL or the token is wrong, or the cohort refuses the request.
             Unavailable: the cohort was still unavailable after `PATIENCE` seconds.
         """
@@ -128,14 +128,14 @@ class CohortClient:
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"{where}: {error}") from error
             except httpx.TransportError as error:
-                raise Again.after(error) from error
+                raise TemporaryFailure.after(error) from error
             if answer.is_success:
                 return answer
             reason = f"{answer.status_code} {answer.text[:200]}"
             if answer.status_code == Late.status:
-                raise Refused(Late.status, Late.slug, reason)
+                raise RequestRefused(Late.status, Late.slug, reason)
             if answer.status_code in RETRIED:
-                raise Again(reason, answer)
+                raise TemporaryFailure(reason, answer.headers.get("retry-after", ""))
             raise ConfigurationError(f"{where}: {reason}")
 
         return await repeat(attempt, where, PATIENCE)

@@ -6,8 +6,8 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from rampart_fl.shared.agent.http_client import bearer, tls_context
-from rampart_fl.shared.agent.retries import RETRIED, Again, repeat_blocking
 from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
 
 T = TypeVar("T")
 
@@ -53,11 +53,11 @@ class AggregatorConnection:
             except httpx.UnsupportedProtocol as error:
                 raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
             except httpx.TransportError as error:
-                raise Again.after(error) from error
+                raise TemporaryFailure.after(error) from error
             if answer.status_code < 400:
                 return answer
             if answer.status_code in RETRIED:
-                raise Again(detail_of(answer), answer)
+                raise TemporaryFailure(detail_of(answer), answer.headers.get("retry-after", ""))
             raise OperatorRefused(detail_of(answer))
 
         return repeat_blocking(attempt, self.url, self._patience)

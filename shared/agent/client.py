@@ -14,11 +14,11 @@ import zstandard
 from pydantic import BaseModel, RootModel, ValidationError
 
 from rampart_fl.shared.agent.http_client import SOFTWARE, HttpClient, bearer, tls_context
-from rampart_fl.shared.agent.retries import RETRIED, Again, repeat
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.messages import Joined, Receipt, Ticket
 from rampart_fl.shared.protocol.runs import Acceptance
 from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
 
-class Refused(RampartError):
+class RequestRefused(RampartError):
     """The aggregator refused a request; retrying will not help.
 
     Args:
@@ -100,7 +100,7 @@ class AggregatorClient:
         """Sends a request, and retries until the aggregator answers it.
 
         Raises:
-            Refused: the answer has an error status that is not retried.
+            RequestRefused: the answer has an error status that is not retried.
             Unavailable: every attempt within `patience` seconds failed.
             ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
         """
@@ -121,7 +121,7 @@ class AggregatorClient:
                 except httpx.UnsupportedProtocol as error:
                     raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
                 except (httpx.TransportError, httpx.DecodingError) as error:
-                    raise Again.after(error) from error
+                    raise TemporaryFailure.after(error) from error
                 if answer.has_redirect_location:
                     raise ConfigurationError(
                         f"aggregator {self.url!r} redirects to {answer.headers['location']!r}: "
@@ -135,7 +135,7 @@ class AggregatorClient:
                         continue
                 problem = _problem(answer)
                 if answer.status_code in RETRIED:
-                    raise Again(str(problem), answer)
+                    raise TemporaryFailure(str(problem), answer.headers.get("retry-after", ""))
                 raise problem
 
         return await repeat(attempt, f"{self.url}{path}", self.patience)
@@ -289,10 +289,10 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
         yield bytes(view[start : start + PIECE])
 
 
-def _problem(answer: httpx.Response) -> Refused:
+def _problem(answer: httpx.Response) -> RequestRefused:
     try:
         body = answer.json()
         slug, detail = str(body["type"]).rpartition(":")[2], str(body["detail"])
     except (ValueError, KeyError, TypeError):
         slug, detail = "unknown", answer.text[:200]
-    return Refused(answer.status_code, slug, detail)
+    return RequestRefused(answer.status_code, slug, detail)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.messages import Joined
 from rampart_fl.shared.runtime import durable
@@ -101,7 +101,7 @@ async def establish(
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
-        Refused: the join token is unknown, expired or used by another client.
+        RequestRefused: the join token is unknown, expired or used by another client.
     """
     path = folder / "identity.json"
     identity = _load_or_create(path)
@@ -153,7 +153,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     crash between these two steps, the client can still determine which of the two tokens is valid.
 
     Raises:
-        Refused: the current token is no longer valid.
+        RequestRefused: the current token is no longer valid.
     """
     path = folder / "identity.json"
     identity = _load_or_create(path)
@@ -169,7 +169,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     connection.next_token = fresh
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
-    except Refused:
+    except RequestRefused:
         # An earlier attempt may have replaced the token, even if the answer was lost.
         identity = await _settle(
             path, _load_or_create(path), connection.url, connection.verify, connection.patience
@@ -199,7 +199,7 @@ async def _settle(
     token = identity.next_token
     try:
         await connection.heartbeat()
-    except Refused as refusal:
+    except RequestRefused as refusal:
         # Other refusals, for example by a proxy, do not show whether the token is valid.
         if refusal.reason != "unauthorized":
             raise

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from rampart_fl.shared.agent.activity_log import ActivityLog
-from rampart_fl.shared.agent.client import AggregatorClient, Refused, TicketAndModel
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused, TicketAndModel
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ async def participate(
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 await participant.idle(ticket)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             # The upload was late, or the client was evicted or has a newer ticket.
             # The next ticket contains the client's next task.
             log.warning("refused: %s", refusal, extra=where)
@@ -124,7 +124,7 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
     async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT)
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RequestRefused):
                 await connection.heartbeat()
 
     beating = asyncio.create_task(beat())

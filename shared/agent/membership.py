@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ async def _answer(connection: AggregatorClient, answer: Answer, client: str, off
     try:
         accept, reason, slot = await answer(offer.run, await connection.experiment(offer.run))
         await connection.answer(offer.run, accept, reason, slot)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         log.warning("refused: %s", refusal, extra=where)
     else:
         log.info("%s", "accepted" if accept else "declined", extra={**where, "reason": reason})

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks import chaos
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.attacker.hostile import HostileClient
-from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.learning_client import LearningClient, client_experiment
 from rampart_fl.shared.assignment import group_of
 from rampart_fl.shared.attacks.data import attacks as data_attacks
@@ -115,7 +115,7 @@ def test_a_client_loads_its_own_group_s_model_and_no_other(host: Host) -> None:
         try:
             assert vector(hosted.soon(connection.model(hosted.run, digests[OWN[name]]))).size
             for group in set(GROUPS) - {OWN[name]}:
-                with pytest.raises(Refused, match="403 forbidden"):
+                with pytest.raises(RequestRefused, match="403 forbidden"):
                     hosted.soon(connection.model(hosted.run, digests[group]))
         finally:
             hosted.soon(connection.close())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import rampart_fl.shared.errors as errors
-from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.errors import RampartError, UnknownMember
 
 
@@ -53,7 +53,7 @@ def test_a_far_off_name_gets_no_hint() -> None:
     [
         errors.ConfigurationError("epochs: 0 is too few"),
         UnknownMember("rule", "krun", ("krum", "median"), "my-rules==1.2"),
-        Refused(410, "late", "round 3 is over"),
+        RequestRefused(410, "late", "round 3 is over"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -19,7 +19,7 @@ from rampart_fl.services.attacker.cohort import (
     create_app,
 )
 from rampart_fl.services.attacker.cohort_client import CohortClient
-from rampart_fl.shared.agent.client import Refused
+from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -151,7 +151,7 @@ async def test_a_url_that_is_none_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(410, Refused), (401, ConfigurationError), (404, ConfigurationError)]
+    ("code", "error"), [(410, RequestRefused), (401, ConfigurationError), (404, ConfigurationError)]
 )
 async def test_a_member_tells_a_round_that_is_over_from_a_tap_that_will_not(
     code: int, error: type[Exception]

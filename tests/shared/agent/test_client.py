@@ -9,9 +9,9 @@ import httpx
 import pytest
 import zstandard
 
-from rampart_fl.shared.agent import retries
-from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.runtime import retries
 
 pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64
@@ -79,7 +79,7 @@ async def test_what_is_refused_is_not_repeated(
     status: int, slug: str, no_pauses: list[float]
 ) -> None:
     connection = connect(lambda _: problem(status, slug))
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         await connection.upload("x-1", 1, "update", b"x")
     assert (refusal.value.code, refusal.value.reason) == (status, slug)
     assert no_pauses == []
@@ -88,7 +88,7 @@ async def test_what_is_refused_is_not_repeated(
 
 async def test_an_answer_that_is_no_problem_is_still_a_refusal() -> None:
     connection = connect(lambda _: httpx.Response(404, text="<html>nginx"))
-    with pytest.raises(Refused, match="404 unknown: <html>nginx"):
+    with pytest.raises(RequestRefused, match="404 unknown: <html>nginx"):
         await connection.heartbeat()
     await connection.close()
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from rampart_fl.shared.agent import identity as identities
-from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, renew, token_renewal
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.tokens import token_hash
@@ -188,7 +188,7 @@ async def test_a_lost_answer_to_a_renewal_loses_no_identity(office: Office, tmp_
 async def test_a_revoked_token_is_not_renewed(office: Office, tmp_path: Path) -> None:
     office.known = ""
     connection = connect(office, "b" * 43)
-    with pytest.raises(Refused, match="401"):
+    with pytest.raises(RequestRefused, match="401"):
         await renew(connection, tmp_path)
     assert (await establish(URL, tmp_path, None)).token == "b" * 43
     await connection.close()
@@ -257,7 +257,7 @@ async def test_a_proxy_that_refuses_costs_no_identity(
     identities._write(tmp_path / "identity.json", fresh)
     with monkeypatch.context() as patch:
         lead_to(lambda _: httpx.Response(404, text="404 page not found"), patch)
-        with pytest.raises(Refused, match="404"):
+        with pytest.raises(RequestRefused, match="404"):
             await establish(URL, tmp_path, None)
     lead_to(office, monkeypatch)
     assert (await establish(URL, tmp_path, None)).token == "b" * 43

@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.shared.agent import loop as module
 from rampart_fl.shared.agent.activity_log import ActivityLog
-from rampart_fl.shared.agent.client import AggregatorClient, Refused
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.agent.loop import participate
 from rampart_fl.shared.protocol.messages import Ticket
 
@@ -190,7 +190,7 @@ async def test_a_token_that_is_not_known_ends_the_loop() -> None:
     connection.http = httpx.AsyncClient(
         base_url="http://test", transport=httpx.MockTransport(unknown)
     )
-    with pytest.raises(Refused, match="unauthorized"):
+    with pytest.raises(RequestRefused, match="unauthorized"):
         await participate(connection, Worker(), "a", RUN)
     await connection.close()
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.learning.data.arrays import ARRAYS, PARTS, archive, labels, read
 from rampart_fl.shared.learning.data.datasets import Arrived, Dataset, Samples, Source, no_progress
 from rampart_fl.shared.runtime import caches, durable
@@ -132,7 +132,7 @@ class FileDataset(Dataset):
             if len(y) != self.total:
                 raise ValueError(f"{len(y)} samples, not {self.total}")
             labels(y, len(x), self.labels, "its labels")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, Unavailable) as error:
             raise ConfigurationError(
                 f"data set {self.name!r} cannot be downloaded from OpenML ({self.openml}): "
                 f"{type(error).__name__}: {error}; {self._advice()}"

@@ -1,4 +1,4 @@
-"""Downloads tables from OpenML.
+"""Downloads tables from OpenML (docs/dependencies.md says why scikit-learn does not do it).
 
 A table is an ARFF file: lines about its columns, a line "@DATA", and then one line per row. The
 rows are read while they arrive, so that the number of rows shows the progress of the download.
@@ -7,7 +7,6 @@ rows are read while they arrive, so that the number of rows shows the progress o
 import gzip
 import hashlib
 import json
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPException
@@ -17,12 +16,13 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
+
 ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
 """Timeout in seconds if no data arrive on a connection."""
-ATTEMPTS = 4
-PAUSE = 1.0
-"""Seconds between two attempts."""
+PATIENCE = 30.0
+"""Seconds after which a failed download is not started again."""
 STEP = 100
 """Number of rows between two progress reports."""
 Rows = Callable[[int], None]
@@ -36,19 +36,24 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
         data_id: OpenML's number of the data set.
         arrived: a function that is called with the number of rows that have arrived.
     Raises:
-        OSError: OpenML cannot be reached, or refuses the request because it has no such data set.
+        Unavailable: OpenML cannot be reached, or the connection was lost.
+        OSError: OpenML refuses the request because it has no such data set.
         ValueError: OpenML's answer is malformed, the data do not match their checksum, or they are
             not a table of numbers.
     """
-    for attempt in range(ATTEMPTS):
+
+    def attempt() -> tuple[np.ndarray, np.ndarray]:
         try:
             return _read(data_id, arrived)
+        except HTTPError as error:
+            error.close()  # It holds the connection.
+            if error.code not in RETRIED:
+                raise
+            raise TemporaryFailure.after(error, error.headers.get("Retry-After", "")) from error
         except (OSError, EOFError, HTTPException) as error:
-            refused = isinstance(error, HTTPError) and error.code < 500
-            if refused or attempt == ATTEMPTS - 1:
-                raise OSError(str(error) or type(error).__name__) from error
-            time.sleep(PAUSE)  # The server may be busy, so try again later.
-    raise AssertionError
+            raise TemporaryFailure.after(error) from error
+
+    return repeat_blocking(attempt, f"{ADDRESS}/{data_id}", PATIENCE)
 
 
 def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:

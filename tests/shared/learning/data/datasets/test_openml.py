@@ -252,7 +252,6 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OpenML]]
         def serve(pages: dict[str, bytes], compressed: bool = False, **options: Any) -> OpenML:
             server = started.enter_context(OpenML(pages, compressed, **options))
             monkeypatch.setattr(openml, "ADDRESS", f"{server.address}/json/data")
-            monkeypatch.setattr(openml, "PAUSE", 0.0)
             return server
 
         yield serve
@@ -335,7 +334,7 @@ def test_without_a_network_it_says_what_to_do(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
     monkeypatch.setattr(openml, "ADDRESS", address)
-    monkeypatch.setattr(openml, "PAUSE", 0.0)
+    monkeypatch.setattr(openml, "PATIENCE", 0.0)
     monkeypatch.setattr(openml, "table", TABLE)
     with pytest.raises(ConfigurationError) as caught:
         datasets.build("mnist").load()
@@ -351,7 +350,7 @@ def test_a_network_that_swallows_everything_is_given_up(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(openml, "ADDRESS", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr(openml, "PAUSE", 0.0)
+        monkeypatch.setattr(openml, "PATIENCE", 0.0)
         monkeypatch.setattr(openml, "table", TABLE)
         monkeypatch.setattr(openml, "SILENCE", 0.05)
         with pytest.raises(ConfigurationError, match=r"timed out.*set RAMPART_DATA_DIR"):

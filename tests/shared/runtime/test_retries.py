@@ -4,11 +4,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
 
-from rampart_fl.shared.agent.retries import Again, repeat, repeat_blocking
 from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.runtime.retries import TemporaryFailure, repeat, repeat_blocking
 
 pytestmark = pytest.mark.anyio
 Attempt = Callable[[], int]
@@ -51,14 +50,14 @@ def failing(times: int, failure: Exception) -> Attempt:
 
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_pauses_grow_to_two_seconds(blocking: bool, pauses: list[float]) -> None:
-    assert await run(failing(9, Again("away")), 3600, blocking) == 7
+    assert await run(failing(9, TemporaryFailure("away")), 3600, blocking) == 7
     for pause, most in zip(pauses, [0.1, 0.2, 0.4, 0.8, 1.6, 2, 2, 2, 2], strict=True):
         assert most / 2 <= pause <= most
 
 
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_what_is_asked_for_is_waited_for(blocking: bool, pauses: list[float]) -> None:
-    busy = Again("busy", httpx.Response(429, headers={"Retry-After": "30"}))
+    busy = TemporaryFailure("busy", "30")
     assert await run(failing(1, busy), 3600, blocking) == 7
     assert 15 <= pauses[0] <= 30
 
@@ -66,7 +65,7 @@ async def test_what_is_asked_for_is_waited_for(blocking: bool, pauses: list[floa
 @pytest.mark.parametrize("blocking", [True, False])
 async def test_patience_ends_with_the_last_reason(blocking: bool, pauses: list[float]) -> None:
     with pytest.raises(Unavailable, match=r"^there does not answer: away$"):
-        await run(failing(10**6, Again("away")), 20, blocking)
+        await run(failing(10**6, TemporaryFailure("away")), 20, blocking)
     assert 17 < sum(pauses) <= 20
 
 

@@ -1,7 +1,7 @@
 """The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
-Clients, operators and attackers all use this policy. Requests to Redis use redis-py's own policy,
-which handles Redis's errors (see services/aggregator/state/redis_access.py).
+All processes use this policy. Requests to Redis use redis-py's own policy, which handles Redis's
+errors (see services/aggregator/state/redis_connection.py).
 """
 
 import logging
@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
-import httpx
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -34,27 +33,26 @@ SECONDS = re.compile(r"[0-9]{1,6}")
 which are ignored."""
 
 
-class Again(Exception):
+class TemporaryFailure(Exception):
     """An attempt failed, but another attempt may succeed.
 
     Args:
         reason: why the attempt failed.
-        answer: the answer, if there was one; its Retry-After is obeyed.
+        retry_after: the answer's header Retry-After; "" if it has none.
     """
 
-    def __init__(self, reason: str, answer: httpx.Response | None = None) -> None:
+    def __init__(self, reason: str, retry_after: str = "") -> None:
         super().__init__(reason)
-        given = "" if answer is None else answer.headers.get("retry-after", "")
-        self.wait = float(given) if SECONDS.fullmatch(given) else 0.0
+        self.wait = float(retry_after) if SECONDS.fullmatch(retry_after) else 0.0
 
     @staticmethod
-    def after(error: httpx.RequestError) -> "Again":
-        """The error for a connection that failed or was lost."""
-        return Again(f"{type(error).__name__}: {error}")
+    def after(error: Exception, retry_after: str = "") -> "TemporaryFailure":
+        """The failure of an attempt that ended with an error, such as a lost connection."""
+        return TemporaryFailure(f"{type(error).__name__}: {error}", retry_after)
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Calls `attempt` until it does not raise `Again`; returns its result.
+    """Calls `attempt` until it does not raise `TemporaryFailure`; returns its result.
 
     Args:
         attempt: makes one attempt.
@@ -85,7 +83,7 @@ def _policy(where: str, patience: float) -> dict[str, Any]:
         raise Unavailable(f"{where} does not answer: {_failure(state)}") from None
 
     return {
-        "retry": retry_if_exception_type(Again),
+        "retry": retry_if_exception_type(TemporaryFailure),
         "wait": _pause,
         "stop": stop_before_delay(patience),
         "before_sleep": tell,
@@ -97,8 +95,8 @@ def _pause(state: RetryCallState) -> float:
     return max(_failure(state).wait, GROWING(state)) * random.uniform(0.5, 1.0)
 
 
-def _failure(state: RetryCallState) -> Again:
+def _failure(state: RetryCallState) -> TemporaryFailure:
     assert state.outcome is not None
     failure = state.outcome.exception()
-    assert isinstance(failure, Again)
+    assert isinstance(failure, TemporaryFailure)
     return failure

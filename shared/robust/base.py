@@ -117,11 +117,17 @@ class Stage(Member, ABC):
         parts = (getattr(self, key) for key in type(self).model_fields)
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
-    def unstreamed(self) -> tuple[str, ...]:
-        """Names of the stages with `streams = False`, among this stage and those in its fields."""
+    def unstreamed(self) -> "tuple[Stage, ...]":
+        """The stages with `streams = False`, among this stage and those in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
-        inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.unstreamed())
-        return inner if self.streams else (self.name, *inner)
+        inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
+        return inner if self.streams else (self, *inner)
+
+    @property
+    def memory_reason(self) -> str:
+        """Why the stage needs the whole pool in memory; "" if it does not."""
+        prefix, _, reason = self.passes.partition("in memory only: ")
+        return "" if prefix else reason
 
     @property
     def divides(self) -> bool:

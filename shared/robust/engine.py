@@ -142,16 +142,17 @@ class Plan:
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
-    def unstreamed(self) -> str | None:
-        """Name of a stage that needs the whole pool in memory; None if there is no such stage.
+    def unstreamed(self) -> Stage | None:
+        """A stage that needs the whole pool in memory; None if there is no such stage.
 
-        >>> Plan.of("median").unstreamed(), Plan.of("foolsgold").unstreamed()
-        (None, 'foolsgold')
+        >>> Plan.of("median").unstreamed()
+        >>> Plan.of("foolsgold").unstreamed().memory_reason
+        'keeps the sum of all updates of every client'
         """
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         if self.customizer.continues:
-            return self.customizer.name
-        return next((name for stage in everything for name in stage.unstreamed()), None)
+            return self.customizer
+        return next((inner for stage in everything for inner in stage.unstreamed()), None)
 
     def undivided(self) -> str | None:
         """Name of a stage that cannot be split across ranks; None if there is no such stage.

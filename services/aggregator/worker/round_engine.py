@@ -123,17 +123,17 @@ class RoundEngine:
         """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
 
         Raises:
-            ConfigurationError: a stage is refused; the message names the memory that the stage
-                needs.
+            ConfigurationError: a stage is refused; the message has the reason, and the memory that
+                the stage needs.
         """
         holder = self.rounds.plan.unstreamed()
         clients = drawn_count(self.experiment.data.clients, self.experiment.fraction)
         needed = self._row_bytes * clients * (1 if self.rounds.plan.calibrate else 2)
         if pool_memory is not None and holder is not None and needed > pool_memory:
             raise ConfigurationError(
-                f"{holder!r} cannot read updates from disk: {clients} updates of {self.spec.dim:,} "
-                f"numbers take {ByteSize(needed).human_readable()} of memory, and "
-                f"RAMPART_POOL_MEMORY is {ByteSize(pool_memory).human_readable()}"
+                f"{holder.name!r} needs all updates in memory ({holder.memory_reason}): {clients} "
+                f"updates of {self.spec.dim:,} numbers take {ByteSize(needed).human_readable()}, "
+                f"and RAMPART_POOL_MEMORY is {ByteSize(pool_memory).human_readable()}"
             )
 
     def check_disk(self, clients: int) -> None:

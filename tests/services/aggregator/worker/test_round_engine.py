@@ -99,7 +99,8 @@ def test_a_stage_that_holds_all_updates_is_refused_with_the_memory_that_it_needs
     spec, _ = RoundEngine.first_model(experiment, blobs)
     assert spec.dim == 650
     RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * 650 * 4)
-    with pytest.raises(ConfigurationError, match=r"'foolsgold' cannot .* 7 updates of 650 .*17.8"):
+    refused = r"'foolsgold' .* \(keeps the sum of all updates .*\): 7 updates of 650 .*17.8"
+    with pytest.raises(ConfigurationError, match=refused):
         RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * 650 * 4 - 1)
 
 

@@ -15,6 +15,11 @@ class MatplotlibMissing(RampartError):
     title = "matplotlib is missing"
 
 
+COLORS = 10
+"""Number of colours, after which lines repeat colours in another style."""
+STYLES = ("-", "--", ":")
+
+
 def figure(width: float, height: float, what: str = "picture") -> Any:
     """An empty matplotlib figure with a width and height in inches, ready to be saved.
 
@@ -62,9 +67,11 @@ def curves(
     for place, (shown, lines) in zip(
         picture.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
-        for name, values in lines.items():
+        for number, (name, values) in enumerate(lines.items()):
             known = [nan if value is None else value for value in values]
-            (line,) = place.plot(at, known, label=name, marker="." if len(at) < 60 else "")
+            style = STYLES[number // COLORS % len(STYLES)]
+            mark = "." if len(at) < 60 else ""
+            (line,) = place.plot(at, known, label=name, marker=mark, linestyle=style)
             band = [half or 0.0 for half in (spread or {}).get((shown, name), ())]
             if band:
                 low = [value - half for value, half in zip(known, band, strict=True)]

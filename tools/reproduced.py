@@ -29,8 +29,8 @@ explains the commands and the estimates.
 
 A cell is finished if it has a run with each of three seeds. The column *runs* has the number of
 finished runs, and the number of all runs with three seeds. The column *hours left* has the
-estimated time of the missing runs on one core. If several tables contain the same run, each of
-these tables counts the run. The command executes the missing runs.
+estimated time of the missing runs on one core. A run that appears in several tables is counted in
+each of them. The command executes the missing runs.
 
 | table | cells | finished | with fewer seeds | runs | hours left | command |
 |---|---:|---:|---:|---:|---:|---|

@@ -17,7 +17,7 @@ def draw_slots(
 
     A client's rank in the draw depends only on the seed and its id. If no client asks for a slot, n
     clients hold the slots 0 to n - 1. A client that asks for a slot gets it even if other clients
-    are missing. A client that asks for its earlier slot therefore keeps its data and its role.
+    are missing. A client that asks for its previous slot therefore keeps its data and its role.
 
     Args:
         seed: the seed of the experiment.

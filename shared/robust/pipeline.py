@@ -159,7 +159,8 @@ def aggregate(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: round, seed and server data, for rules that need them.
-        group: ranks of torch.distributed that aggregate together, with a backend for CPU tensors.
+        group: the process group of torch.distributed whose ranks aggregate together; its backend
+            must support CPU tensors.
             Every rank passes all rows, but only those coordinates of the rows that `shards.columns`
             assigns to the rank. The result has the same bits for every number of ranks.
     Returns:

@@ -42,8 +42,7 @@ class SearchSettings:
 
     Args:
         steps: number of gradient descent steps in which the samples should reproduce the update.
-        rates: three step sizes of the search: for the samples, for the labels, and for the clients'
-            step size.
+        rates: the search's learning rates for the samples, the labels and the clients' step sizes.
         momentum: momentum of the search.
         enough: the search for a client ends when its error is below this value.
     """

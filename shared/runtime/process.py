@@ -35,7 +35,7 @@ def secrets_folder() -> Path | None:
 
 
 def secret(variable: str) -> str | None:
-    """The value of an environment variable or, if unset, of the secret file of the same name."""
+    """The value of an environment variable, or the contents of its secret file."""
     given = os.environ.get(variable)
     if given:
         return given

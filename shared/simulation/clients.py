@@ -36,7 +36,7 @@ class Uploads:
     Args:
         names: the clients, sorted.
         update_KD: the uploads.
-        samples: the claimed numbers of training samples.
+        samples: the number of training samples that each client claims.
         metrics: all claimed numbers, keyed by client.
     """
 

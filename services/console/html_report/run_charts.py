@@ -14,7 +14,7 @@ MODELS = {
     "local": ("after local training", "two"),
     "personalized": ("personal model", "three"),
 }
-"""Name and line style of each model that clients measure."""
+"""Label and CSS class of each model that clients evaluate."""
 SHOWN = 60
 """Maximum number of clients in a chart or a matrix."""
 DECISIONS = {

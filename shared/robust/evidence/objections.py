@@ -141,7 +141,8 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
     """Whether an upload pushes the model further along its whole movement, challenge included.
 
-    This is no evidence, because the loss may have negative curvature along the movement.
+    On its own, this is not evidence of an attack, because the loss may have negative curvature
+    along the movement.
     """
     return any(
         informative and response is not None and response.correlation < usual.turned

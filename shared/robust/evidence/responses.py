@@ -37,7 +37,8 @@ class Response:
         steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of these lengths:
             |u|, the length of the earlier uploads' average, and, if the correlation is above
             `PULLS`, |Δw|. Noise is not steady, because independent uploads of the same length
-            differ by √2 times their length. A constant upload is not steady, because Δu is 0.
+            differ by √2 times their length. If a client always sends the same
+            upload, Δu is 0, and the response is not steady.
     """
 
     correlation: float

@@ -34,7 +34,7 @@ class Clipping(PreAggregator):
     complexity = "O(nd)"
     passes = "0"
     threshold: float = Field(default=2.0, gt=0)
-    """c, the largest norm of a clipped row, in the units of the updates."""
+    """c, the maximum norm of a row after clipping, in the units of the updates."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         factors_M = factors(rows, self.threshold)

@@ -1,9 +1,9 @@
 """Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
 A subset has diameter at most r if and only if it leaves out at least one row of every pair that is
-farther apart than r. Bisection over the distances therefore finds the smallest r without a search
-through all subsets. For a given r, a step of the bisection looks for a vertex cover, that is, a set
-of at most f rows that contains at least one row of each pair that is farther apart than r.
+farther apart than r. So there is such a subset of n - f rows if at most f rows form a vertex cover
+of these pairs, that is, contain at least one row of each. Bisection over the distances finds the
+smallest r for which there is a cover, without a search through all subsets.
 
 Legend: M rows, D coordinates.
 """

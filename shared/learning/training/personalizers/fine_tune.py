@@ -15,7 +15,7 @@ from rampart_fl.shared.learning.training.personalizers import (
 
 @personalizers.register("fine_tune")
 class FineTune(Personalizer):
-    """Trains as in plain averaging, and keeps the trained model as the client's own model."""
+    """Trains as in FedAvg, and keeps the trained model as the personal model."""
 
     paper = "Wang et al., Federated evaluation of on-device personalization, 2019 (FedAvg-FT)"
 

@@ -4,7 +4,7 @@ RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
 ├── PreconditionError         these rows have no result, for example because they are too few for f
-│   └── Absent                a rule needs the row of one particular client, which sent none
+│   └── MissingRow            a rule needs the row of one particular client, which sent none
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency cannot be reached; the request may succeed later
 """
@@ -92,7 +92,7 @@ class PreconditionError(RampartError, ValueError):
     title = "No result from these rows"
 
 
-class Absent(PreconditionError):
+class MissingRow(PreconditionError):
     """A rule needs the row of a particular client, which sent none in this round."""
 
     slug = "row-missing"

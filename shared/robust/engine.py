@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.errors import Absent, ConfigurationError, PreconditionError
+from rampart_fl.shared.errors import ConfigurationError, MissingRow, PreconditionError
 from rampart_fl.shared.experiment.eviction import BARRING, Eviction, Standing
 from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust import statistics
@@ -128,7 +128,7 @@ class Plan:
             for stage in self.detectors:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
-        except Absent:
+        except MissingRow:
             return  # The clients that take part are known only in a round.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None

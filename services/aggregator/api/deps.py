@@ -7,7 +7,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
-from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.operator_tokens import Actor
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
@@ -56,7 +56,7 @@ PRODUCT = re.compile(r"[!-~]{1,64}(?= |$)")
 UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
-async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Known:
+async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> TokenOwner:
     """The client that the token belongs to; only the token identifies a client."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
@@ -72,7 +72,7 @@ def software_of(request: Request) -> str:
     return "" if match is None else match.group()
 
 
-def record_presence(request: Request, runtime: Runtime, known: Known) -> Known:
+def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> TokenOwner:
     """Records that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
         raise Unauthorized("this client token has expired; rotate a token before it expires")
@@ -80,7 +80,7 @@ def record_presence(request: Request, runtime: Runtime, known: Known) -> Known:
     return known
 
 
-KnownDep = Annotated[Known, Depends(identify)]
+KnownDep = Annotated[TokenOwner, Depends(identify)]
 
 
 async def client_id(known: KnownDep) -> str:
@@ -112,7 +112,9 @@ OperatorDep = Depends(identify_operator)
 ActorDep = Annotated[Actor, OperatorDep]
 
 
-async def identify_anyone(request: Request, runtime: RuntimeDep, token: Bearer) -> Known | Actor:
+async def identify_anyone(
+    request: Request, runtime: RuntimeDep, token: Bearer
+) -> TokenOwner | Actor:
     """The client or the operator that sent the request."""
     known = await runtime.identities.of(token_hash(token))
     if known is not None:
@@ -123,12 +125,12 @@ async def identify_anyone(request: Request, runtime: RuntimeDep, token: Bearer) 
     return check_role(request, actor)
 
 
-AnyoneDep = Annotated[Known | Actor, Depends(identify_anyone)]
+AnyoneDep = Annotated[TokenOwner | Actor, Depends(identify_anyone)]
 
 
 async def client_or_operator(caller: AnyoneDep) -> str | None:
     """The id of the client that sent the request, or None for an operator."""
-    return caller.client if isinstance(caller, Known) else None
+    return caller.client if isinstance(caller, TokenOwner) else None
 
 
 CallerDep = Annotated[str | None, Depends(client_or_operator)]

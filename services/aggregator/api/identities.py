@@ -7,7 +7,7 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 
 
 @dataclass(frozen=True)
-class Known:
+class TokenOwner:
     """The client that owns a token."""
 
     client: str
@@ -28,10 +28,10 @@ class Identities:
     def __init__(self, clients: ClientStore, hub: EventHub) -> None:
         self._clients = clients
         self._hub = hub
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, TokenOwner] = {}
         self._as_of = -1
 
-    async def of(self, token_hash: str) -> Known | None:
+    async def of(self, token_hash: str) -> TokenOwner | None:
         """The client whose token has this hash; None if the token is unknown or was revoked."""
         if self._as_of != self._hub.token_changes:
             self._known.clear()
@@ -44,7 +44,7 @@ class Identities:
         record = await self._clients.record(token.client)
         if record is None:
             return None
-        known = Known(token.client, token.expires_at, record.sample_cap)
+        known = TokenOwner(token.client, token.expires_at, record.sample_cap)
         if self._hub.listening and as_of == self._hub.token_changes:
             self._known[token_hash] = known
         return known

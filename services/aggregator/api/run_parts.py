@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.api.admission import Admission
 from rampart_fl.services.aggregator.api.recent_models import RecentModels
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import Brief, Run
+from rampart_fl.services.aggregator.state.redis_records import Run, RunSummary
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -62,7 +62,7 @@ class RunParts:
             raise self.not_started
         return state
 
-    async def brief(self) -> Brief:
+    async def brief(self) -> RunSummary:
         """The small fields of the run's state.
 
         Raises:

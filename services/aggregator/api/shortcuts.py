@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
 from rampart_fl.services.aggregator.api.deps import bearer, identify
-from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send, answer_error
 from rampart_fl.services.aggregator.api.routes import tickets, training
 from rampart_fl.services.aggregator.api.runtime import Runtime
@@ -85,7 +85,7 @@ class Shortcuts:
         wish = await self._wish(request)
         return await training.upload(request, self._runtime, known, parts, wish, number, kind)
 
-    async def _identify(self, request: Request) -> Known:
+    async def _identify(self, request: Request) -> TokenOwner:
         await self._runtime.await_conversion()
         return await identify(request, self._runtime, await bearer(request, None))
 

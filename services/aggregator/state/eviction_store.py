@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
-from rampart_fl.services.aggregator.state.redis_records import Barred, parse_bar
+from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
 
 EVICT = (
@@ -138,7 +138,7 @@ class EvictionStore:
         """Every eviction, keyed and sorted by client id."""
         return _bars(await self.redis.ask("hgetall", self.keys.evicted))
 
-    async def barred(self) -> Barred:
+    async def barred(self) -> BarredClients:
         """The barred clients, read atomically."""
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.evicted)
@@ -146,7 +146,7 @@ class EvictionStore:
             pipe.hlen(self.keys.members)
             pipe.hmget(self.keys.state, ["founders", "mode"])
             evicted, quarantined, clients, (founders, mode) = await pipe.execute()
-        return Barred(
+        return BarredClients(
             _bars(evicted),
             {c: Quarantine.model_validate_json(quarantined[c]) for c in sorted(quarantined)},
             clients,

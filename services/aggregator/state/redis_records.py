@@ -42,7 +42,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Brief:
+class RunSummary:
     """The fields of a run's state that are small and quick to parse."""
 
     schema: str
@@ -56,7 +56,7 @@ class Brief:
 
 
 @dataclass(frozen=True)
-class Run(Brief):
+class Run(RunSummary):
     """The whole state of a run, parsed."""
 
     experiment: Experiment
@@ -73,7 +73,7 @@ class Run(Brief):
 
 
 @dataclass(frozen=True)
-class Barred:
+class BarredClients:
     """The barred clients with reasons, sorted by id; and the values that limit evictions.
 
     `clients` is the number of members now. `founders` is the number of members when round 0 opened.
@@ -104,10 +104,10 @@ class Barred:
 
 
 @dataclass(frozen=True)
-class ClientStanding:
+class ClientRunState:
     """What Redis holds about one client of a run, together with the run's small fields."""
 
-    brief: Brief | None
+    brief: RunSummary | None
     ticket: Ticket | None
     eviction: Bar | None
     """Why the client is evicted from the run."""
@@ -125,10 +125,10 @@ _BAR: TypeAdapter[Bar] = TypeAdapter(Bar)
 BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
 
 
-def parse_brief(values: Sequence[str | None]) -> Brief | None:
+def parse_brief(values: Sequence[str | None]) -> RunSummary | None:
     """Parses the small fields, in the order of `BRIEF`; None if the run has not started yet."""
     raw = dict(zip(BRIEF, values, strict=True))
-    return Brief(**_brief_fields(raw)) if raw["schema"] else None
+    return RunSummary(**_brief_fields(raw)) if raw["schema"] else None
 
 
 def parse_run(raw: Mapping[str, str]) -> Run | None:
@@ -165,7 +165,7 @@ def parse_bar(text: str) -> Bar:
 
 
 def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
-    """Parses the fields of a Redis hash into the arguments of a `Brief`."""
+    """Parses the fields of a Redis hash into the arguments of a `RunSummary`."""
     deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
     return {
         **{name: raw[name] for name in BRIEF[:5]},

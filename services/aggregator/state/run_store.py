@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, Ru
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import (
     BRIEF,
-    Brief,
     Run,
+    RunSummary,
     parse_brief,
     parse_run,
 )
@@ -194,7 +194,7 @@ class RunStore:
         """
         return parse_run(await self.redis.ask("hgetall", self.keys.state))
 
-    async def brief(self) -> Brief | None:
+    async def brief(self) -> RunSummary | None:
         """Only the small fields of the state; None if no worker has started the run yet."""
         return parse_brief(await self.redis.ask("hmget", self.keys.state, BRIEF))
 

@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import (
     BRIEF,
-    ClientStanding,
+    ClientRunState,
     parse_bar,
     parse_brief,
 )
@@ -101,7 +101,7 @@ class TicketStore:
         raw = await self.redis.ask("hgetall", self.keys.tickets)
         return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
 
-    async def standing(self, client: str, upload: Upload | None = None) -> ClientStanding:
+    async def standing(self, client: str, upload: Upload | None = None) -> ClientRunState:
         """A client's ticket, slot and evictions; simultaneous calls share one round trip to Redis.
 
         Args:
@@ -110,7 +110,7 @@ class TicketStore:
         """
         return await self._standings.ask((client, upload))
 
-    async def _stand(self, questions: Sequence[tuple[str, Upload | None]]) -> list[ClientStanding]:
+    async def _stand(self, questions: Sequence[tuple[str, Upload | None]]) -> list[ClientRunState]:
         clients, keys = [client for client, _ in questions], self.keys
         hashes = (keys.tickets, keys.evicted, self.federation.barred, keys.members, keys.answers)
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
@@ -128,7 +128,7 @@ class TicketStore:
         ):
             receipt = None if upload is None else next(held)
             standings.append(
-                ClientStanding(
+                ClientRunState(
                     brief,
                     None if ticket is None else Ticket.model_validate_json(ticket),
                     None if eviction is None else parse_bar(eviction),

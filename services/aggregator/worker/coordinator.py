@@ -13,7 +13,7 @@ from typing import assert_never
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.record_store import RecordStore
-from rampart_fl.services.aggregator.state.redis_records import Brief, Event
+from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
@@ -339,7 +339,7 @@ class Coordinator:
         segment = await self.records.seal_rest()
         await self.stores.state.end(self.fence, self.clock(), segment=segment)
 
-    async def brief(self) -> Brief:
+    async def brief(self) -> RunSummary:
         """The run's state without the large fields."""
         brief = await self.stores.state.brief()
         assert brief is not None

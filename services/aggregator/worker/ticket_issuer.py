@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rampart_fl.services.aggregator.state.redis_records import Brief, Event
+from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
@@ -118,7 +118,7 @@ class TicketIssuer:
             self._fence, client, ticket.model_copy(update={"deadline": deadline})
         )
 
-    async def _brief(self) -> Brief:
+    async def _brief(self) -> RunSummary:
         brief = await self._stores.state.brief()
         assert brief is not None
         return brief

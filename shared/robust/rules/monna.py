@@ -5,7 +5,7 @@ Legend: M rows, D coordinates.
 
 from torch import Tensor
 
-from rampart_fl.shared.errors import Absent, ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, MissingRow
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.context import Need
@@ -48,5 +48,5 @@ class MoNNA(Rule):
                 raise ConfigurationError("monna needs a pivot's id or the server's own update")
             return context.own_update(self.name, rows.place)
         if self.pivot not in rows.ids:
-            raise Absent(f"monna: the pivot {self.pivot!r} sent no row")
+            raise MissingRow(f"monna: the pivot {self.pivot!r} sent no row")
         return rows.row(rows.ids.index(self.pivot))

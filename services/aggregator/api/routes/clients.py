@@ -16,7 +16,7 @@ from rampart_fl.services.aggregator.api.deps import (
     RuntimeDep,
     software_of,
 )
-from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
@@ -135,12 +135,12 @@ async def rotate_token(
 ) -> Joined:
     """Replaces a client's token at once, at the request of the client or of an operator."""
     now = time.time()
-    if isinstance(caller, Known):
+    if isinstance(caller, TokenOwner):
         if caller.client != client_id:
             raise refusals.Forbidden("a client may rotate only its own token")
         if await runtime.stores.attempts.count(f"rotate:{client_id}", 60, now) > ROTATIONS:
             raise refusals.TooMany("too many changes of this client's token", retry_after=60)
-    by = None if isinstance(caller, Known) else caller.because(body.reason)
+    by = None if isinstance(caller, TokenOwner) else caller.because(body.reason)
     expires = now + runtime.settings.client_token_lifetime
     await change_token(runtime, client_id, body.token_hash, expires, by)
     known = await runtime.stores.clients.record(client_id)

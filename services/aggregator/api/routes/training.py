@@ -23,7 +23,7 @@ from rampart_fl.services.aggregator.api.deps import (
     RunDep,
     RuntimeDep,
 )
-from rampart_fl.services.aggregator.api.identities import Known
+from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import (
     IN_HEADER,
@@ -35,7 +35,7 @@ from rampart_fl.services.aggregator.api.routes.tickets import (
 )
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.services.aggregator.state.redis_records import ClientStanding
+from rampart_fl.services.aggregator.state.redis_records import ClientRunState
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
@@ -143,7 +143,7 @@ async def take_upload(
     request: Request,
     runtime: Runtime,
     run: RunParts,
-    known: Known,
+    known: TokenOwner,
     round_: int,
     kind: Literal["update", "probe"],
 ) -> Receipt:
@@ -202,7 +202,7 @@ async def bounds_of_body(
     return check_length(request.headers.get("content-length"), limits.size), zstd, limits
 
 
-def check_standing(run: RunParts, standing: ClientStanding, round_: int, kind: str) -> None:
+def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: str) -> None:
     """Refuses an upload before its body is read, if the Redis script `ACCEPT` would refuse it."""
     brief, held, out = standing.brief, standing.ticket, standing.barred or standing.eviction
     if brief is None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
-from rampart_fl.services.aggregator.api.identities import Identities, Known
+from rampart_fl.services.aggregator.api.identities import Identities, TokenOwner
 from rampart_fl.services.aggregator.state.client_store import ClientStore, TokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 
@@ -36,7 +36,7 @@ async def test_nothing_is_remembered_while_nothing_is_heard(
     await live_run.join("a")
     identities = Identities(counting, EventHub(stores))
     for _ in range(3):
-        assert await identities.of("token-a") == Known("a", 1_000_600.0, None)
+        assert await identities.of("token-a") == TokenOwner("a", 1_000_600.0, None)
     assert counting.asked == 3
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rampart_fl.shared.errors import Absent, ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, MissingRow
 from rampart_fl.shared.robust import Context, aggregate
 
 LINE = torch.tensor([[0.0], [1.0], [2.0], [9.0], [3.0]])
@@ -28,5 +28,5 @@ def test_an_update_of_another_model_is_refused() -> None:
 def test_a_pivot_has_to_be_there() -> None:
     with pytest.raises(ConfigurationError, match="pivot"):
         aggregate(LINE, "monna", f=1)
-    with pytest.raises(Absent, match="'x'"):
+    with pytest.raises(MissingRow, match="'x'"):
         aggregate(LINE, {"name": "monna", "pivot": "x"}, f=1)

@@ -125,7 +125,7 @@ ROOMS = {
     f"{CONSOLE}.join_tokens": {"operator"},
     f"{CONSOLE}.__main__": {"commands"},
 }
-"""The rooms and modules of a service, each with those that it may import, in functions too."""
+"""The rooms and modules of a service, each with those that it may import, anywhere."""
 ONLY_IN = {
     ("redis", "obstore"): (f"{AGGREGATOR}.state",),
     ("fastapi", "starlette"): (f"{AGGREGATOR}.api",),
@@ -179,6 +179,8 @@ def test_the_api_role_reaches_no_torch(room: str) -> None:
 
 def test_the_walk_finds_what_it_looks_for() -> None:
     assert "torch" in loaded_modules("rampart_fl.services.aggregator.worker.worker")
+    for_type_checking_only = ("rampart_fl.shared.modelspec", False)
+    assert for_type_checking_only in imports("rampart_fl.shared.members")
     assert len(MODULES) > 100
 
 

@@ -14,11 +14,6 @@ MODULES = {
     for path in sorted((base / top).rglob("*.py"))
 }
 """The path of every module of the wheel, by the name that imports use."""
-UPWARD = {
-    # A sweep validates all its experiments before the first experiment runs.
-    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
-}
-"""Exceptions from the rule that a package imports only lower layers, each with its reason."""
 
 
 @cache

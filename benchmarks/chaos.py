@@ -115,8 +115,8 @@ def kill_clients_between_training_and_upload(federation: LocalFederation, result
         time.sleep(0.001)
     federation.processes.kill(group)
     result.kills.append(group)
-    role, slots = federation.groups()[0]
-    federation.restart_group(group, role, slots)
+    role, slots = federation.clients.groups()[group]
+    federation.clients.restart_group(group, role, slots)
 
 
 def _stamps(state: Path) -> list[int]:

@@ -1,6 +1,6 @@
 """Code that all services share: mathematics, learning, attacks, protocol, experiment files.
 
-The processes that use this code belong in `services`, which no module of this package imports.
+The processes that use this code belong in `services`. No module of this package imports `services`.
 """
 
 import os

@@ -3,7 +3,7 @@
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
-├── PreconditionError         these rows have no result, for example because they are too few for f
+├── PreconditionError         a rule has no result for the rows, for example if there are too few
 │   └── MissingRow            a rule needs the row of one particular client, which sent none
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency cannot be reached; the request may succeed later
@@ -29,8 +29,9 @@ class RampartError(Exception):
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling passes the message to the constructor, but some constructors take
-        # other arguments. Such an error in a worker process would break the process pool.
+        # By default, unpickling passes only the message to the constructor. This fails for
+        # constructors with other arguments, and an error that cannot be unpickled breaks the
+        # process pool of the worker that raised it.
         return _restore, (type(self), self.args, self.__dict__)
 
 
@@ -49,12 +50,12 @@ class ConfigurationError(RampartError, ValueError):
 
 
 class UnknownMember(ConfigurationError):
-    """A family has no member of that name.
+    """A family has no member with this name.
 
     Args:
         family: the word for a member of the family, such as "rule".
         name: the unknown name.
-        known: the names that the family has.
+        known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))

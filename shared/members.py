@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Members:
-    """The members of one experiment that constraints refer to."""
+    """An experiment and those of its members to which constraints refer."""
 
     experiment: Experiment
     plan: "Plan"

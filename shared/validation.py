@@ -1,4 +1,4 @@
-"""Checks that the members an experiment names can be combined, before it runs.
+"""Before an experiment runs, checks that its members can be combined.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.
@@ -88,7 +88,7 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
 
 
 def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
-    """In what `response` and `challenge` differ although they use the same challenges."""
+    """Settings to change, if `response` and `challenge` share challenges but make them unlike."""
     from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
     from rampart_fl.shared.robust.detectors.response import ResponseDetector
     from rampart_fl.shared.robust.evidence.suspects import BLOCKS
@@ -167,7 +167,7 @@ CONSTRAINTS = (
     Constraint(
         "If detectors share challenges, they draw and sketch challenges alike.",
         lambda m: _unlike(m.plan.detectors),
-        "response compares the challenges of the detector challenge with its own decoys; "
+        "`response` compares the challenges of the detector `challenge` with its own decoys; "
         "set {culprit}",
     ),
     Constraint(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import takewhile
 
-from tools.imports import MODULES, ROOT, UPWARD, cycles, imports_of_ours, reach
+from tools.imports import MODULES, ROOT, cycles, imports_of_ours, reach
 
 PATH = ROOT / "docs" / "architecture.md"
 TOP = "rampart_fl"
@@ -54,7 +54,7 @@ def subpackages(service: str) -> tuple[str, ...]:
 
 
 def dependencies() -> Graph:
-    """The packages that each package imports, except the imports that `UPWARD` lists.
+    """The packages that each package imports.
 
     A module directly in a service counts as part of each subpackage that imports it.
     """
@@ -69,8 +69,6 @@ def dependencies() -> Graph:
 def _imported(module: str) -> set[str]:
     packages = set[str]()
     for name in imports_of_ours(module):
-        if (module, name) in UPWARD:
-            continue
         target = package(name)
         packages |= {target} if target is not None else _imported(name)
     return packages
@@ -116,8 +114,6 @@ def picture() -> str:
         lines += [f"  subgraph {_key(group)}[{group}]", *(f"    {node}" for node in nodes), "  end"]
     arrows = transitive_reduction(graph)
     lines += [f"  {_key(name)} --> {_key(to)}" for name in order for to in sorted(arrows[name])]
-    upward = sorted({(package(start), package(to)) for start, to in UPWARD})
-    lines += [f"  {_key(str(start))} -.-> {_key(str(to))}" for start, to in upward]
     return "\n".join([*lines, "```"])
 
 

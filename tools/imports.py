@@ -14,18 +14,13 @@ MODULES = {
     for path in sorted((base / top).rglob("*.py"))
 }
 """The path of every module of the wheel, by the name that imports use."""
-UPWARD = {
-    # A sweep validates all its experiments before the first experiment runs.
-    ("rampart_fl.shared.experiment.sweep", "rampart_fl.shared.validation"),
-}
-"""Exceptions from the rule that a package imports only lower layers, each with its reason."""
 
 
 @cache
 def imports(module: str) -> tuple[tuple[str, bool], ...]:
-    """The modules that a module imports, each with True if the import is at module level.
+    """The modules that a module imports, each with True if loading the module imports it.
 
-    Imports for type checking only are left out.
+    The flag is False for imports in functions, and for imports for type checking only.
 
     >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
     True
@@ -33,27 +28,31 @@ def imports(module: str) -> tuple[tuple[str, bool], ...]:
     return tuple(_imports(ast.parse(MODULES[module].read_text(encoding="utf-8")), module, True))
 
 
-def _imports(node: ast.AST, module: str, top: bool) -> Iterator[tuple[str, bool]]:
+def _imports(node: ast.AST, module: str, loaded: bool) -> Iterator[tuple[str, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             continue
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
         if isinstance(child, ast.Import):
-            yield from ((alias.name, top) for alias in child.names)
+            yield from ((alias.name, loaded) for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"{module}: imports are absolute"
             assert child.module is not None
             for alias in child.names:
                 inner = f"{child.module}.{alias.name}"
-                yield (inner if inner in MODULES else child.module, top)
+                yield (inner if inner in MODULES else child.module, loaded)
         else:
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            yield from _imports(child, module, top and not inside)
+            yield from _imports(child, module, loaded and not _is_deferred(child))
+
+
+def _is_deferred(node: ast.AST) -> bool:
+    """Whether loading a module skips the imports in this statement."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.dump(node.test)
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def imports_of_ours(module: str) -> set[str]:
-    """The modules of Rampart that a module imports, including imports in functions."""
+    """The modules of Rampart that a module imports, in functions and for type checking too."""
     return {name for name, _ in imports(module) if name in MODULES and name != module}
 
 
@@ -84,7 +83,7 @@ def loaded_modules(module: str) -> dict[str, str]:
             continue
         parts = current.split(".")
         parents = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-        for imported in [*parents, *(name for name, top in imports(current) if top)]:
+        for imported in [*parents, *(name for name, loaded in imports(current) if loaded)]:
             if imported not in importers:
                 importers[imported] = current
                 waiting.append(imported)

@@ -6,15 +6,12 @@ import time
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol.messages import PHASES, Phase, RoundRecord
-
-if TYPE_CHECKING:
-    from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 
 
 class Metrics:
@@ -97,15 +94,20 @@ class Metrics:
         for kind in ("update", "probe"):
             self.uploads.labels(kind, "accepted")
 
-    def observe_round(self, record: RoundRecord, decided: "RoundResult | None") -> None:
-        """Adds a finished round to the metrics."""
+    def observe_round(self, record: RoundRecord, pool_bytes: int | None) -> None:
+        """Adds a finished round to the metrics.
+
+        Args:
+            record: the record of the round.
+            pool_bytes: size of the round's pool in bytes; None if the round failed.
+        """
         self.rounds.labels(record.status).inc()
         for step, seconds in record.timings.items():
             self.steps.labels(step).observe(seconds)
-        if decided is not None:
-            self.pool_bytes.set(decided.pool_bytes)
-            for verdict in decided.verdicts:
-                self.verdicts.labels(verdict.decision).inc()
+        for verdict in record.verdicts:
+            self.verdicts.labels(verdict.decision).inc()
+        if pool_bytes is not None:
+            self.pool_bytes.set(pool_bytes)
 
     def set_phase(self, phase: Phase, round_: int, paused: bool) -> None:
         """Sets the gauges for the current round, its phase, and whether the run is paused."""

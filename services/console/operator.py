@@ -30,6 +30,9 @@ SILENCE = 60.0
 class Operator(FederationConnection):
     """Reads the state of a federation and of its runs, and sends commands to the federation.
 
+    The three classes of this connection form one interface: each adds methods to the same object.
+    If an operator held the other two as parts, it would have to repeat their methods' signatures.
+
     Args:
         url: URL of the aggregator.
         token: the operator token.

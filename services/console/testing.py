@@ -194,11 +194,11 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: the processes of a whole federation, or only those of one run.
+        local: a whole federation, or one run of a federation that keeps running.
         folder: folder for the identities of the test's clients.
     """
 
-    def __init__(self, local: LocalFederation, folder: Path) -> None:
+    def __init__(self, local: LocalFederation | LocalRun, folder: Path) -> None:
         super().__init__(local.operator, folder)
         self.local = local
         self.experiment = local.experiment

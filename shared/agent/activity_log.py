@@ -1,7 +1,7 @@
 """A client's own log of its answers to offers, its training and its uploads, as JSON lines.
 
 The log belongs to the client's owner, and never leaves the client's machine. Each line is synced to
-disk before the bytes that it describes leave the machine.
+disk before the client sends the data that the line describes.
 """
 
 import hashlib

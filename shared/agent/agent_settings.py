@@ -29,9 +29,9 @@ class AgentSettings(ServiceSettings):
     """Folder for identities, personal models and unfinished uploads. It contains one folder per
     client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
-    """File with one join token per line, in the order of the clients. An attacker needs another
-    token each time it joins again after an eviction. The file then lists a second token for every
-    client, in the same order, then a third one, and so on."""
+    """File with one join token per line, in the order of the clients. An attacker
+    that rejoins after an eviction needs another token. For attackers, the file therefore continues
+    with a second token for every client, in the same order, then a third one, and so on."""
     join_token: str | None = None
     """A single join token; this setting replaces the file."""
     data_file: Path | None = None
@@ -51,13 +51,13 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False
-    """Whether the process, once all of its clients are barred from the federation, waits for
-    SIGTERM instead of exiting. Set this where a process that exits is always restarted, such as in
-    a StatefulSet of Kubernetes."""
+    """Whether the process waits for SIGTERM, instead of exiting, once all of its clients are barred
+    from the federation. Set this where every process that exits is restarted, such as in a
+    Kubernetes StatefulSet."""
     trusted_packages: str = ""
-    """Comma-separated names of trusted packages. If an aggregator names a model by import path, the
-    client refuses the model unless it is in one of these packages, because the import path
-    determines which code runs on this machine."""
+    """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
+    which determines the code that runs on this machine. The client refuses such a model unless it
+    is in a trusted package."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:

@@ -22,7 +22,7 @@ from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
-"""Seconds for which the aggregator may hold a request for a ticket."""
+"""Seconds for which the aggregator may hold open a request for a ticket (long polling)."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
 """A ticket and the bytes of its model, or None if no model was sent with the ticket."""
@@ -141,7 +141,7 @@ class AggregatorClient:
         return await repeat(attempt, f"{self.url}{path}", self.patience)
 
     async def join(self, token_hash: str, client_id: str | None = None) -> Joined:
-        """Registers a client with this connection's token, which is a join token; idempotent."""
+        """Registers a client; idempotent. The token of this connection must be a join token."""
         body = {"token_hash": token_hash, "client_id": client_id}
         answer = await self.request("POST", "/v1/clients", json=body)
         return self._read(answer, Joined)
@@ -190,9 +190,9 @@ class AggregatorClient:
         The aggregator omits the model if the client already has it.
 
         Args:
-            known: ETag of the ticket that the client has already, if any.
+            known: ETag of the ticket that the client already has, if any.
             held: digest of the model that the client holds; "" for none.
-            wait: seconds for which the aggregator may hold the request.
+            wait: seconds for which the aggregator may hold the request open.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
         """
@@ -217,9 +217,9 @@ class AggregatorClient:
         """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
 
         Args:
-            run, round_, kind, data: what is uploaded; see `upload`.
+            run, round_, kind, data: as in `upload`.
             held: digest of the model that the client holds; "" for none.
-            wait: seconds for which the aggregator may hold the answer.
+            wait: seconds for which the aggregator may delay the answer.
         Returns:
             The receipt, and the next ticket with its model. The second element is None if no ticket
             came within `wait` seconds.
@@ -258,8 +258,7 @@ class AggregatorClient:
         Args:
             answer: the answer.
             message: the expected type.
-            given: value of a header that contains the message; by default, the body contains the
-                message.
+            given: the message as text, if a header contains it; None if the body contains it.
         Raises:
             ConfigurationError: the answer is not a message of this type, so the URL is not an
                 aggregator's.

@@ -20,7 +20,7 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
 
     Args:
         folder: the client's folder.
-        own: the client's folder of the run.
+        own: the client's folder for the run.
         first: the first ticket that the client gets in the run.
     """
     if first.run.rpartition("-")[2] != FIRST:
@@ -29,7 +29,7 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # It is the same ticket with a new ETag.
+            head["ticket"] = first.etag  # Only the ETag of the ticket is new.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()

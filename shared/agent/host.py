@@ -46,7 +46,7 @@ class AgentContext:
         experiment: the part of the experiment that clients know.
         identity: the client's identity.
         sample_cap: the highest number of samples that the client may claim.
-        folder: where the client stores its state of this run.
+        folder: where the client stores its state for this run.
         thread: the executor for the client's computations; all clients of a process share it.
         position: the client's position among the clients of the process.
         slot: number of the client's part of the experiment's data.
@@ -230,7 +230,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run, a reason if not, and the slot it asks for."""
+        """Whether the client takes part in a run, the reason if not, and the slot it asks for."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)
@@ -244,7 +244,8 @@ class HostedClient:
     def _own_samples(self, answer: Answer) -> Path | None:
         """The file with the client's samples; None if it uses its slot's part of the data.
 
-        If the owner's file names data sets, it also decides on the samples, not the settings.
+        If the owner's file has the table `data`, this table determines the samples. Otherwise,
+        `settings.data_file` does.
         """
         return self.settings.data_file if self.policy.data is None else answer.data_file
 
@@ -258,8 +259,9 @@ class HostedClient:
     ) -> Ticket:
         """Takes part in one run; returns the last ticket.
 
-        The owner's file decides again whether the client takes part. The file may have changed
-        since the client accepted the run, and the aggregator may have offered other settings.
+        The method checks the experiment against the owner's file again. The file may have changed
+        since the client accepted the run, and the aggregator may now send other settings than it
+        offered.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

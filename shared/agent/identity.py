@@ -96,8 +96,9 @@ async def establish(
 ) -> Identity:
     """Reads the identity in a folder; if the folder has none, gets one with a join token.
 
-    The function writes the client's own token to disk before it sends the request to join. A client
-    that crashes between these two steps therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. If the
+    client crashes before it gets the answer, it repeats the request with the same token, and
+    therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -149,8 +150,9 @@ async def _renew_in_time(connection: AggregatorClient, folder: Path) -> None:
 async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
-    The function writes the new token to disk before it sends the token to the aggregator. After a
-    crash between these two steps, the client can still determine which of the two tokens is valid.
+    The function writes the new token to disk before it sends the token's hash to the aggregator. If
+    the client crashes before it gets the answer, it can still determine which of the two tokens is
+    valid.
 
     Raises:
         RequestRefused: the current token is no longer valid.
@@ -170,14 +172,14 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except RequestRefused:
-        # An earlier attempt may have replaced the token, even if the answer was lost.
+        # An earlier attempt, whose answer was lost, may have replaced the token.
         identity = await _settle(
             path, _load_or_create(path), connection.url, connection.verify, connection.patience
         )
         if identity.token != fresh:
             raise
     else:
-        # The old token is no longer valid, even if the new token cannot be written to disk.
+        # The old token is invalid from now on, even if writing the new token to disk fails.
         connection.token = fresh
         identity = identity.with_token(fresh, joined)
         _write(path, identity)

@@ -48,7 +48,7 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
 
 
 class RunFiles:
-    """A client's files for a run: the last upload for each kind of ticket, and the state after it.
+    """A client's files for a run: for each kind of ticket, the last upload and the state after it.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
     (the ticket's ETag and the upload's length), the upload, and the personal state after the
@@ -78,7 +78,7 @@ class RunFiles:
         durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
 
     def finish(self) -> None:
-        """Keeps only the personal state, as `personal.safetensors`, because the run is over."""
+        """After the run, stores the personal state in its own file, and deletes the other files."""
         personal = self.personal()
         if personal:
             state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
@@ -95,7 +95,7 @@ class RunFiles:
 
 
 class LearningClient:
-    """An honest client, which trains from its ticket's model and uploads the difference.
+    """An honest client, which trains its ticket's model and uploads the resulting update.
 
     Args:
         experiment: the part of the experiment that clients know.
@@ -191,8 +191,8 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._other_models("peer_"),
-            # The aggregator knows the experiment's seed, and could reproduce noise that is drawn
-            # from it.
+            # The aggregator knows the experiment's seed, so it could reproduce noise drawn from the
+            # seed.
             secret=secrets.randbits(62),
         )
 
@@ -201,7 +201,7 @@ class LearningClient:
     ) -> bytes:
         vector_D: NDArray[np.float32] = update_D.float().numpy()
         diverged = False
-        # If an attack turned a finite result into a non-finite update, send the update unchanged.
+        # A diverged update is replaced by zeros, unless an attack made it diverge.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
         report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
@@ -210,8 +210,8 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe only serves to find similar clients. In the personal state, it therefore changes
-        # only the number of privacy steps.
+        # A probe only serves to find similar clients. The personal state after a probe is stored in
+        # a separate file, from which later rounds use only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

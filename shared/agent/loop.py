@@ -19,7 +19,7 @@ class Participant(Protocol):
     """Processes the tickets of a client; each kind of client has a class with these methods."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Returns the bytes to upload for a `train` or `probe` ticket; must be deterministic."""
+        """Returns the bytes to upload for a `train` or `probe` ticket: the same for the same ticket."""
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Returns the client's measurements of the final model."""
@@ -33,7 +33,7 @@ class Receiver(Protocol):
     """A participant that also needs the additional models that its tickets name."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Receives a ticket's models, keyed by name, before `work` or `evaluate` is called."""
+        """Receives a ticket's additional models by name, before `work` or `evaluate` is called."""
 
 
 async def participate(
@@ -43,10 +43,10 @@ async def participate(
     run: str,
     activity: ActivityLog | None = None,
 ) -> Ticket:
-    """Takes part in a run until the run ends or evicts the client; returns the last ticket.
+    """Takes part in a run until it ends or the client is evicted; returns the last ticket.
 
     If the run is deleted, the last ticket does not name this run. If `activity` is given, each
-    upload is recorded there before the upload is sent.
+    upload is recorded there before it is sent.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
@@ -88,7 +88,7 @@ async def participate(
 async def _hand_over(
     connection: AggregatorClient, participant: Participant, ticket: Ticket
 ) -> None:
-    """Downloads a ticket's models other than `model`, if the participant uses them."""
+    """Downloads a ticket's additional models (all but `model`) for a participant that uses them."""
     others = {name: digest for name, digest in ticket.models.items() if name != "model"}
     if others and isinstance(participant, Receiver):
         loaded = {

@@ -44,11 +44,11 @@ async def next_run(
 
 
 async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
-    """Does nothing in a run until the run ends for the client; returns the last ticket.
+    """Waits, without training, until a run ends for the client; returns the last ticket.
 
     Args:
         connection: the client's connection.
-        ticket: the client's present ticket, which names the run.
+        ticket: the client's current ticket, which names the run.
     """
     run = ticket.run
     while ticket.run == run and ticket.kind not in ("evicted", "done"):

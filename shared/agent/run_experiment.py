@@ -1,4 +1,4 @@
-"""The clients' part of a run's experiment, and the folder for a client's state of the run."""
+"""The clients' part of a run's experiment, and the folder for a client's state in the run."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.runtime import durable
 
 
 def run_folder(folder: Path, run: str) -> Path:
-    """The folder in which a client stores its state of one run."""
+    """The folder in which a client stores its state for one run."""
     return folder / "runs" / run
 
 

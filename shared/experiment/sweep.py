@@ -15,7 +15,7 @@ import hashlib
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,6 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Table
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.families.registry import explain
-from rampart_fl.shared.validation import validate
 
 DIGITS = 10
 """Number of decimals to which the numbers of a range are rounded, so that 0.1 + 0.2 is 0.3."""
@@ -170,28 +169,36 @@ class Sweep:
         )
         return Sweep(base, axes, seeds)
 
-    def points(self) -> list[Point]:
-        """Builds and validates every point, so that errors are reported before anything runs.
+    def points(self, check: Callable[[Experiment], object]) -> list[Point]:
+        """Builds and checks every point, so that errors are reported before anything runs.
 
+        Args:
+            check: called with the first run of every point, whose other runs differ only in their
+                seeds; usually `rampart_fl.validate`.
         Raises:
             ConfigurationError: there is no setting at a path, or a value is not allowed.
+            RampartError: `check` refuses a point.
         """
         points = []
+        for point in self._points():
+            check(point.runs[0])
+            points.append(point)
+        return points
+
+    def _points(self) -> Iterator[Point]:
         for values in product(*(axis.values for axis in self.axes)):
             tables = self.base.tables()
             for axis, value in zip(self.axes, values, strict=True):
                 for path in axis.paths:
                     put(tables, path, value)
             first = Experiment.from_tables({**tables, "seed": self.seeds[0]})
-            validate(first)
             runs = tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds)
             keys = (axis.key for axis in self.axes)
-            points.append(Point(dict(zip(keys, values, strict=True)), runs))
-        return points
+            yield Point(dict(zip(keys, values, strict=True)), runs)
 
     def digest(self) -> str:
         """SHA-256 over the digests of all experiments of the sweep."""
-        parts = [run.digest() for point in self.points() for run in point.runs]
+        parts = [run.digest() for point in self._points() for run in point.runs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -21,9 +21,10 @@ def run_figures(
     evicted: Collection[str],
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """The metrics of a run, from the newest measurement of each honest client.
+    """The metrics of a run.
 
-    A client is honest unless the experiment places an attacker in its slot. An accuracy is the
+    Accuracies and errors are computed from the newest measurements of each honest client. A client
+    is honest unless the experiment places an attacker in its slot. An accuracy is the
     fraction of all honest clients' test samples that are classified correctly. `bytes_per_client`
     is averaged over clients and rounds.
 

@@ -26,16 +26,17 @@ row."""
 def estimate(experiment: Experiment) -> Estimate:
     """The estimated resources that a run of an experiment needs if all its clients take part.
 
-    The worker needs 400 MiB + N·B·(p + 0.3 + 3s) of memory. The number p is 1, plus 1 if uploads
-    are not calibrated, plus 1 if newcomers are probed. The number of stages that store a row for
-    each client is s.
+    The worker needs 400 MiB + N·B·(p + 0.3 + 3s) of memory. Here, p is 1, plus 1 if uploads are not
+    calibrated, plus 1 if newcomers are probed; s is the number of stages that store a row for each
+    client.
 
-    Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. The number k
-    is 1 if rows are needed after the round in which they arrive, and otherwise 0. The number of
-    customized models is L.
+    Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. Here, k is 1
+    if rows are needed after the round in which they arrive, and otherwise 0.
 
-    The estimate assumes uploads in float32 without compression. The estimate includes the records
-    of all rounds, but no data sets.
+    Each detector needs another 32 KiB per client, both in memory and on disk.
+
+    The estimate assumes uploads in float32 without compression. It includes the records of all
+    rounds, but no data sets.
 
     >>> needs = estimate(Experiment.load("digits-benign"))
     >>> needs.clients, needs.down_bytes // 1000

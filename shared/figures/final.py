@@ -187,7 +187,7 @@ def final(values: Sequence[float | None], which: Final) -> float | None:
 
 
 def rounds_to(values: Sequence[float | None], target: float) -> int | None:
-    """The number of rounds until an accuracy was first reached; None if it never was.
+    """The number of rounds until an accuracy was first reached; None if none reached it.
 
     >>> rounds_to([0.5, 0.75, 0.9, 0.7], 0.75), rounds_to([0.5], 0.75)
     (2, None)
@@ -218,14 +218,14 @@ def final_figures(
     """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is that of the client's last model. `accuracy` is the customized or the
-    personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
+    all honest clients, from each client's newest measurement. An evicted honest client's newest
+    measurement is that of its last model. `accuracy` is the customized or the personalized model's
+    accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
     `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
     model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a
-    success rate for each kind of model, such as `attack_success_customized`. `largest_gap` also
-    uses each client's newest measurement. So do the metrics of `errors`, which exist only if the
-    task is estimation.
+    success rate for each kind of model, such as `attack_success_customized`. `largest_gap` and
+    the metrics of `errors` also use each client's newest measurement. The metrics of `errors` exist
+    only if the task is estimation.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.
@@ -261,10 +261,10 @@ def decisions(
 ) -> dict[str, Any]:
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
-    A client-round is a pair of a client and a round. The decision about a quarantined client is
-    "away". `silenced` is the fraction of client-rounds in which the client's row was not accepted,
-    and includes client-rounds with "away". This fraction, too, is reported separately for honest
-    and hostile clients.
+    A client-round is a pair of a client and a round. If a client was in quarantine before the round
+    was decided, the client-round counts as "away". `silenced` is the fraction of client-rounds,
+    including "away", in which the client's row was not accepted. It is also reported separately for
+    honest and hostile clients.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.

@@ -1,4 +1,4 @@
-"""The record of a round: its decision as numbers and names."""
+"""Converts the decision of a round to the numbers and names in the round's record."""
 
 from dataclasses import dataclass
 from math import isfinite

@@ -1,4 +1,4 @@
-"""The message with the estimated memory, disk space and traffic of a run before it is submitted."""
+"""The message that estimates a run's memory, disk space and traffic before it is submitted."""
 
 from pydantic import Field
 

@@ -56,8 +56,8 @@ class Message(BaseModel):
 class Report(Message):
     """What a client reports about its local training, in the metadata of its upload.
 
-    The aggregator accepts a report only within bounds: the sample count may not exceed the
-    operator's cap, and all numbers must be finite.
+    The aggregator checks every report. The sample count may not exceed the client's cap, and
+    metrics must be finite and between -1e15 and 1e15.
     """
 
     samples: int = Field(ge=1, le=10**9, description="training samples; at most the client's cap")
@@ -116,7 +116,7 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """The ETag to compare with `If-None-Match`, which does not depend on the deadline."""
+        """The ETag, for comparison with `If-None-Match`. It does not depend on the deadline."""
         parts = [self.run, self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -214,7 +214,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator sets a run's mode, the most severe decision that the federation may now take."""
+    """An operator's change of a run's mode: the most severe decision that the run may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=NO_REASON, examples=["no evictions before the audit"])
@@ -259,7 +259,7 @@ class RoundFacts(Message):
     participants: list[str] = []
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
-    quarantined: list[str] = Field(default=[], description="clients in quarantine at the end")
+    quarantined: list[str] = Field(default=[], description="clients in quarantine before the decision")
     mode: Mode | None = Field(default=None, description="most severe decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(
@@ -298,7 +298,7 @@ class RoundRecord(RoundFacts):
 
 Phase = Literal["joining", "collecting", "aggregating", "failed", "published", "evaluating", "done"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""The phases, in the order in which a round goes through them."""
+"""The phases of a run, in order. A round ends in the phase `failed` or `published`."""
 
 
 class Problem(BaseModel):

@@ -1,7 +1,7 @@
 """Reads and writes the mixing weights of a round's models as the bytes of a safetensors file.
 
-The file has one tensor `mixing`, with one row per model and one column per client. Its metadata has
-the names of the models and clients as the JSON lists `models` and `clients`.
+The file has one tensor `mixing`, with one row per model and one column per client. The file's
+metadata contains the names of the models and clients as the JSON lists `models` and `clients`.
 
 Legend: L models, N clients.
 """

@@ -22,7 +22,7 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reportable` metrics and the loss decrease, which is 0 if a loss cannot be reported.
+    """The `reportable` metrics and the loss decrease, or 0 if the decrease is not reportable.
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}
@@ -44,7 +44,7 @@ def sendable(update_D: NDArray[np.float32], dtype: str = "F32") -> tuple[NDArray
     if dtype == "F32":
         as_sent_D = update_D
     else:
-        with np.errstate(over="ignore"):  # An update that overflows has diverged.
+        with np.errstate(over="ignore"):  # An overflow counts as divergence.
             as_sent_D = wire.widen(wire.narrow(update_D, dtype), dtype)
     diverged = not bool(np.isfinite(as_sent_D).all())
     return (np.zeros_like(update_D) if diverged else update_D), diverged

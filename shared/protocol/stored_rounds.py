@@ -38,7 +38,7 @@ LATE = "l"
 ROUND_FAILED = "x"
 """The letter in a `VerdictMatrix` for a client that took part in a round that failed."""
 NO_VERDICT = "."
-"""The letter in a `VerdictMatrix` for a client that has no part in a round."""
+"""The letter in a `VerdictMatrix` for a client that took no part in a round."""
 
 
 class VerdictMatrix(Message):

@@ -1,9 +1,9 @@
 """Reads and writes models and updates as safetensors bytes, without torch.
 
 A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
-Rampart's files hold the tensors of a `ModelSpec` in order, all of one floating dtype, so the buffer
-is the vector (D,) and can be read in place. Files from the network are never trusted: every header
-is validated against the spec before any state changes.
+Rampart's files hold the tensors of a `ModelSpec` in order, all with the same floating-point dtype.
+The buffer is therefore the vector (D,), and can be read in place. Files from the network are never
+trusted: every header is validated against the spec before any state changes.
 
 Legend: D parameters.
 """
@@ -29,7 +29,7 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
 """Number of bytes read in one step (in `read_vector`, number of 16-bit numbers). The data of a step
-fits into a processor's cache."""
+fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header with a client's ticket, for responses whose body is the ticket's model."""

@@ -1,4 +1,4 @@
-"""Blocks of rows, in memory or, above the memory limit for blocks, in a file.
+"""Blocks of rows: in memory, or in a file if a block exceeds the memory limit.
 
 A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block
 prefetches the part that it reads next, and releases the part that it has read.
@@ -58,7 +58,7 @@ class MappedFile:
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
-        """Frees the memory of contiguous parts of the block; the next access reads a part again."""
+        """Frees the memory of contiguous parts of the block; a later access reads them again."""
         self._advise(parts, RELEASE)
 
     def _advise(self, parts: Sequence[Tensor], advice: int) -> None:
@@ -66,7 +66,7 @@ class MappedFile:
             begin = part.data_ptr() // PAGE * PAGE
             end = part.data_ptr() + part.numel() * part.element_size()
             if self._begin <= part.data_ptr() and end <= self._end and end > begin:
-                # A kernel that does not support the advice ignores it.
+                # A kernel that does not support the advice returns an error, which does no harm.
                 _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 

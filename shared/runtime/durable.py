@@ -16,7 +16,7 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
         mode: the file's permissions, before the umask.
     Raises:
         OSError: writing failed, and the old file is unchanged. The error always names a file, even
-            if the disk is full.
+            if the disk is full, which Python's own error does not.
     """
     with replacing(path) as part:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -26,7 +26,7 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
 
 @contextmanager
 def replacing(path: Path, several: bool = False) -> Iterator[Path]:
-    """Yields a temporary path for a file's next version, and finally moves it into place.
+    """Yields a temporary path for a file's next version, then moves this version into place.
 
     Args:
         path: the file's path.

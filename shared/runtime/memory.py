@@ -8,12 +8,12 @@ _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def release_unused_memory() -> None:
-    """Returns memory that the process no longer uses to the operating system.
+    """Returns the process's unused memory to the operating system.
 
     Objects that refer to each other in a cycle stay in memory until Python searches for cycles. In
     a service, Python rarely searches among older objects. The C library does not return all freed
     memory to the system either; how much it retains depends on the order in which blocks were
-    freed. A C library without `malloc_trim`, such as that of macOS, decides itself when to return
+    freed. A C library without `malloc_trim`, such as that of macOS, determines when it returns
     memory.
     """
     gc.collect()

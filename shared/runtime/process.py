@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process: RAMPART_<FIELD> sets a field, and its docstring is the help text."""
+    """Settings of a process. RAMPART_<FIELD> sets a field; the field's docstring is its help text."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True
@@ -59,7 +59,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 def read_settings(service: str, settings: type[S]) -> S:
-    """Reads settings from flags first, then RAMPART_ variables, then the folder of secrets."""
+    """Reads settings. Flags override RAMPART_ variables, which override the folder of secrets."""
 
     class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
         model_config = SettingsConfigDict(

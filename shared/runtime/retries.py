@@ -24,13 +24,13 @@ from rampart_fl.shared.errors import Unavailable
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
-"""Statuses of temporary failures, after which a request is retried."""
+"""HTTP statuses that report a temporary failure, so the request is retried."""
 QUIET = 10.0
 """Seconds for which a request is retried before the log warns about it."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""The form of a Retry-After header that is obeyed: whole seconds. Proxies may also send dates,
-which are ignored."""
+"""The accepted form of a Retry-After header: whole seconds. Proxies may also send dates, which are
+ignored."""
 
 
 class TemporaryFailure(Exception):

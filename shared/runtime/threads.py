@@ -8,7 +8,7 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Product of a training step's parameters and samples below which extra threads hardly help."""
+"""If a training step's parameters times its samples are fewer, extra threads hardly help."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

@@ -26,7 +26,6 @@ Legend: N clients, P pilot models (one of each client), D parameters, T samples.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -37,9 +36,7 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train
 from rampart_fl.shared.learning.training.personalizers import Batch, personalizers
 from rampart_fl.shared.learning.training.personalizers.interpolated import Interpolated
-
-if TYPE_CHECKING:
-    from rampart_fl.shared.simulation.interpolation import ExactRound
+from rampart_fl.shared.simulation.exact_round import ExactRound
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ class Estimates:
         return ratio_N.where(harm_N > 0, limit_N).clamp(0, 1)
 
 
-def estimate(first: "ExactRound") -> Estimates:
+def estimate(first: ExactRound) -> Estimates:
     """The estimates before the first round of an experiment whose task is classification."""
     clients, learner = first.clients, first.clients.learner
     chosen, f = learner.personalizer, clients.experiment.server.f or 0
@@ -122,7 +119,7 @@ def _halves(cohort: Cohort, device: str) -> Cohort:
     return Cohort.of(halves, cohort.x_train_KN.dtype, device)
 
 
-def _alone(first: "ExactRound", cohort: Cohort) -> Tensor:
+def _alone(first: ExactRound, cohort: Cohort) -> Tensor:
     """The pilot models (P, D): each client trains alone, for the experiment's number of rounds."""
     clients, names = first.clients, first.clients.names
     learner = replace(clients.learner, personalizer=personalizers.build("none"))
@@ -151,7 +148,7 @@ def _whole(cohort: Cohort) -> Batch:
     return Batch(cohort.x_train_KN, cohort.y_train_KN, weight_NT.to(cohort.x_train_KN))
 
 
-def _dissimilarity(first: "ExactRound", pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
+def _dissimilarity(first: ExactRound, pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
     """The spread of the n - f rows that are nearest to the aggregate.
 
     The spread is these rows' mean squared distance to their mean.

@@ -29,9 +29,9 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.device import device as usable
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
 from rampart_fl.shared.runtime.threads import training_threads
+from rampart_fl.shared.simulation import interpolation
 from rampart_fl.shared.simulation.buffered import Buffered
 from rampart_fl.shared.simulation.clients import Clients
-from rampart_fl.shared.simulation.interpolation import ExactRound
 from rampart_fl.shared.simulation.server import Server
 from rampart_fl.shared.validation import validate
 
@@ -156,7 +156,7 @@ class Simulation:
             reason = "every client is quarantined"
             record = RoundRecord(round=round_, status="failed", reason=reason)
         elif self.clients.learner.personalizer.simulated_only:
-            record = ExactRound(self.clients, self.server, round_).run()
+            record = interpolation.run_round(self.clients, self.server, round_)
             ended("train")
         elif self.flow is not None:
             record = self.flow.run(round_, self.candidates, ended)

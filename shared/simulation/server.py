@@ -70,6 +70,7 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """The state that a checkpoint must hold; the experiment determines all other state."""
+        # A list of the fields by name could miss a new field, and the run would resume without it.
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:

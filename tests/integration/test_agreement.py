@@ -12,8 +12,8 @@ import pytest
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
-from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.learning.training.learner import Learner
@@ -64,15 +64,14 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def agents(hosted: Hosted, experiment: Experiment, folder: Path) -> Iterator[LocalFederation]:
+def agents(hosted: Hosted, experiment: Experiment, folder: Path) -> Iterator[ClientProcesses]:
     """Starts agents and attackers of this federation as processes."""
-    local = LocalFederation(experiment, folder / "agents", processes=ForkedProcesses)
-    local.operator.close()
-    local.operator, local.url = hosted.operator, hosted.url
+    own = folder / "agents"
+    processes = ForkedProcesses(own / "logs")
     try:
-        yield local
+        yield ClientProcesses(experiment, own, hosted.operator, processes)
     finally:
-        local.processes.stop_all()
+        processes.stop_all()
 
 
 @pytest.mark.usefixtures("kept")
@@ -81,8 +80,8 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
     experiment = Experiment.parse(text)
     expected, hosted = simulate(experiment), host(experiment)
     first = simulate(Experiment.parse(text.replace("rounds = 6", "rounds = 1")))
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         status = hosted.wait(patience=120)
     records = hosted.operator.rounds()
 
@@ -121,8 +120,8 @@ def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> 
     text = small(rounds=6, fraction=0.8, clients=8) + attack
     experiment = Experiment.parse(text.replace('"response"', '"response", "challenge"'))
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         status = hosted.wait(patience=120)
     records = hosted.operator.rounds()
     assert any(name.startswith("challenge:") for record in records for name in record.customized)
@@ -157,8 +156,8 @@ def test_every_mode_decides_over_http_as_it_is_simulated(
     text = text.replace("[server]", f"[server]\nf = 1\neviction = {{ {eviction} }}")
     experiment = Experiment.parse(text.replace('"gaussian"', '{ name = "gaussian", std = 1.0 }'))
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         status = hosted.wait(patience=120)
     for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
         assert record.participants == simulated.participants
@@ -189,9 +188,9 @@ def test_groups_attack_over_http_as_in_simulation(
         }[placement]
     )
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
-        assert [name for name in local.processes.names if name.startswith("clients-")] == [
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
+        assert [name for name in clients.processes.names if name.startswith("clients-")] == [
             f"clients-{number}" for number in range(3)
         ]
         hosted.wait(patience=120)
@@ -211,8 +210,8 @@ def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
     text = small(rounds=3, fraction=0.6, clients=4)
     experiment = Experiment.parse(text.replace("[server]", "[server]\ncalibrate = false"))
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         hosted.wait(patience=120)
     records = hosted.operator.rounds()
     assert any(record.probed for record in records)
@@ -235,8 +234,8 @@ def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: P
     )
     experiment = Experiment.parse(text.replace("clients = 4", "clients = 4\nsamples = 20"))
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         hosted.wait(patience=120)
     blobs = Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run)
 
@@ -277,10 +276,10 @@ def test_clients_that_diverge_go_on_over_http_as_in_simulation(host: Host, tmp_p
     """One step of this size leaves an update finite, but no loss; a second one leaves neither."""
     experiment = Experiment.parse(DIVERGING + QUICK[QUICK.index("[phases") :])
     expected, hosted = simulate(experiment), host(experiment)
-    with agents(hosted, experiment, tmp_path) as local:
-        local.start_clients()
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
         hosted.wait(patience=120)
-        local.processes.check()
+        clients.processes.check()
     records = hosted.operator.rounds()
     decided = [[(v.client, v.decision, v.detector) for v in record.verdicts] for record in records]
     assert [len({decision for _, decision, _ in one}) for one in decided] == [2, 1]
@@ -302,9 +301,9 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
     expected, hosted = simulate(experiment).records[0].norms, host(experiment)
     names = experiment.client_names
     tokens = hosted.operator.mint(names).tokens
-    with agents(hosted, experiment, tmp_path) as local:
+    with agents(hosted, experiment, tmp_path) as clients:
         for slot, (dtype, compress) in enumerate(formats):
-            local.processes.python(
+            clients.processes.python(
                 f"agent-{slot}",
                 "rampart_fl.services.client_agent",
                 RAMPART_AGGREGATOR=hosted.url,
@@ -316,7 +315,7 @@ def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
                 OMP_NUM_THREADS="1",
             )
         hosted.wait(patience=120)
-        running = [local.processes[f"agent-{slot}"] for slot in range(3)]
+        running = [clients.processes[f"agent-{slot}"] for slot in range(3)]
         assert [process.poll() for process in running] == [None] * 3, "they wait for the next run"
     for record in hosted.operator.rounds():
         assert [v.decision for v in record.verdicts] == ["accepted"] * 3

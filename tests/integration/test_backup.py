@@ -105,7 +105,7 @@ def saved(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> S
         federation.processes.stop(CLIENTS)
         shutil.copytree(federation.folder / "clients", away / "clients")
         federation.start_aggregator()
-        federation.restart_group(CLIENTS, None, list(range(experiment.data.clients)))
+        federation.clients.restart_group(CLIENTS, None, list(range(experiment.data.clients)))
         run = finish(federation)
     return Saved(paused, away, folder / "live" / "clients", run)
 
@@ -119,7 +119,7 @@ def go_on(folder: Path, experiment: Experiment) -> chaos.Run:
         assert standing.clients == experiment.data.clients
         assert 1 <= standing.round < experiment.rounds
         assert standing.phase != "done"
-        federation.restart_group(CLIENTS, None, list(range(experiment.data.clients)))
+        federation.clients.restart_group(CLIENTS, None, list(range(experiment.data.clients)))
         if standing.status == "paused":
             federation.operator.steer("resume")
         return finish(federation)

@@ -28,7 +28,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If detectors share challenges, they draw and sketch challenges alike.": (
         {**DIGITS, "server": {"detectors": ["response", {"name": "challenge", "blocks": 8}]}},
-        "response compares the challenges of the detector challenge with its own decoys; set "
+        "`response` compares the challenges of the detector `challenge` with its own decoys; set "
         "blocks = 32 for challenge, not 8",
     ),
     "If a detector reconstructs training, all clients train from the global model.": (

@@ -40,6 +40,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)
+Observer = Callable[[RoundRecord, int | None], None]
+"""Gets a finished round's record and the size of its pool in bytes, or None if it failed."""
 
 
 class Coordinator:
@@ -83,7 +85,7 @@ class Coordinator:
         self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
         self.machine = PhaseMachine(experiment)
         self.opened = OpenRoundData()
-        self.observers: list[Callable[[RoundRecord, RoundResult | None], None]] = []
+        self.observers: list[Observer] = []
         self.warnings: list[str] = []
         self.kept_models = KeptModels(models_kept)
 
@@ -283,7 +285,7 @@ class Coordinator:
             abstained,
             everywhere=self.experiment.server.eviction.scope == "federation",
         )
-        self.observe(record, decided)
+        self.observe(record, decided.pool_bytes)
         used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
         used |= self.kept_models.add(state.round, record.models.get("global"))
         await self.drop(closed.before.blobs() | used | opened.uploads, state.position)
@@ -311,10 +313,10 @@ class Coordinator:
         kept |= await blobs_in_use(self.stores, position)
         await self.compute(self.blobs.delete, sorted(digests - kept))
 
-    def observe(self, record: RoundRecord, decided: RoundResult | None) -> None:
+    def observe(self, record: RoundRecord, pool_bytes: int | None) -> None:
         """Reports a finished round to the observers, such as the metrics."""
         for observer in self.observers:
-            observer(record, decided)
+            observer(record, pool_bytes)
 
     # -- the end of the run --------------------------------------------------------------------
 

@@ -17,23 +17,21 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING
 from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.aggregator.worker.coordinator import Coordinator
+from rampart_fl.services.aggregator.worker.coordinator import Coordinator, Observer
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.run_start import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
-from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
 TICK = 1.0
 """Seconds between checks of conditions that no event reports, such as a run that waits too long."""
-Observer = Callable[[RoundRecord, RoundResult | None], None]
 
 
 class Worker:

@@ -69,6 +69,7 @@ def simulate(
     from rampart_fl.services.console.studies.simulated import Folder, run
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
+    from rampart_fl.shared.validation import validate
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder of the run to continue")
@@ -78,7 +79,7 @@ def simulate(
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
         if ray is None:
-            downloads.fetch_all(point.runs[0] for point in grid.points())
+            downloads.fetch_all(point.runs[0] for point in grid.points(validate))
         _sweep(grid, device, accuracy, out, resume, threads or 1, where)
         return
     if where is not None:

@@ -4,16 +4,17 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.servers import START, LocalServers
 from rampart_fl.services.console.operator import POLL, Operator
 from rampart_fl.shared.errors import ConfigurationError, RampartError
-from rampart_fl.shared.experiment.schema import Attackers, Experiment
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 
 
-class LocalRun(LocalFederation):
+class LocalRun:
     """Executes an experiment on servers that keep running after the experiment.
 
     Args:
@@ -22,36 +23,52 @@ class LocalRun(LocalFederation):
         folder: folder for the state and logs of the run's clients; created if missing.
         identities: folder with one subfolder per client for its identity, so that a client keeps
             its identity in later runs.
+
+    The object is a context manager. On every exit, even after an error, the object stops the run's
+    clients and deletes the run.
     """
 
     def __init__(
         self, servers: LocalServers, experiment: Experiment, folder: Path, identities: Path
     ) -> None:
-        super().__init__(
-            experiment, folder, settings=servers.settings, processes=type(servers.processes)
-        )
-        self.servers, self.identities = servers, identities
-        self.url, self.token = servers.url, servers.token
+        self.experiment = experiment
+        self.folder = folder.absolute()
+        self.identities = identities
         self.operator = Operator(servers.url, servers.token)
+        self.processes = type(servers.processes)(self.folder / "logs")
+        tap = servers.settings.get("RAMPART_TEST_TAP")
+        self.clients = ClientProcesses(
+            experiment, self.folder, self.operator, self.processes, test_tap=tap
+        )
         self.run: str | None = None
 
-    def start_servers(self) -> None:
+    def __enter__(self) -> Self:
+        try:
+            self.submit()
+        except BaseException:  # Clean up after an interrupt, too.
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def submit(self) -> None:
         """Submits the experiment, and waits until its run has started."""
         self.run = self.operator.run = self.operator.submit(self.experiment).run
         started = self.operator.await_start(START)
         if started.state in OVER:
             raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
 
-    def start_group(
-        self, name: str, role: Attackers | None, slots: list[int], join_tokens: list[str]
-    ) -> None:
-        """Starts one process that hosts the clients of these slots, under their identities."""
-        for position, slot in enumerate(slots):
-            own = self.folder / "clients" / name / f"client-{position}"
-            own.mkdir(parents=True, exist_ok=True)
-            client = self.experiment.client_names[slot]
-            shutil.copy(self.identities / client / "identity.json", own)
-        super().start_group(name, role, slots, join_tokens)
+    def start_clients(self) -> None:
+        """Starts every client of the experiment under its identity."""
+        for name, (_, slots) in self.clients.groups().items():
+            for position, slot in enumerate(slots):
+                own = self.folder / "clients" / name / f"client-{position}"
+                own.mkdir(parents=True, exist_ok=True)
+                client = self.experiment.client_names[slot]
+                shutil.copy(self.identities / client / "identity.json", own)
+        self.clients.start()
 
     def stop(self) -> None:
         """Stops the run's clients, ends and deletes the run, and leaves the servers running."""

@@ -20,6 +20,7 @@ from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.validation import validate
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
 """Metrics that tables and curves show, if the points of the sweep have them."""
@@ -57,7 +58,7 @@ def sweep(
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
     """
-    points, results = given.points(), defaultdict[int, dict[int, Figures]](dict)
+    points, results = given.points(validate), defaultdict[int, dict[int, Figures]](dict)
     # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]

@@ -18,14 +18,8 @@ def test_metrics_count_rounds_phases_and_verdicts() -> None:
         )
         for decision in decisions
     ]
-
-    class Outcome:
-        def __init__(self) -> None:
-            self.verdicts = verdicts
-            self.pool_bytes = 80
-
-    record = RoundRecord(round=7, status="published", timings={"load": 0.02})
-    metrics.observe_round(record, Outcome())
+    record = RoundRecord(round=7, status="published", verdicts=verdicts, timings={"load": 0.02})
+    metrics.observe_round(record, 80)
     metrics.observe_round(RoundRecord(round=8, status="failed"), None)
     lines = metrics.text().decode().splitlines()
     for line in (

@@ -73,7 +73,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
     """Two ordinary agents, the manual's client as a command, and the same one from Python."""
     names = running.experiment.client_names
     tokens = running.operator.mint(names).tokens
-    running.local.start_group("ordinary", None, [0, 1], tokens[:2])
+    running.local.clients.start_group("ordinary", None, [0, 1], tokens[:2])
     running.local.processes.python(
         "own",
         "rampart_fl.services.client_agent",

@@ -11,6 +11,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.shipped import shipped
 from rampart_fl.shared.experiment.sweep import Sweep, averaged
+from rampart_fl.shared.validation import validate
 
 BASE = """
 name = "small"
@@ -37,7 +38,7 @@ def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
     result = sweep(
         "rounds = [5, 6]\npersonalizer.lambda = { from = 0, to = 1, step = 0.5 }\nruns = 2"
     )
-    points = result.points()
+    points = result.points(validate)
     assert [point.at for point in points] == [
         {"rounds": rounds, "lambda": value} for rounds in (5, 6) for value in (0, 0.5, 1)
     ]
@@ -54,15 +55,15 @@ def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
 
 def test_paths_go_through_lists_and_values_may_be_members() -> None:
     result = sweep('server.rule = ["median", ["nnm", { name = "krum" }]]\nseeds = [7]')
-    rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in result.points()]
+    rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in result.points(validate)]
     assert rules == [["median"], ["nnm", "krum"]]
-    assert [point.runs[0].seed for point in result.points()] == [7, 7]
-    (point,) = sweep("server.rule.1.f = [2]").points()
+    assert [point.runs[0].seed for point in result.points(validate)] == [7, 7]
+    (point,) = sweep("server.rule.1.f = [2]").points(validate)
     assert point.runs[0].server.rule[1] == {"name": "krum", "f": 2}
 
 
 def test_parameters_can_move_together_down_to_nobody_who_attacks() -> None:
-    result = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points()
+    result = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points(validate)
     assert [point.at for point in result] == [{"count": 0}, {"count": 2}]
     for point in result:
         run = point.runs[0]
@@ -132,7 +133,7 @@ def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
 )
 def test_what_cannot_run_is_refused_before_anything_runs(given: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        sweep(given).points()
+        sweep(given).points(validate)
 
 
 def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
         Experiment.load(path)
     result = Sweep.load(path, seed=9)
     assert result is not None
-    assert [point.runs[0].seed for point in result.points()] == [9, 9]
+    assert [point.runs[0].seed for point in result.points(validate)] == [9, 9]
     assert Sweep.load("digits-benign") is None
 
 
@@ -196,4 +197,4 @@ def test_a_sweep_is_a_table(tmp_path: Path) -> None:
 def test_shipped_sweeps_can_run(name: str) -> None:
     result = Sweep.load(name)
     assert result is not None
-    assert result.points()
+    assert result.points(validate)

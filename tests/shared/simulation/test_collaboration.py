@@ -10,7 +10,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.network.vector import load
 from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.simulation.collaboration import Estimates, discrepancies, estimate
-from rampart_fl.shared.simulation.interpolation import ExactRound
+from rampart_fl.shared.simulation.exact_round import ExactRound
 
 
 @pytest.fixture(autouse=True)

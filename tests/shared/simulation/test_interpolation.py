@@ -13,6 +13,7 @@ from rampart_fl.shared.learning.data.client_data import ClientData, client_data
 from rampart_fl.shared.learning.network.vector import build_module, flatten, load
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
+from rampart_fl.shared.validation import validate
 
 ETA, DECAY = 0.2, 0.01
 SHARE = 0.4
@@ -148,7 +149,7 @@ def test_the_shipped_sweeps_are_the_papers(name: str, hostile: int, least: float
     minimum where they find it."""
     sweep = Sweep.load(name)
     assert sweep is not None and len(sweep.seeds) == 20
-    points = {point.at["lambda"]: point.runs[0] for point in sweep.points()}
+    points = {point.at["lambda"]: point.runs[0] for point in sweep.points(validate)}
     assert list(points) == [round(0.05 * k, 10) for k in range(21)]
     for run in points.values():
         assert (run.data.clients, run.server.f) == (600, hostile)

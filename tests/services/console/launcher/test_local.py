@@ -17,7 +17,7 @@ def test_processes_are_full_whatever_slots_a_role_has(
     """Attackers' slots lie between honest slots, and no role needs a further process for this."""
     experiment = Experiment.load("digits-sign-flip")
     federation = LocalFederation(experiment, tmp_path, per_process)
-    groups = federation.groups()
+    groups = federation.clients.groups().values()
     federation.stop()
     assert [len(slots) for _, slots in groups] == sizes
     assert sorted(slot for _, slots in groups for slot in slots) == list(range(20))

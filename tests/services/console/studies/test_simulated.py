@@ -17,6 +17,7 @@ from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import simulate
+from rampart_fl.shared.validation import validate
 
 SMALL = """
 name = "small"
@@ -190,7 +191,7 @@ def test_a_sweep_ends_with_all_its_points(rampart: Rampart, file: Path, tmp_path
     assert result["axes"] == ["detectors", "lambda"]
     assert [point["lambda"] for point in points] == [0, 0.5, 1] * 2
     assert [point["detectors"] for point in points] == [[]] * 3 + [["robust_distance"]] * 3
-    second = Sweep.of(tomllib.loads(file.read_text())).points()[1]
+    second = Sweep.of(tomllib.loads(file.read_text())).points(validate)[1]
     alone = [simulate(run).summary()["accuracy"] for run in second.runs]
     assert points[1]["accuracy"] == fmean(alone)
     assert points[1]["spread"]["accuracy"] == pytest.approx(stdev(alone))

@@ -1,0 +1,108 @@
+"""The computations of a round that is exactly as in the paper on fine-tuned personalization.
+
+Every client computes its gradient at every client's model, and the server aggregates once for each
+client's model θ_i.
+
+Legend: N clients, P models, D parameters.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.learning.training.local import CohortResult
+from rampart_fl.shared.learning.training.personalizers import Batch
+from rampart_fl.shared.learning.training.task import mean_loss_gradients
+from rampart_fl.shared.robust.base import Rows, State
+from rampart_fl.shared.round.pool import Claim
+from rampart_fl.shared.simulation.clients import Clients
+from rampart_fl.shared.simulation.server import Server
+
+ELEMENTS = 1 << 24
+"""Largest total number of elements of the gradients that one pass computes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ExactRound:
+    """What clients and server compute in a round; the methods leave all models and λ unchanged.
+
+    Args:
+        clients, server: both sides.
+        round: the number of the round.
+    """
+
+    clients: Clients
+    server: Server
+    round: int
+
+    @property
+    def rate(self) -> float:
+        """Step size η of the round."""
+        learner = self.clients.learner
+        return learner.training.learning_rate * learner.schedule.share(self.round, learner.rounds)
+
+    def step(
+        self, model_ND: Tensor, batch: Batch, states: dict[str, State]
+    ) -> tuple[Tensor, dict[str, State]]:
+        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N) for every honest client i.
+
+        All updates u in this formula are computed at the model θ_i.
+        """
+        names, share_N = self.clients.names, self.clients.personal["lambda"]
+        after_ND, after = model_ND.clone(), dict(states)
+        places = self._places(model_ND, states)
+        for first, update_ND in self.movements(model_ND, list(places), batch):
+            rows = self.arrive(update_ND, model_ND[first])
+            aggregate_D, state = self.aggregate(rows, model_ND[first], states[names[first]])
+            for i in places[first]:
+                after_ND[i] += torch.lerp(update_ND[i], aggregate_D, share_N[i])
+                after[names[i]] = state
+        return after_ND, after
+
+    def _places(self, model_ND: Tensor, states: dict[str, State]) -> dict[int, list[int]]:
+        """Groups of honest clients whose models are equal, keyed by the first client of the group.
+
+        In round 0 all models are equal, and with λ = 1 all models stay equal. The clients of a
+        group share one computation, unless the pipeline keeps a separate state for each client.
+        """
+        honest = self.clients.honest
+        if any(state.tensors for state in states.values()):
+            return {i: [i] for i in honest}
+        places: dict[bytes, list[int]] = {}
+        for i in honest:
+            places.setdefault(model_ND[i].cpu().numpy().tobytes(), []).append(i)
+        return {members[0]: members for members in places.values()}
+
+    def movements(
+        self, models_PD: Tensor, places: Sequence[int], batch: Batch
+    ) -> Iterator[tuple[int, Tensor]]:
+        """All clients' uploads (N, D) after one step from model p, for each position p."""
+        learner, n = self.clients.learner, len(self.clients.names)
+        size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
+        for start in range(0, len(places), size):
+            some = places[start : start + size]
+            at = [models_PD[i].expand(n, -1) for i in some]
+            gradients = mean_loss_gradients(learner.network, learner.scoring, batch, at)
+            for i, sent_ND, gradient_ND in zip(some, at, gradients, strict=True):
+                decayed_ND = gradient_ND + learner.training.weight_decay * sent_ND
+                yield i, -self.rate * decayed_ND
+
+    def arrive(self, update_ND: Tensor, model_D: Tensor) -> Rows:
+        """The rows that the server receives for a model, including the attackers' changed rows."""
+        clients, names = self.clients, self.clients.names
+        sent_ND, true = model_D.expand_as(update_ND), CohortResult(update_ND, {}, {})
+        received_ND, _ = clients.updates(names, true, {}, sent_ND, model_D, self.round)
+        cap = clients.experiment.server.sample_cap
+        counts = clients.cohort(self.round).train_K
+        weights = [Claim(samples, {}).weight(cap) for samples in counts]
+        return Rows.of(received_ND, ids=names, weights=weights)
+
+    def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
+        """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
+        rounds = self.server.rounds
+        context = rounds.context(self.round, model_D, self.server.standing)
+        context = rounds.resources.attach_to(context)
+        aggregate_D, state, _ = rounds.plan.pipeline.apply(rows, state, context)
+        return aggregate_D, state

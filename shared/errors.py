@@ -29,9 +29,9 @@ class RampartError(Exception):
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling passes only the message to the constructor. This fails for
-        # constructors with other arguments, and an error that cannot be unpickled breaks the
-        # process pool of the worker that raised it.
+        # By default, unpickling passes only the message to the constructor, which fails if the
+        # constructor takes other arguments. An error that cannot be unpickled breaks the pool of
+        # worker processes.
         return _restore, (type(self), self.args, self.__dict__)
 
 

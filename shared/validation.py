@@ -88,7 +88,7 @@ def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
 
 
 def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
-    """Settings to change, if `response` and `challenge` share challenges but make them unlike."""
+    """Settings that must change before `response` and `challenge` can share challenges."""
     from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
     from rampart_fl.shared.robust.detectors.response import ResponseDetector
     from rampart_fl.shared.robust.evidence.suspects import BLOCKS

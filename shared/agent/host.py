@@ -245,7 +245,7 @@ class HostedClient:
         """The file with the client's samples; None if it uses its slot's part of the data.
 
         If the owner's file has the table `data`, this table determines the samples. Otherwise,
-        `settings.data_file` does.
+        `settings.data_file` names the file.
         """
         return self.settings.data_file if self.policy.data is None else answer.data_file
 

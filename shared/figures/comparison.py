@@ -24,9 +24,9 @@ def run_figures(
     """The metrics of a run.
 
     Accuracies and errors are computed from the newest measurements of each honest client. A client
-    is honest unless the experiment places an attacker in its slot. An accuracy is the
-    fraction of all honest clients' test samples that are classified correctly. `bytes_per_client`
-    is averaged over clients and rounds.
+    is honest unless the experiment places an attacker in its slot. An accuracy is the fraction of
+    all honest clients' test samples that are classified correctly. `bytes_per_client` is averaged
+    over clients and rounds.
 
     Args:
         experiment: the experiment of the run.

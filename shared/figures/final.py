@@ -187,7 +187,7 @@ def final(values: Sequence[float | None], which: Final) -> float | None:
 
 
 def rounds_to(values: Sequence[float | None], target: float) -> int | None:
-    """The number of rounds until an accuracy was first reached; None if none reached it.
+    """The number of rounds until the target was first reached; None if it was never reached.
 
     >>> rounds_to([0.5, 0.75, 0.9, 0.7], 0.75), rounds_to([0.5], 0.75)
     (2, None)
@@ -220,12 +220,12 @@ def final_figures(
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. An evicted honest client's newest
     measurement is that of its last model. `accuracy` is the customized or the personalized model's
-    accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in
-    `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the same
-    model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also a
-    success rate for each kind of model, such as `attack_success_customized`. `largest_gap` and
-    the metrics of `errors` also use each client's newest measurement. The metrics of `errors` exist
-    only if the task is estimation.
+    accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in `TARGETS` to the
+    number of rounds until it was reached. `attack_success` is measured on the same model as
+    `accuracy`, at the end of the run. If the experiment has a trigger, there is also a success rate
+    for each kind of model, such as `attack_success_customized`. `largest_gap` and the metrics of
+    `errors` also use each client's newest measurement. The metrics of `errors` exist only if the
+    task is estimation.
 
     Args:
         experiment: the experiment, which knows the roles of the clients.

@@ -1,4 +1,4 @@
-"""The message that estimates a run's memory, disk space and traffic before it is submitted."""
+"""The message that estimates the memory, disk space and traffic of a run not yet submitted."""
 
 from pydantic import Field
 

@@ -259,7 +259,9 @@ class RoundFacts(Message):
     participants: list[str] = []
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
-    quarantined: list[str] = Field(default=[], description="clients in quarantine before the decision")
+    quarantined: list[str] = Field(
+        default=[], description="clients in quarantine before the decision"
+    )
     mode: Mode | None = Field(default=None, description="most severe decision allowed")
     verdicts: list[VerdictRecord] = []
     weights: dict[str, float] = Field(

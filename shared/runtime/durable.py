@@ -15,8 +15,8 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
         pieces: the new content.
         mode: the file's permissions, before the umask.
     Raises:
-        OSError: writing failed, and the old file is unchanged. The error always names a file, even
-            if the disk is full, which Python's own error does not.
+        OSError: writing failed, and the old file is unchanged. The error always names a file;
+            Python's own error for a full disk does not.
     """
     with replacing(path) as part:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -13,8 +13,8 @@ def release_unused_memory() -> None:
     Objects that refer to each other in a cycle stay in memory until Python searches for cycles. In
     a service, Python rarely searches among older objects. The C library does not return all freed
     memory to the system either; how much it retains depends on the order in which blocks were
-    freed. A C library without `malloc_trim`, such as that of macOS, determines when it returns
-    memory.
+    freed. A C library without `malloc_trim`, such as that of macOS, decides when it
+    returns memory.
     """
     gc.collect()
     if _trim is not None:

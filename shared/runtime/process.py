@@ -45,7 +45,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process. RAMPART_<FIELD> sets a field; the field's docstring is its help text."""
+    """Settings of a process: RAMPART_<FIELD> sets a field; the field's docstring is its help."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True

@@ -8,7 +8,7 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""If a training step's parameters times its samples are fewer, extra threads hardly help."""
+"""Extra threads hardly help if a step's parameters times its samples are below this value."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

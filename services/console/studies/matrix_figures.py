@@ -45,7 +45,7 @@ class SeedMean:
         """The mean of the values of all seeds; None if there are no values.
 
         >>> SeedMean.of([0.5, 1.0])
-        Mean(value=0.75, spread=0.353...)
+        SeedMean(value=0.75, spread=0.353...)
         """
         numbers = list(values)
         if not numbers:

@@ -1,4 +1,4 @@
-"""`python -m rampart_fl.services.console.join_tokens`: makes the join tokens of a deployment, once.
+"""`python -m rampart_fl.services.console.join_tokens`: makes a deployment's missing join tokens.
 
 docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
 one file, or one key of a Kubernetes Secret, with one token per line. The file or key is named

@@ -90,7 +90,7 @@ def search(
     Args:
         predict: the network.
         start_D: the model that the updates started from.
-        update_KD: the updates u; none of them is 0.
+        update_KD: the updates u; no row may be the zero vector.
         synthetic: the starting point of the search.
         limits_K: largest number of iterations for each client.
         how: settings of the search.

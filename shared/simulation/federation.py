@@ -143,7 +143,7 @@ class Simulation:
 
     @property
     def threads(self) -> int:
-        """The number of threads that is fastest for the federation's training."""
+        """The number of threads with which the federation trains fastest."""
         clients = len(self.clients.names) * self.experiment.fraction
         batch = self.experiment.training.batch_size
         return training_threads(self.clients.learner.spec.dim, round(clients * batch))

@@ -43,7 +43,7 @@ def connect(
         url: `redis://`, `rediss://` or `unix://` for one server. For the primary that Sentinels
             name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://` with
             TLS. NAME is the Sentinels' name for the primary.
-        password: password of Redis; None if it has none.
+        password: the Redis password; None if Redis has none.
         sentinel_password: password of the Sentinels; None if they have none.
 
     Raises:

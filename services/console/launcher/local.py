@@ -22,7 +22,7 @@ class LocalFederation(LocalServers):
         experiment: the experiment to run.
         folder: folder for state, logs and records; created if missing.
         per_process: maximum number of clients per process.
-        settings: further RAMPART_ variables of the aggregator.
+        settings: additional RAMPART_ variables for the aggregator.
         processes: starts the processes; by default, each process is a new interpreter.
     """
 

@@ -1,6 +1,6 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
 
-Each step takes every sample with probability q = b/n (Poisson sampling), and clips each sample's
+Each step includes each sample with probability q = b/n (Poisson sampling), and clips each sample's
 gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of
 these gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
 respect to the client's samples. Opacus' accountant computes ε.

@@ -76,11 +76,11 @@ class ResponseDetector(ResponseOptions):
       the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
-    (`shared.robust.evidence.betting`). The detector bets that objections are more likely than
-    `tolerated` in rounds in which responses are informative, and than `tolerated_long` in all other
-    rounds. In an informative round, an objection multiplies the wealth of a bet that expects a
-    share q of objections by q / `tolerated`. Suspicion evicts nobody: if an honest client's loss
-    has negative curvature, its responses are turned, too, perhaps for many rounds.
+    (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
+    exceeds a limit: `tolerated` in rounds in which responses are informative, and `tolerated_long`
+    in all other rounds. In an informative round, an objection multiplies the wealth of a bet that
+    expects a share q of objections by q / `tolerated`. Suspicion evicts nobody: if an honest
+    client's loss has negative curvature, its responses are turned, too, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to the model from which it starts. The client's answer is -<r, δ> / |δ|, where

@@ -31,10 +31,10 @@ class CohortLimits:
     """The typical values with which the clients of a round are compared.
 
     Args:
-        length: length of the median client's longest upload.
-        most: limit on the lengths of uploads, as a multiple of `length`.
-        informative: for each memory, whether at least half of the clients pull the model back, so
-            that a turned response is meaningful.
+        length: length of the median client's longest upload. most: limit on the lengths of uploads,
+        as a multiple of `length`. informative: for each of the detector's memories, whether at
+        least half of the clients respond
+            against the model's movement. Only then does a turned response count.
         turned: correlation below which a response is turned.
         chance: an answer to a challenge is turned if its `chance` is at most this number.
         overshoot: strength of a response above which an upload overshoots if it is also longer than

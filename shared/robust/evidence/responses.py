@@ -36,9 +36,8 @@ class Response:
         strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
         steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of these lengths:
             |u|, the length of the earlier uploads' average, and, if the correlation is above
-            `PULLS`, |Δw|. Noise is not steady, because independent uploads of the same length
-            differ by √2 times their length. If a client always sends the same
-            upload, Δu is 0, and the response is not steady.
+            `PULLS`, |Δw|. For pure noise, this is false: Δu is then longer than u and than
+            the average. It is also false if a client always sends the same upload, because Δu is 0.
     """
 
     correlation: float

@@ -117,8 +117,9 @@ async def ticket(
     way, the client learns that the run has ended even if the next run has already started. If the
     named run does not exist any more, the response is the ticket for the current run.
 
-    `If-None-Match` may name the ETag of the ticket that the client already has. If the request also
-    has `Prefer: wait=N`, the response is delayed for up to N seconds until there is another ticket.
+    `If-None-Match` may contain the ETag of the ticket that the client already has. If the request
+    also has `Prefer: wait=N`, the response is delayed for up to N seconds until there is another
+    ticket.
 
     A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`, and the
     model that the ticket names as the body. This saves a request per round. If the header

@@ -2,6 +2,10 @@
 
 To add a detector, add a module here that defines a subclass of `Detector` and registers it with
 `@detectors.register("name")`, and add a test file of the same name.
+
+Code that turns rows into one vector belongs in `rules`, and code that turns rows into other rows
+belongs in `preaggregators`. The decision whether a verdict bars a client belongs in
+`rampart_fl.shared.robust.eviction`.
 """
 
 from rampart_fl.shared.families.registry import Registry

@@ -16,7 +16,6 @@ from torch import Tensor
 from rampart_fl.shared.attacks import craft
 from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
-from rampart_fl.shared.errors import ConfigurationError
 
 Cost = Callable[[Tensor], float]
 
@@ -124,33 +123,10 @@ def test_never_past_the_limit(
     assert cost(u_D) <= limit_of(cost, known_BD, bound) * (1 + 1e-12)
 
 
-def test_min_max_is_refused_an_option_that_would_change_nothing() -> None:
-    with pytest.raises(ConfigurationError, match="squared"):
-        attacks.build("min_max", squared=False)
-
-
 @pytest.mark.parametrize("name", ["min_max", "min_sum"])
 def test_three_points_on_a_line(name: str) -> None:
     u_D = craft(name, torch.tensor([[-1.0], [0.0], [1.0]]).double(), n=5, m=2)
     assert u_D.tolist() == pytest.approx([-1.0], abs=1e-6)
-
-
-def test_a_square_of_side_two() -> None:
-    square_BD = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]]).double()
-    u_D = craft("min_max", square_BD, n=6, m=2)
-    assert u_D.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
-    gamma = float((1 - u_D[0]) / square_BD.std(dim=0)[0])
-    assert gamma == pytest.approx(0.8660, abs=1e-4)
-
-
-def test_min_sum_reaches_the_closed_form() -> None:
-    known_BD = points(9, 5, seed=3)
-    mean_D, p_D = known_BD.mean(dim=0), -known_BD.std(dim=0)
-    radii_B = (known_BD - mean_D).norm(dim=1)
-    for bound, radius in (("max", radii_B.max()), ("min", radii_B.min())):
-        u_D = craft("min_sum", known_BD, n=12, m=3, bound=bound)
-        expected_D = mean_D + float(radius / p_D.norm()) * p_D
-        torch.testing.assert_close(u_D, expected_D, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["min_max", "min_sum"])

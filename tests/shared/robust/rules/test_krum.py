@@ -1,4 +1,4 @@
-"""Krum and Multi-Krum against plain loops, and where public implementations differ."""
+"""Krum against plain loops, and where public implementations differ."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.robust import Context, Rows, State, aggregate
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.rules.krum import scores
@@ -62,22 +62,6 @@ def test_other_variants_do_pick_other_rows() -> None:
     assert picks["n - f - 1"] > 10 and picks["itself counted"] > 10
 
 
-@pytest.mark.parametrize(("n", "f", "m"), [(9, 2, None), (9, 2, 1), (9, 2, 3), (9, 2, 9)])
-def test_multi_krum_averages_the_lowest_scores(n: int, f: int, m: int | None) -> None:
-    block_ND = torch.randn(n, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    values = by_hand(block_ND, f)
-    best = sorted(range(n), key=values.__getitem__)[: n - f if m is None else m]
-    expected_D = block_ND[best].mean(dim=0)
-    found_D = aggregate(block_ND, {"name": "multi_krum", "m": m}, f=f)
-    torch.testing.assert_close(found_D, expected_D)
-
-
-def test_multi_krum_takes_no_claimed_weights() -> None:
-    """A claimed count of 1e9 must not turn the mean of the chosen rows into its own row."""
-    weighted = aggregate(LINE, "multi_krum", f=1, weights=[1e9, 1, 1, 1, 1])
-    assert torch.equal(weighted, aggregate(LINE, "multi_krum", f=1))
-
-
 def test_a_nan_row_cannot_win() -> None:
     block_ND = LINE.clone()
     block_ND[0] = float("nan")
@@ -97,10 +81,6 @@ def test_small_pools() -> None:
     assert aggregate(LINE[:2], "krum").item() == 0
     with pytest.raises(PreconditionError, match="n >= 2f \\+ 3 = 5 rows: n=4, f=1"):
         aggregate(LINE[:4], "krum", f=1)
-    with pytest.raises(PreconditionError, match="n >= m = 6 rows: n=5, f=1"):
-        aggregate(LINE, {"name": "multi_krum", "m": 6}, f=1)
-    with pytest.raises(ConfigurationError, match="m"):
-        rules.build("multi_krum", m=0)
 
 
 def test_close_rows_on_a_large_base_are_told_apart() -> None:

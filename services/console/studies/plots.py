@@ -1,7 +1,7 @@
 """Plots as PNG or SVG files; they need matplotlib, which is optional."""
 
 from collections.abc import Mapping, Sequence
-from math import nan
+from math import ceil, nan
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ class MatplotlibMissing(RampartError):
     title = "matplotlib is missing"
 
 
+COLUMNS = 5
+"""Maximum number of panels side by side."""
 COLORS = 10
 """Number of colours, after which lines repeat colours in another style."""
 STYLES = ("-", "--", ":")
@@ -47,7 +49,7 @@ def curves(
     spread: Mapping[tuple[str, str], Sequence[float | None]] | None = None,
     kinds: Sequence[str] = ("png",),
 ) -> None:
-    """Draws lines in panels side by side, with the same horizontal axis.
+    """Draws lines in panels, at most `COLUMNS` side by side, with the same horizontal axis.
 
     Args:
         path: path of the file; each format in `kinds` replaces the suffix.
@@ -62,11 +64,14 @@ def curves(
         MatplotlibMissing: matplotlib is not installed.
     """
     one_legend = len({tuple(lines) for lines in panels.values()}) == 1
-    picture = figure(5 * len(panels) + (2.5 if one_legend else 0.5), 4, "curves")
+    columns = min(len(panels), COLUMNS)
+    rows = ceil(len(panels) / columns)
+    picture = figure(5 * columns + (2.5 if one_legend else 0.5), 4 * rows, "curves")
     picture.suptitle(title)
-    for place, (shown, lines) in zip(
-        picture.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
+    places = list(picture.subplots(rows, columns, squeeze=False).flat)
+    for place in places[len(panels) :]:
+        place.set_axis_off()
+    for place, (shown, lines) in zip(places, panels.items(), strict=False):
         for number, (name, values) in enumerate(lines.items()):
             known = [nan if value is None else value for value in values]
             style = STYLES[number // COLORS % len(STYLES)]
@@ -85,7 +90,7 @@ def curves(
         if not one_legend:
             place.legend()
     if one_legend:  # Outside the panels, where it hides no line.
-        picture.legend(*place.get_legend_handles_labels(), loc="outside right upper")
+        picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
         picture.set_layout_engine("none")  # The layout takes long to compute, so reuse it.

@@ -231,7 +231,7 @@ class Hosted(TestClients):
             self.take_part(name, participant)
         return participants
 
-    def build_honest_client(self, names: Sequence[str], state: Path) -> None:
+    def honest(self, names: Sequence[str], state: Path) -> None:
         """Hosts agents of these names, each with a folder in `state`, until the run has ended."""
         tokens = state.with_name("tokens")
         tokens.write_text("\n".join(self.operator.mint(list(names)).tokens))

@@ -322,11 +322,11 @@ def test_attackers_know_over_http_what_they_know_in_simulation(
     told = experiment(6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}])
     expected = simulate(told).records
     hostile = [slot for slot, role in enumerate(told.roles) if role is not None]
-    build_honest_client = [slot for slot, role in enumerate(told.roles) if role is None]
+    honest = [slot for slot, role in enumerate(told.roles) if role is None]
     assert hostile != [3, 4, 5], "placed at random"
     team = red_team(tap=mint(), clients=6, rounds=3, **tables)
     team.meet(3)
-    team.defend([told.client_names[slot] for slot in build_honest_client], build_honest_client)
+    team.defend([told.client_names[slot] for slot in honest], honest)
     spec = attack if isinstance(attack, str) else json.dumps(attack)
     team.attack(spec, [told.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()

@@ -3,7 +3,7 @@
 Legend: M rows, K clients whose reconstructions run at once, B synthetic samples, D parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -18,6 +18,8 @@ from rampart_fl.shared.robust.reconstruction import WORST, SearchSettings, Synth
 from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
+NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
+"""What a search knows that begins from noise."""
 
 
 @detectors.register("fedredefense")
@@ -32,9 +34,9 @@ class FedREDefense(Detector):
     a zero update. The detector assumes that clients train the whole global model w. Rampart
     therefore refuses experiments in which clients start from other models or upload only a part of
     the model. If `steps` steps of gradient descent cannot reproduce an honest update because the
-    update is too long, the detector mistakes this update for an attack. In this case, larger step
-    sizes of the search help. The detector keeps each client's synthetic samples, and the client's
-    next search starts from these samples.
+    update is too long, a search with larger step sizes may succeed. The detector therefore repeats
+    a search that fails with `larger` times the step sizes. The detector keeps each client's
+    synthetic samples, and the client's next search starts from these samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore
     reach a smaller error for an accepted client.
@@ -68,6 +70,9 @@ class FedREDefense(Detector):
     """Initial value of the client's step size in the client's first search."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of all three searches."""
+    larger: float = Field(default=10.0, ge=1)
+    """If a client's search fails, it is repeated from the beginning with step sizes that are larger
+    by this factor; the better of both results counts. 1: no repetition, as in the paper."""
     at_once: int = Field(default=16, ge=1)
     """Number of clients whose searches run as one batch, with all their models and gradients in
     memory."""
@@ -120,35 +125,53 @@ class FedREDefense(Detector):
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:
             return errors, {}
-        clients = [rows.ids[some[i]] for i in moved]
-        reference_D = context.reference_D.to(update_MD)
+        updates = {rows.ids[some[i]]: update_MD[i] for i in moved}
+        found, kept = self._search(updates, held, context, 1.0)
+        failed = {c: u_D for c, u_D in updates.items() if found[c] > self.threshold}
+        if failed and self.larger > 1:
+            again, kept_again = self._search(failed, NOTHING, context, self.larger)
+            for client in failed:
+                if again[client] < found[client]:
+                    found[client] = again[client]
+                    for part in PARTS:
+                        kept[part][client] = kept_again[part][client]
+        return errors | found, kept
+
+    def _search(
+        self,
+        updates: Mapping[str, Tensor],
+        held: Mapping[str, Mapping[str, Tensor]],
+        context: Context,
+        larger: float,
+    ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
+        """Searches with `larger` times the step sizes; the same results as `_reconstruct`."""
+        assert context.predict is not None and context.reference_D is not None
+        clients = list(updates)
+        update_KD = torch.stack(list(updates.values()))
+        reference_D = context.reference_D.to(update_KD)
         limits = [self.warm_iterations if c in held["rates"] else self.iterations for c in clients]
+        rates = (larger * self.sample_rate, larger * self.label_rate, larger * self.rate_rate)
         found_K, synthetic = search(
             context.predict,
             reference_D,
-            update_MD[moved],
-            self._begin(clients, held, context, reference_D),
-            to_device(limits, update_MD.device),
-            SearchSettings(
-                self.steps,
-                (self.sample_rate, self.label_rate, self.rate_rate),
-                self.momentum,
-                self.threshold,
-            ),
+            update_KD,
+            self._begin(clients, held, context, reference_D, larger * self.rate),
+            to_device(limits, update_KD.device),
+            SearchSettings(self.steps, rates, self.momentum, self.threshold),
         )
-        errors |= dict(zip(clients, found_K.tolist(), strict=True))
         kept = {
             part: dict(zip(clients, tensor_K, strict=True))
             for part, tensor_K in synthetic.tensors().items()
         }
-        return errors, kept
+        return dict(zip(clients, found_K.tolist(), strict=True)), kept
 
     def _begin(
         self,
         clients: Sequence[str],
-        held: dict[str, dict[str, Tensor]],
+        held: Mapping[str, Mapping[str, Tensor]],
         context: Context,
         reference_D: Tensor,
+        rate: float,
     ) -> Synthetic:
         """The start of each client's search: the client's samples of an earlier round, or noise."""
         assert context.predict is not None
@@ -162,7 +185,7 @@ class FedREDefense(Detector):
             samples.append(held["samples"].get(client, noise_B).to(reference_D))
             uniform_BC = torch.zeros(len(noise_B), classes)
             labels.append(held["labels"].get(client, uniform_BC).to(reference_D))
-            rates.append(held["rates"].get(client, torch.tensor(self.rate)).to(reference_D))
+            rates.append(held["rates"].get(client, torch.tensor(rate)).to(reference_D))
         return Synthetic(torch.stack(samples), torch.stack(labels), torch.stack(rates))
 
 

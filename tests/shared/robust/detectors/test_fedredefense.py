@@ -74,11 +74,23 @@ def test_training_is_explained_and_noise_is_not() -> None:
 def test_long_training_is_explained_by_a_search_with_larger_steps(steps: int) -> None:
     honest = [trained(seed, steps) for seed in range(3)]
     rows = Rows.of(torch.stack([*honest, noise(9, honest[0])]), IDS)
-    small, _ = detector(iterations=80).apply(rows, State(), context())
+    small, _ = detector(iterations=80, larger=1).apply(rows, State(), context())
     assert {verdict.decision for verdict in small} == {"evicted"}
-    large = detector(iterations=80, rate=0.5, sample_rate=2.0, label_rate=0.5)
-    verdicts, _ = large.apply(rows, State(), context())
+    verdicts, state = detector(iterations=80).apply(rows, State(), context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 3 + ["evicted"]
+    assert state.ids["rates"] == ("ada", "bob", "cleo")
+    whole, _ = detector(
+        iterations=80, larger=1, rate=0.5, sample_rate=1.0, label_rate=0.5, rate_rate=5e-4
+    ).apply(rows, State(), context())
+    for repeated, large in zip(verdicts[:3], whole[:3], strict=True):
+        assert repeated.score == large.score, "the repetition begins anew"
+
+
+def test_a_search_that_diverges_with_larger_steps_keeps_the_first_result() -> None:
+    rows = Rows.of(block(), ids=IDS)
+    first, _ = detector(iterations=3, larger=1).apply(rows, State(), context())
+    verdicts, _ = detector(iterations=3, larger=1e6).apply(rows, State(), context())
+    assert [verdict.score for verdict in verdicts] == [verdict.score for verdict in first]
 
 
 def test_the_search_is_the_papers_client_by_client() -> None:
@@ -114,7 +126,7 @@ def test_the_search_is_the_papers_client_by_client() -> None:
             torch.autograd.backward(error)
             optimizer.step()
     whole = torch.stack([noise(8, update_D), update_D])
-    patient = detector(iterations=iterations, threshold=1e-3)
+    patient = detector(iterations=iterations, threshold=1e-3, larger=1)
     verdicts, _ = patient.apply(Rows.of(whole, ids=["ada", "bob"]), State(), context())
     assert verdicts[1].score == pytest.approx(error.item(), rel=1e-4)
 

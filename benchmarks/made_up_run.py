@@ -101,7 +101,7 @@ class MadeUpRun(LocalServers):
         self.run = info.run
         run = stores.of_run(info.run)
         await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
-        await run.members.seat(fence, {}, 0)
+        await run.members.assign_slots(fence, {}, 0)
         valid = [client for client in self.clients if re.match(CLIENT_ID, client)]
         joins = {f"join-{client}": {"expires_at": time.time() + 60} for client in valid}
         by = Attribution("owner", "made up", time.time())

@@ -77,7 +77,7 @@ def test_the_commands_for_runs(folder: Path) -> None:
         give_up = time.monotonic() + PATIENCE
         while json.loads(execute("rampart runs tuesday-1 --json", folder, port))["state"] != state:
             assert time.monotonic() < give_up, f"the run never reached the state {state}"
-            time.sleep(0.5)
+            time.sleep(0.5)  # Each question starts a process.
 
     check, submit, runs, pause, resume, stop, delete = manual("mine.toml --check").splitlines()
     assert "memory of the worker" in execute(check, folder, port)

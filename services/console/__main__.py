@@ -3,7 +3,9 @@
 import os
 import signal
 import sys
+from importlib.metadata import version
 from types import FrameType
+from typing import Annotated
 
 import typer
 
@@ -40,8 +42,25 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Byzantine-robust, personalized federated learning.",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rampart-fl {version('rampart-fl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def rampart(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Byzantine-robust, personalized federated learning."""
 
 
 for executing in (up, serve, shutdown, run, runs, pause, resume, stop, delete):
@@ -82,7 +101,7 @@ def main() -> None:
         raise
     except BrokenPipeError:
         os._exit(0)
-    except OSError as error:  # For example, a folder that cannot be written.
+    except OSError as error:  # For example, a folder is not writable.
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
 

@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,11 @@ def test_every_command_has_help(rampart: Rampart) -> None:
     for command in ("list", "add", "revoke"):
         assert f"operators {command} [OPTIONS]" in rampart("operators", command, "--help").out
     assert {"up", "status", "rounds", "clients", "evict", "reinstate", "watch"} <= {*COMMANDS}
+
+
+def test_the_version_is_that_of_the_installed_package(rampart: Rampart) -> None:
+    said = rampart("--version")
+    assert (said.code, said.out) == (0, f"rampart-fl {version('rampart-fl')}\n")
 
 
 def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> None:

@@ -2,11 +2,11 @@
 
 import { session } from "./session.js";
 
-/** Number of clients in one response. */
-const PAGE = 1000;
+/** Maximum number of clients in one response. */
+const PAGE_SIZE = 1000;
 
 /** A refused or failed request, with the text of the API's problem document. */
-export class Problem extends Error {
+export class ApiError extends Error {
   /**
    * @param {number} status HTTP status; 0 if there was no response
    * @param {string} detail
@@ -18,38 +18,40 @@ export class Problem extends Error {
 }
 
 /**
- * The response to a request. A 401 ends the session.
+ * Sends a request with the session's token, or with `token`. A 401 for the session's token signs the user out.
  *
  * @param {string} path
  * @param {RequestInit & {token?: string}} [options]
  * @returns {Promise<Response>}
  */
 export async function request(path, options = {}) {
-  const { token = session.token, headers, ...rest } = options;
-  let answer;
+  const { token = session.token, headers, ...fetch_options } = options;
+  let response;
   try {
-    answer = await fetch(path, {
-      ...rest,
+    response = await fetch(path, {
+      ...fetch_options,
       headers: { Authorization: `Bearer ${token}`, ...headers },
       cache: "no-store",
     });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Problem(0, "The aggregator does not answer.");
+    throw new ApiError(0, "The aggregator does not answer.");
   }
-  if (answer.ok) return answer;
-  const body = await answer.json().catch(() => ({}));
-  const detail = String(body.detail || body.title || `HTTP ${answer.status}`);
-  if (answer.status === 401 && token === session.token) session.end(`Signed out: ${detail}.`);
-  throw new Problem(answer.status, detail);
+  if (response.ok) return response;
+  const body = await response.json().catch(() => ({}));
+  const detail = String(body.detail || body.title || `HTTP ${response.status}`);
+  if (response.status === 401 && token === session.token) session.sign_out(`Signed out: ${detail}.`);
+  throw new ApiError(response.status, detail);
 }
 
 /**
+ * Sends a GET request, and returns the parsed JSON of the response.
+ *
  * @param {string} path
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
-export async function get(path, signal) {
+export async function get_json(path, signal) {
   return (await request(path, { signal })).json();
 }
 
@@ -60,41 +62,43 @@ export async function get(path, signal) {
  * @param {AbortSignal} [signal]
  * @returns {Promise<any[]>}
  */
-export async function get_clients(path, signal) {
-  const found = [];
-  for (let after = ""; ; after = `&after=${encodeURIComponent(found[found.length - 1].client_id)}`) {
-    const page = await get(`${path}?limit=${PAGE}${after}`, signal);
-    found.push(...page);
-    if (page.length < PAGE) return found;
+export async function get_all_clients(path, signal) {
+  const clients = [];
+  for (let cursor = ""; ; cursor = `&after=${encodeURIComponent(clients[clients.length - 1].client_id)}`) {
+    const page = await get_json(`${path}?limit=${PAGE_SIZE}${cursor}`, signal);
+    clients.push(...page);
+    if (page.length < PAGE_SIZE) return clients;
   }
 }
 
 /**
+ * Sends a request with a JSON body, and returns the parsed JSON of the response; null for a 204.
+ *
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
  * @returns {Promise<any>}
  */
-export async function send(method, path, body) {
-  const answer = await request(path, {
+export async function send_json(method, path, body) {
+  const response = await request(path, {
     method,
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  return answer.status === 204 ? null : answer.json();
+  return response.status === 204 ? null : response.json();
 }
 
 /**
- * Saves a response as a file.
+ * Downloads a response as a file.
  *
  * @param {string} path
- * @param {string} name
+ * @param {string} file_name
  */
-export async function download(path, name) {
+export async function download(path, file_name) {
   const url = URL.createObjectURL(await (await request(path)).blob());
   const link = document.createElement("a");
   link.href = url;
-  link.download = name;
+  link.download = file_name;
   link.click();
   URL.revokeObjectURL(url);
 }

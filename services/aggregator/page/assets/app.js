@@ -1,22 +1,22 @@
-/** The page: shows the sign-in form, and loads the rest in the background. */
+/** The page's entry point: shows the sign-in form, and loads the rest of the page in the background. */
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { useSession } from "./hooks.js";
 import { SignIn } from "./views/sign_in.js";
 
-/** The view after signing in. This view is most of the page's code, so it is loaded after the first frame. */
-const shell = new Promise((done) => requestAnimationFrame(done)).then(() => import("./shell.js"));
+/** The page after signing in. It is most of the page's code, so the page loads it after the first frame. */
+const shell_module = new Promise((resolve) => requestAnimationFrame(resolve)).then(() => import("./shell.js"));
 
 function Page() {
   const session = useSession();
-  const [Shell, set] = useState(/** @type {any} */ (null));
+  const [Shell, set_shell] = useState(/** @type {any} */ (null));
   useEffect(() => {
-    shell.then((loaded) => set(() => loaded.Shell));
+    shell_module.then((module) => set_shell(() => module.Shell));
   }, []);
   useEffect(() => {
-    if (!session.signedIn) document.title = "Rampart";
-  }, [session.signedIn]);
-  if (!session.signedIn) return html`<${SignIn} />`;
+    if (!session.signed_in) document.title = "Rampart";
+  }, [session.signed_in]);
+  if (!session.signed_in) return html`<${SignIn} />`;
   return Shell && html`<${Shell} />`;
 }
 

@@ -1,39 +1,39 @@
-/** The audit log. The page loads the log once, and then requests only new entries. */
+/** Loads the whole audit log, and then requests only new entries. */
 
 import { useEffect, useState } from "./vendor/preact.js";
-import { get } from "./api.js";
+import { get_json } from "./api.js";
 
-/** The number of entries in one response, and the milliseconds between requests. */
-const PAGE = 1000;
-const EVERY = 3000;
+/** Maximum number of entries in one response. */
+const PAGE_SIZE = 1000;
+const REFRESH_INTERVAL_MS = 3000;
 
-/** All entries read so far, oldest first, and the error if the log could not be read. */
-export function useAudit() {
-  const [found, set] = useState({ entries: /** @type {any[]} */ ([]), error: "" });
+/** The entries loaded so far, oldest first, and the error of the last request; "" if it succeeded. */
+export function useAuditLog() {
+  const [log, set_log] = useState({ entries: /** @type {any[]} */ ([]), error: "" });
   useEffect(() => {
-    const abort = new AbortController();
+    const abort_controller = new AbortController();
     let timer = 0;
     /** @type {any[]} */
     let entries = [];
-    const ask = async () => {
+    const poll = async () => {
       try {
         let page;
         do {
-          page = await get(`/v1/audit?since=${entries.length}&limit=${PAGE}`, abort.signal);
+          page = await get_json(`/v1/audit?since=${entries.length}&limit=${PAGE_SIZE}`, abort_controller.signal);
           entries = page.length ? [...entries, ...page] : entries;
-        } while (page.length === PAGE);
-        set((old) => (old.entries === entries && !old.error ? old : { entries, error: "" }));
+        } while (page.length === PAGE_SIZE);
+        set_log((previous) => (previous.entries === entries && !previous.error ? previous : { entries, error: "" }));
       } catch (error) {
-        if (abort.signal.aborted) return;
-        set({ entries, error: error instanceof Error ? error.message : String(error) });
+        if (abort_controller.signal.aborted) return;
+        set_log({ entries, error: error instanceof Error ? error.message : String(error) });
       }
-      if (!abort.signal.aborted) timer = setTimeout(ask, EVERY);
+      if (!abort_controller.signal.aborted) timer = setTimeout(poll, REFRESH_INTERVAL_MS);
     };
-    ask();
+    poll();
     return () => {
-      abort.abort();
+      abort_controller.abort();
       clearTimeout(timer);
     };
   }, []);
-  return found;
+  return log;
 }

@@ -1,253 +1,254 @@
 /**
- * A matrix on a canvas. It draws only the visible cells, and redraws only cells that change.
+ * A matrix on a canvas. It draws only visible cells, and draws only the new columns if columns are added.
  *
  * The canvas stays in place while the box below it scrolls, so the drawing time depends on the
  * number of visible cells, not on the size of the matrix. A cell's side is a whole number of device
  * pixels.
  */
 
-const AXIS = 20;
-const FONT = 11;
-/** Smallest side of a cell, in CSS pixels, at which marks are legible. */
-const MARKED = 9;
+/** Sizes in CSS pixels. Sizes whose names start with `device` are in device pixels. */
+const AXIS_HEIGHT_PX = 20;
+const FONT_SIZE_PX = 11;
+/** Smallest side of a cell, in CSS pixels, at which marks and names are legible. */
+const MIN_LEGIBLE_CELL_PX = 9;
 /** Possible steps between the numbers on an axis. */
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+const AXIS_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
 /**
- * @typedef {object} Source
+ * @typedef {object} GridSource
  * @property {string} label what the matrix shows, for screen readers
- * @property {() => number} rows
- * @property {() => number} columns
- * @property {(row: number, column: number) => number} at index of the cell's colour
+ * @property {() => number} row_count
+ * @property {() => number} column_count
+ * @property {(row: number, column: number) => number} colour_at index of the cell's colour in the palette; -1 for an empty cell
  * @property {() => string[]} palette the colours
- * @property {(colour: number) => ((pen: CanvasRenderingContext2D, side: number) => void) | undefined} [mark]
+ * @property {(colour: number) => ((context: CanvasRenderingContext2D, side: number) => void) | undefined} [mark_drawer] returns a function that draws a colour's mark
  * @property {(row: number) => string} row_name
  * @property {(column: number) => string} column_name
- * @property {(row: number, column: number) => string} describe one cell in words
- * @property {(row: number, column: number) => void} open called on Enter or a click
- * @property {boolean} [follows] whether the view follows the last column when columns are added
+ * @property {(row: number, column: number) => string} describe_cell one cell in words
+ * @property {(row: number, column: number) => void} open_cell called on Enter or a click
+ * @property {boolean} [follows_last_column] whether the view scrolls to new columns if it shows the last column
  */
 
 export class CanvasGrid {
   /**
-   * @param {HTMLElement} host
-   * @param {Source} source
-   * @param {(text: string) => void} tell shows or announces the description of a cell
+   * @param {HTMLElement} container
+   * @param {GridSource} source
+   * @param {(text: string) => void} show_description shows or announces the description of a cell
    */
-  constructor(host, source, tell) {
-    this.host = host;
+  constructor(container, source, show_description) {
+    this.container = container;
     this.source = source;
-    this.tell = tell;
+    this.show_description = show_description;
     this.canvas = document.createElement("canvas");
-    this.space = document.createElement("div");
-    this.space.className = "grid-space";
+    this.scroll_spacer = document.createElement("div");
+    this.scroll_spacer.className = "grid-space";
     this.canvas.className = "grid-canvas";
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
     this.canvas.setAttribute("aria-label", `${source.label}. Arrow keys move, Enter opens a cell.`);
-    host.append(this.canvas, this.space);
-    const pen = this.canvas.getContext("2d", { alpha: false });
-    if (!pen) throw new Error("this browser draws no canvas");
-    this.pen = pen;
+    container.append(this.canvas, this.scroll_spacer);
+    const context = this.canvas.getContext("2d", { alpha: false });
+    if (!context) throw new Error("this browser draws no canvas");
+    this.context = context;
     /** @type {{row: number, column: number} | null} */
-    this.cursor = null;
-    this.x0 = 0;
-    this.y0 = 0;
-    this.side = 14;
-    this.gutter = 0;
+    this.selected_cell = null;
+    this.first_column = 0;
+    this.first_row = 0;
+    this.cell_size = 14;
+    this.gutter_width = 0;
     /** @type {Map<number, HTMLCanvasElement | null>} */
-    this.marks = new Map();
-    this.following = source.follows === true;
-    this.drawn_columns = 0;
-    this.watch = new ResizeObserver(() => this.resize());
-    this.watch.observe(host);
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.recolour = () => {
+    this.mark_cache = new Map();
+    this.is_following = source.follows_last_column === true;
+    this.drawn_column_count = 0;
+    this.resize_observer = new ResizeObserver(() => this.resize());
+    this.resize_observer.observe(container);
+    this.dark_scheme_query = matchMedia("(prefers-color-scheme: dark)");
+    this.update_colours = () => {
       this.colours = this.read_colours();
       this.resize();
     };
-    this.dark.addEventListener("change", this.recolour);
+    this.dark_scheme_query.addEventListener("change", this.update_colours);
     this.colours = this.read_colours();
-    host.addEventListener("scroll", () => this.scrolled(), { passive: true });
-    this.canvas.addEventListener("keydown", (event) => this.key(event));
-    this.canvas.addEventListener("focus", () => this.focused());
+    container.addEventListener("scroll", () => this.handle_scroll(), { passive: true });
+    this.canvas.addEventListener("keydown", (event) => this.handle_key(event));
+    this.canvas.addEventListener("focus", () => this.handle_focus());
     this.canvas.addEventListener("blur", () => this.draw());
-    this.canvas.addEventListener("click", (event) => this.click(event));
-    this.canvas.addEventListener("pointermove", (event) => this.hover(event));
+    this.canvas.addEventListener("click", (event) => this.handle_click(event));
+    this.canvas.addEventListener("pointermove", (event) => this.handle_pointer_move(event));
     this.resize();
   }
 
   close() {
-    this.watch.disconnect();
-    this.dark.removeEventListener("change", this.recolour);
+    this.resize_observer.disconnect();
+    this.dark_scheme_query.removeEventListener("change", this.update_colours);
     this.canvas.remove();
-    this.space.remove();
+    this.scroll_spacer.remove();
   }
 
   read_colours() {
-    const style = getComputedStyle(this.host);
-    const read = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+    const computed_style = getComputedStyle(this.container);
+    const read_property = (/** @type {string} */ name) => computed_style.getPropertyValue(name).trim();
     return {
       cells: this.source.palette(),
-      paper: read("--panel"),
-      ink: read("--ink"),
-      muted: read("--muted"),
-      accent: read("--accent"),
-      font: `${FONT}px ${read("--mono")}`,
+      background: read_property("--panel"),
+      text: read_property("--ink"),
+      muted: read_property("--muted"),
+      accent: read_property("--accent"),
+      font: `${FONT_SIZE_PX}px ${read_property("--mono")}`,
     };
   }
 
-  /** @param {number} side of a cell, in CSS pixels */
-  zoom(side) {
-    this.side = side;
+  /** @param {number} cell_size the side of a cell in CSS pixels */
+  set_cell_size(cell_size) {
+    this.cell_size = cell_size;
     this.resize();
-    if (this.cursor) {
-      this.reveal();
+    if (this.selected_cell) {
+      this.scroll_to_selected_cell();
       this.draw();
     }
   }
 
-  /** Measures the box, and draws everything. */
+  /** Measures the container, and draws everything. */
   resize() {
-    const { source, host } = this;
-    this.ratio = Math.max(1, devicePixelRatio || 1);
-    this.px = Math.max(1, Math.round(this.side * this.ratio));
-    this.marks.clear();
-    const legible = this.side >= MARKED;
-    let longest = 0;
-    if (legible) {
-      const rows = source.rows();
-      for (let row = 0; row < Math.min(rows, 2000); row += 1) longest = Math.max(longest, source.row_name(row).length);
+    const { source, container } = this;
+    this.pixel_ratio = Math.max(1, devicePixelRatio || 1);
+    this.device_cell_size = Math.max(1, Math.round(this.cell_size * this.pixel_ratio));
+    this.mark_cache.clear();
+    const names_are_legible = this.cell_size >= MIN_LEGIBLE_CELL_PX;
+    let longest_name_length = 0;
+    if (names_are_legible) {
+      const row_count = source.row_count();
+      for (let row = 0; row < Math.min(row_count, 2000); row += 1) longest_name_length = Math.max(longest_name_length, source.row_name(row).length);
     }
-    const most = Math.min(150, host.clientWidth / 3);
-    this.gutter = Math.round(this.ratio * (legible ? Math.min(most, longest * FONT * 0.62 + 12) : 4));
-    this.axis = Math.round(AXIS * this.ratio);
-    this.wide = Math.max(1, Math.floor(host.clientWidth * this.ratio));
-    this.high = Math.max(1, Math.floor(host.clientHeight * this.ratio));
-    this.canvas.width = this.wide;
-    this.canvas.height = this.high;
-    this.canvas.style.width = `${this.wide / this.ratio}px`;
-    this.canvas.style.height = `${this.high / this.ratio}px`;
-    this.stretch();
-    if (this.following) this.to_end();
-    this.place();
+    const max_gutter_width = Math.min(150, container.clientWidth / 3);
+    this.gutter_width = Math.round(this.pixel_ratio * (names_are_legible ? Math.min(max_gutter_width, longest_name_length * FONT_SIZE_PX * 0.62 + 12) : 4));
+    this.device_axis_height = Math.round(AXIS_HEIGHT_PX * this.pixel_ratio);
+    this.device_width = Math.max(1, Math.floor(container.clientWidth * this.pixel_ratio));
+    this.device_height = Math.max(1, Math.floor(container.clientHeight * this.pixel_ratio));
+    this.canvas.width = this.device_width;
+    this.canvas.height = this.device_height;
+    this.canvas.style.width = `${this.device_width / this.pixel_ratio}px`;
+    this.canvas.style.height = `${this.device_height / this.pixel_ratio}px`;
+    this.resize_spacer();
+    if (this.is_following) this.scroll_to_end();
+    this.update_view_origin();
     this.draw();
   }
 
-  /** Sets the size of the scrolled box. */
-  stretch() {
-    const { px, ratio } = this.measures();
-    const wide = this.gutter + this.source.columns() * px;
-    const high = this.axis_height() + this.source.rows() * px;
-    this.space.style.width = `${Math.ceil(wide / ratio)}px`;
-    this.space.style.height = `${Math.ceil(high / ratio) - this.high_css()}px`;
+  /** Sets the spacer's size, and so the size of the area that scrolls. */
+  resize_spacer() {
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const content_width = this.gutter_width + this.source.column_count() * device_cell_size;
+    const content_height = this.axis_height() + this.source.row_count() * device_cell_size;
+    this.scroll_spacer.style.width = `${Math.ceil(content_width / pixel_ratio)}px`;
+    this.scroll_spacer.style.height = `${Math.ceil(content_height / pixel_ratio) - this.css_height()}px`;
   }
 
-  measures() {
-    return { px: /** @type {number} */ (this.px), ratio: /** @type {number} */ (this.ratio) };
+  device_metrics() {
+    return { device_cell_size: /** @type {number} */ (this.device_cell_size), pixel_ratio: /** @type {number} */ (this.pixel_ratio) };
   }
 
   axis_height() {
-    return /** @type {number} */ (this.axis);
+    return /** @type {number} */ (this.device_axis_height);
   }
 
-  high_css() {
-    return /** @type {number} */ (this.high) / this.measures().ratio;
+  css_height() {
+    return /** @type {number} */ (this.device_height) / this.device_metrics().pixel_ratio;
   }
 
   /** The number of whole columns and rows that fit into the view. */
-  fitting() {
-    const { px } = this.measures();
+  view_capacity() {
+    const { device_cell_size } = this.device_metrics();
     return {
-      columns: Math.max(1, Math.floor((/** @type {number} */ (this.wide) - this.gutter) / px)),
-      rows: Math.max(1, Math.floor((/** @type {number} */ (this.high) - this.axis_height()) / px)),
+      columns: Math.max(1, Math.floor((/** @type {number} */ (this.device_width) - this.gutter_width) / device_cell_size)),
+      rows: Math.max(1, Math.floor((/** @type {number} */ (this.device_height) - this.axis_height()) / device_cell_size)),
     };
   }
 
-  to_end() {
-    this.host.scrollLeft = this.host.scrollWidth;
+  scroll_to_end() {
+    this.container.scrollLeft = this.container.scrollWidth;
   }
 
-  /** Reads the first row and column in view; returns whether they changed. */
-  place() {
-    const { px, ratio } = this.measures();
-    const fit = this.fitting();
-    const { columns, rows } = { columns: this.source.columns(), rows: this.source.rows() };
-    const atEnd = this.host.scrollLeft + this.host.clientWidth >= this.host.scrollWidth - 1;
-    const atFoot = this.host.scrollTop + this.host.clientHeight >= this.host.scrollHeight - 1;
-    const last = Math.max(0, columns - fit.columns);
-    const lowest = Math.max(0, rows - fit.rows);
-    const x = atEnd ? last : Math.min(last, Math.round((this.host.scrollLeft * ratio) / px));
-    const y = atFoot ? lowest : Math.min(lowest, Math.round((this.host.scrollTop * ratio) / px));
-    const changed = x !== this.x0 || y !== this.y0;
-    this.x0 = x;
-    this.y0 = y;
+  /** Finds the first visible row and column from the scroll position; returns whether they changed. */
+  update_view_origin() {
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const capacity = this.view_capacity();
+    const { column_count, row_count } = { column_count: this.source.column_count(), row_count: this.source.row_count() };
+    const is_at_right_edge = this.container.scrollLeft + this.container.clientWidth >= this.container.scrollWidth - 1;
+    const is_at_bottom_edge = this.container.scrollTop + this.container.clientHeight >= this.container.scrollHeight - 1;
+    const max_first_column = Math.max(0, column_count - capacity.columns);
+    const max_first_row = Math.max(0, row_count - capacity.rows);
+    const first_column = is_at_right_edge ? max_first_column : Math.min(max_first_column, Math.round((this.container.scrollLeft * pixel_ratio) / device_cell_size));
+    const first_row = is_at_bottom_edge ? max_first_row : Math.min(max_first_row, Math.round((this.container.scrollTop * pixel_ratio) / device_cell_size));
+    const changed = first_column !== this.first_column || first_row !== this.first_row;
+    this.first_column = first_column;
+    this.first_row = first_row;
     return changed;
   }
 
-  scrolled() {
-    if (this.source.follows) {
-      this.following = this.host.scrollLeft + this.host.clientWidth >= this.host.scrollWidth - 4;
+  handle_scroll() {
+    if (this.source.follows_last_column) {
+      this.is_following = this.container.scrollLeft + this.container.clientWidth >= this.container.scrollWidth - 4;
     }
-    if (this.place()) this.draw();
+    if (this.update_view_origin()) this.draw();
   }
 
   /** Draws the whole view. */
   draw() {
-    const { pen, colours } = this;
-    const fit = this.fitting();
-    this.drawn_columns = this.source.columns();
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, /** @type {number} */ (this.wide), /** @type {number} */ (this.high));
-    this.draw_cells(this.x0, Math.min(this.source.columns(), this.x0 + fit.columns));
+    const { context, colours } = this;
+    const capacity = this.view_capacity();
+    this.drawn_column_count = this.source.column_count();
+    context.fillStyle = colours.background;
+    context.fillRect(0, 0, /** @type {number} */ (this.device_width), /** @type {number} */ (this.device_height));
+    this.draw_cells(this.first_column, Math.min(this.source.column_count(), this.first_column + capacity.columns));
     this.draw_axis();
     this.draw_names();
-    this.draw_cursor();
+    this.draw_selection();
   }
 
   /**
-   * Draws the cells of some columns. Neighbouring cells with the same colour are drawn as one
-   * rectangle, and the lines between cells are drawn over it.
+   * Draws the cells of the columns from `start_column` to before `end_column`. Adjacent cells of one
+   * colour in a column become one rectangle; the lines between cells are drawn over it.
    *
-   * @param {number} from
-   * @param {number} to
+   * @param {number} start_column
+   * @param {number} end_column
    */
-  draw_cells(from, to) {
-    const { pen, source, colours } = this;
-    const { px } = this.measures();
+  draw_cells(start_column, end_column) {
+    const { context, source, colours } = this;
+    const { device_cell_size } = this.device_metrics();
     const top = this.axis_height();
-    const rows = Math.min(source.rows() - this.y0, this.fitting().rows);
-    /** @type {number[][]} positions and heights of rectangles, by colour */
-    const runs = colours.cells.map(() => []);
+    const visible_rows = Math.min(source.row_count() - this.first_row, this.view_capacity().rows);
+    /** @type {number[][]} x, y and height of each rectangle, by colour */
+    const rectangles = colours.cells.map(() => []);
     /** @type {[HTMLCanvasElement, number, number][]} */
     const marks = [];
-    for (let column = from; column < to; column += 1) {
-      const x = this.gutter + (column - this.x0) * px;
-      let start = 0;
+    for (let column = start_column; column < end_column; column += 1) {
+      const x = this.gutter_width + (column - this.first_column) * device_cell_size;
+      let run_start = 0;
       let colour = -1;
-      for (let row = 0; row <= rows; row += 1) {
-        const next = row < rows ? source.at(this.y0 + row, column) : -1;
-        if (next >= 0 && this.side >= MARKED) {
-          const mark = this.mark_of(next);
-          if (mark) marks.push([mark, x, top + row * px]);
+      for (let row = 0; row <= visible_rows; row += 1) {
+        const next_colour = row < visible_rows ? source.colour_at(this.first_row + row, column) : -1;
+        if (next_colour >= 0 && this.cell_size >= MIN_LEGIBLE_CELL_PX) {
+          const mark = this.get_mark(next_colour);
+          if (mark) marks.push([mark, x, top + row * device_cell_size]);
         }
-        if (next === colour) continue;
-        if (colour >= 0) runs[colour].push(x, top + start * px, (row - start) * px);
-        [start, colour] = [row, next];
+        if (next_colour === colour) continue;
+        if (colour >= 0) rectangles[colour].push(x, top + run_start * device_cell_size, (row - run_start) * device_cell_size);
+        [run_start, colour] = [row, next_colour];
       }
     }
-    runs.forEach((at, colour) => {
-      if (!at.length || !colours.cells[colour]) return;
-      pen.fillStyle = colours.cells[colour];
-      for (let i = 0; i < at.length; i += 3) pen.fillRect(at[i], at[i + 1], px, at[i + 2]);
+    rectangles.forEach((coordinates, colour) => {
+      if (!coordinates.length || !colours.cells[colour]) return;
+      context.fillStyle = colours.cells[colour];
+      for (let i = 0; i < coordinates.length; i += 3) context.fillRect(coordinates[i], coordinates[i + 1], device_cell_size, coordinates[i + 2]);
     });
-    if (px >= 6) {
-      const left = this.gutter + (from - this.x0) * px;
-      pen.fillStyle = colours.paper;
-      for (let row = 1; row <= rows; row += 1) pen.fillRect(left, top + row * px - 1, (to - from) * px, 1);
-      for (let column = 1; column <= to - from; column += 1) pen.fillRect(left + column * px - 1, top, 1, rows * px);
+    if (device_cell_size >= 6) {
+      const left = this.gutter_width + (start_column - this.first_column) * device_cell_size;
+      context.fillStyle = colours.background;
+      for (let row = 1; row <= visible_rows; row += 1) context.fillRect(left, top + row * device_cell_size - 1, (end_column - start_column) * device_cell_size, 1);
+      for (let column = 1; column <= end_column - start_column; column += 1) context.fillRect(left + column * device_cell_size - 1, top, 1, visible_rows * device_cell_size);
     }
-    for (const [mark, x, y] of marks) pen.drawImage(mark, x, y);
+    for (const [mark, x, y] of marks) context.drawImage(mark, x, y);
   }
 
   /**
@@ -255,182 +256,182 @@ export class CanvasGrid {
    *
    * @param {number} colour
    */
-  mark_of(colour) {
-    const known = this.marks.get(colour);
-    if (known !== undefined) return known;
-    const draw = this.source.mark && this.source.mark(colour);
-    const mark = draw ? document.createElement("canvas") : null;
-    if (mark && draw) {
-      const side = this.measures().px - 1;
-      mark.width = mark.height = side;
-      const pen = mark.getContext("2d");
-      if (pen) draw(pen, side);
+  get_mark(colour) {
+    const cached_mark = this.mark_cache.get(colour);
+    if (cached_mark !== undefined) return cached_mark;
+    const draw_mark = this.source.mark_drawer && this.source.mark_drawer(colour);
+    const mark = draw_mark ? document.createElement("canvas") : null;
+    if (mark && draw_mark) {
+      const mark_size = this.device_metrics().device_cell_size - 1;
+      mark.width = mark.height = mark_size;
+      const context = mark.getContext("2d");
+      if (context) draw_mark(context, mark_size);
     }
-    this.marks.set(colour, mark);
+    this.mark_cache.set(colour, mark);
     return mark;
   }
 
   draw_axis() {
-    const { pen, colours, source } = this;
-    const { px, ratio } = this.measures();
-    const end = Math.min(source.columns(), this.x0 + this.fitting().columns);
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, /** @type {number} */ (this.wide), this.axis_height());
-    pen.fillStyle = colours.muted;
-    pen.font = this.scaled_font();
-    pen.textAlign = "center";
-    pen.textBaseline = "middle";
-    const last = source.columns() ? source.column_name(source.columns() - 1) : "";
-    const room = (last.length * FONT * 0.62 + 10) * ratio;
-    const every = STEPS.find((step) => step * px >= room) || 1000;
-    for (let column = this.x0; column < end; column += 1) {
+    const { context, colours, source } = this;
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const end_column = Math.min(source.column_count(), this.first_column + this.view_capacity().columns);
+    context.fillStyle = colours.background;
+    context.fillRect(0, 0, /** @type {number} */ (this.device_width), this.axis_height());
+    context.fillStyle = colours.muted;
+    context.font = this.scaled_font();
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const last_name = source.column_count() ? source.column_name(source.column_count() - 1) : "";
+    const label_width = (last_name.length * FONT_SIZE_PX * 0.62 + 10) * pixel_ratio;
+    const label_step = AXIS_STEPS.find((step) => step * device_cell_size >= label_width) || 1000;
+    for (let column = this.first_column; column < end_column; column += 1) {
       const name = source.column_name(column);
-      if (!name || Number(name) % every) continue;
-      const half = room / 2;
-      const middle = this.gutter + (column - this.x0 + 0.5) * px;
-      pen.fillText(name, Math.min(Math.max(middle, half), /** @type {number} */ (this.wide) - half), this.axis_height() / 2);
+      if (!name || Number(name) % label_step) continue;
+      const half_label_width = label_width / 2;
+      const label_centre = this.gutter_width + (column - this.first_column + 0.5) * device_cell_size;
+      context.fillText(name, Math.min(Math.max(label_centre, half_label_width), /** @type {number} */ (this.device_width) - half_label_width), this.axis_height() / 2);
     }
   }
 
   scaled_font() {
-    return this.colours.font.replace(/^\d+/, String(Math.round(FONT * this.measures().ratio)));
+    return this.colours.font.replace(/^\d+/, String(Math.round(FONT_SIZE_PX * this.device_metrics().pixel_ratio)));
   }
 
   draw_names() {
-    const { pen, colours, source } = this;
-    const { px, ratio } = this.measures();
-    if (this.side < MARKED) return;
-    const bottom = Math.min(source.rows(), this.y0 + this.fitting().rows);
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, this.axis_height(), this.gutter, /** @type {number} */ (this.high));
-    pen.font = this.scaled_font();
-    pen.textAlign = "left";
-    pen.textBaseline = "middle";
-    const room = Math.floor((this.gutter / ratio - 10) / (FONT * 0.62));
-    for (let row = this.y0; row < bottom; row += 1) {
+    const { context, colours, source } = this;
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    if (this.cell_size < MIN_LEGIBLE_CELL_PX) return;
+    const end_row = Math.min(source.row_count(), this.first_row + this.view_capacity().rows);
+    context.fillStyle = colours.background;
+    context.fillRect(0, this.axis_height(), this.gutter_width, /** @type {number} */ (this.device_height));
+    context.font = this.scaled_font();
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    const max_characters = Math.floor((this.gutter_width / pixel_ratio - 10) / (FONT_SIZE_PX * 0.62));
+    for (let row = this.first_row; row < end_row; row += 1) {
       const name = source.row_name(row);
-      pen.fillStyle = this.cursor && this.cursor.row === row ? colours.ink : colours.muted;
-      const text = name.length > room ? `${name.slice(0, Math.max(1, room - 1))}…` : name;
-      pen.fillText(text, 2 * ratio, this.axis_height() + (row - this.y0 + 0.5) * px);
+      context.fillStyle = this.selected_cell && this.selected_cell.row === row ? colours.text : colours.muted;
+      const text = name.length > max_characters ? `${name.slice(0, Math.max(1, max_characters - 1))}…` : name;
+      context.fillText(text, 2 * pixel_ratio, this.axis_height() + (row - this.first_row + 0.5) * device_cell_size);
     }
   }
 
-  draw_cursor() {
-    if (!this.cursor) return;
-    const { pen, colours } = this;
-    const { px, ratio } = this.measures();
-    const { row, column } = this.cursor;
-    const x = this.gutter + (column - this.x0) * px;
-    const y = this.axis_height() + (row - this.y0) * px;
-    if (x < this.gutter || y < this.axis_height()) return;
-    pen.lineWidth = Math.max(2, Math.round(2 * ratio));
-    pen.strokeStyle = document.activeElement === this.canvas ? colours.accent : colours.ink;
-    pen.strokeRect(x - 0.5, y - 0.5, px, px);
+  draw_selection() {
+    if (!this.selected_cell) return;
+    const { context, colours } = this;
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const { row, column } = this.selected_cell;
+    const x = this.gutter_width + (column - this.first_column) * device_cell_size;
+    const y = this.axis_height() + (row - this.first_row) * device_cell_size;
+    if (x < this.gutter_width || y < this.axis_height()) return;
+    context.lineWidth = Math.max(2, Math.round(2 * pixel_ratio));
+    context.strokeStyle = document.activeElement === this.canvas ? colours.accent : colours.text;
+    context.strokeRect(x - 0.5, y - 0.5, device_cell_size, device_cell_size);
   }
 
-  /** Draws the columns that were added at the end, or all cells if the view moves or has a cursor. */
-  appended() {
-    const before = this.drawn_columns;
-    const after = this.source.columns();
-    this.stretch();
-    if (this.following) this.to_end();
-    if (this.place() || this.cursor || after < before) {
+  /** Draws the columns that were added at the end; draws all cells if the view moves or a cell is selected. */
+  draw_appended_columns() {
+    const old_column_count = this.drawn_column_count;
+    const new_column_count = this.source.column_count();
+    this.resize_spacer();
+    if (this.is_following) this.scroll_to_end();
+    if (this.update_view_origin() || this.selected_cell || new_column_count < old_column_count) {
       this.draw();
       return;
     }
-    this.drawn_columns = after;
-    this.draw_cells(Math.max(this.x0, before), Math.min(after, this.x0 + this.fitting().columns));
+    this.drawn_column_count = new_column_count;
+    this.draw_cells(Math.max(this.first_column, old_column_count), Math.min(new_column_count, this.first_column + this.view_capacity().columns));
     this.draw_axis();
   }
 
   /** @param {KeyboardEvent} event */
-  key(event) {
-    if (!this.source.rows() || !this.source.columns() || event.altKey || event.ctrlKey || event.metaKey) return;
-    const cursor = this.cursor || { row: this.y0, column: Math.min(this.source.columns(), this.x0 + this.fitting().columns) - 1 };
-    const fit = this.fitting();
+  handle_key(event) {
+    if (!this.source.row_count() || !this.source.column_count() || event.altKey || event.ctrlKey || event.metaKey) return;
+    const cell = this.selected_cell || { row: this.first_row, column: Math.min(this.source.column_count(), this.first_column + this.view_capacity().columns) - 1 };
+    const capacity = this.view_capacity();
     /** @type {Record<string, [number, number]>} */
-    const moves = {
+    const moves_by_key = {
       ArrowUp: [-1, 0],
       ArrowDown: [1, 0],
       ArrowLeft: [0, -1],
       ArrowRight: [0, 1],
-      PageUp: [-fit.rows, 0],
-      PageDown: [fit.rows, 0],
+      PageUp: [-capacity.rows, 0],
+      PageDown: [capacity.rows, 0],
       Home: [0, -1e9],
       End: [0, 1e9],
     };
     if (event.key === "Enter" || event.key === " ") {
-      this.source.open(cursor.row, cursor.column);
-    } else if (moves[event.key]) {
-      const [down, right] = moves[event.key];
-      this.select(cursor.row + down, cursor.column + right);
+      this.source.open_cell(cell.row, cell.column);
+    } else if (moves_by_key[event.key]) {
+      const [row_offset, column_offset] = moves_by_key[event.key];
+      this.select_cell(cell.row + row_offset, cell.column + column_offset);
     } else {
       return;
     }
     event.preventDefault();
   }
 
-  focused() {
-    if (!this.source.rows() || !this.source.columns()) return;
-    if (this.cursor) this.draw();
-    else if (this.canvas.matches(":focus-visible")) this.select(this.y0, Math.min(this.source.columns(), this.x0 + this.fitting().columns) - 1);
+  handle_focus() {
+    if (!this.source.row_count() || !this.source.column_count()) return;
+    if (this.selected_cell) this.draw();
+    else if (this.canvas.matches(":focus-visible")) this.select_cell(this.first_row, Math.min(this.source.column_count(), this.first_column + this.view_capacity().columns) - 1);
   }
 
   /**
-   * Moves the cursor, brings it into view, and describes its cell.
+   * Selects a cell, scrolls to it, and shows its description.
    *
    * @param {number} row
    * @param {number} column
    */
-  select(row, column) {
-    row = Math.max(0, Math.min(this.source.rows() - 1, row));
-    column = Math.max(0, Math.min(this.source.columns() - 1, column));
-    this.cursor = { row, column };
-    this.reveal();
+  select_cell(row, column) {
+    row = Math.max(0, Math.min(this.source.row_count() - 1, row));
+    column = Math.max(0, Math.min(this.source.column_count() - 1, column));
+    this.selected_cell = { row, column };
+    this.scroll_to_selected_cell();
     this.draw();
-    this.tell(this.source.describe(row, column));
+    this.show_description(this.source.describe_cell(row, column));
   }
 
-  /** Scrolls just enough to show the cursor. */
-  reveal() {
-    const { row, column } = this.cursor || { row: 0, column: 0 };
-    const { px, ratio } = this.measures();
-    const fit = this.fitting();
-    const x = Math.max(column - fit.columns + 1, Math.min(this.x0, column));
-    const y = Math.max(row - fit.rows + 1, Math.min(this.y0, row));
-    if (x !== this.x0) this.host.scrollLeft = (x * px) / ratio;
-    if (y !== this.y0) this.host.scrollTop = (y * px) / ratio;
-    this.x0 = x;
-    this.y0 = y;
+  /** Scrolls just enough to show the selected cell. */
+  scroll_to_selected_cell() {
+    const { row, column } = this.selected_cell || { row: 0, column: 0 };
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const capacity = this.view_capacity();
+    const first_column = Math.max(column - capacity.columns + 1, Math.min(this.first_column, column));
+    const first_row = Math.max(row - capacity.rows + 1, Math.min(this.first_row, row));
+    if (first_column !== this.first_column) this.container.scrollLeft = (first_column * device_cell_size) / pixel_ratio;
+    if (first_row !== this.first_row) this.container.scrollTop = (first_row * device_cell_size) / pixel_ratio;
+    this.first_column = first_column;
+    this.first_row = first_row;
   }
 
   /**
-   * The cell below the pointer.
+   * The cell below the pointer; column -1 is the row's name.
    *
    * @param {MouseEvent} event
    */
-  cell(event) {
-    const { px, ratio } = this.measures();
-    const x = event.offsetX * ratio - this.gutter;
-    const y = event.offsetY * ratio - this.axis_height();
-    const column = this.x0 + Math.floor(x / px);
-    const row = this.y0 + Math.floor(y / px);
-    if (y < 0 || row >= this.source.rows() || column >= this.source.columns()) return null;
+  cell_at(event) {
+    const { device_cell_size, pixel_ratio } = this.device_metrics();
+    const x = event.offsetX * pixel_ratio - this.gutter_width;
+    const y = event.offsetY * pixel_ratio - this.axis_height();
+    const column = this.first_column + Math.floor(x / device_cell_size);
+    const row = this.first_row + Math.floor(y / device_cell_size);
+    if (y < 0 || row >= this.source.row_count() || column >= this.source.column_count()) return null;
     return { row, column: x < 0 ? -1 : column };
   }
 
   /** @param {MouseEvent} event */
-  click(event) {
-    const found = this.cell(event);
-    if (!found) return;
-    const column = found.column < 0 ? this.source.columns() - 1 : found.column;
-    this.select(found.row, column);
-    this.source.open(found.row, column);
+  handle_click(event) {
+    const cell = this.cell_at(event);
+    if (!cell) return;
+    const column = cell.column < 0 ? this.source.column_count() - 1 : cell.column;
+    this.select_cell(cell.row, column);
+    this.source.open_cell(cell.row, column);
   }
 
   /** @param {PointerEvent} event */
-  hover(event) {
-    const found = this.cell(event);
-    if (found && found.column >= 0) this.tell(this.source.describe(found.row, found.column));
+  handle_pointer_move(event) {
+    const cell = this.cell_at(event);
+    if (cell && cell.column >= 0) this.show_description(this.source.describe_cell(cell.row, cell.column));
   }
 }

@@ -1,62 +1,63 @@
 /** Orders the rows of a matrix so that similar rows are neighbours. */
 
-/** Maximum number of rows to sort, because the time grows quadratically. */
-const MOST = 1500;
+/** Maximum number of rows to sort: the time grows quadratically with the number of rows. */
+const MAX_ROWS = 1500;
 
-/** Cosine between rows i and j of a matrix with `wide` columns.
+/**
+ * The cosine similarity of each pair of rows of a matrix.
  *
- * @param {ArrayLike<number>} values
- * @param {number} rows
- * @param {number} wide
- * @returns {Float32Array} rows by rows
+ * @param {ArrayLike<number>} values the matrix, row by row
+ * @param {number} row_count
+ * @param {number} column_count
+ * @returns {Float32Array} a matrix of `row_count` by `row_count` similarities, row by row
  */
-export function cosines(values, rows, wide) {
-  const norms = new Float64Array(rows);
-  for (let i = 0; i < rows; i += 1) {
+export function cosine_similarities(values, row_count, column_count) {
+  const norms = new Float64Array(row_count);
+  for (let i = 0; i < row_count; i += 1) {
     let sum = 0;
-    for (let k = 0; k < wide; k += 1) sum += values[i * wide + k] ** 2;
+    for (let k = 0; k < column_count; k += 1) sum += values[i * column_count + k] ** 2;
     norms[i] = Math.sqrt(sum) || 1;
   }
-  const found = new Float32Array(rows * rows);
-  for (let i = 0; i < rows; i += 1) {
-    for (let j = i; j < rows; j += 1) {
+  const similarities = new Float32Array(row_count * row_count);
+  for (let i = 0; i < row_count; i += 1) {
+    for (let j = i; j < row_count; j += 1) {
       let sum = 0;
-      for (let k = 0; k < wide; k += 1) sum += values[i * wide + k] * values[j * wide + k];
-      found[i * rows + j] = found[j * rows + i] = sum / (norms[i] * norms[j]);
+      for (let k = 0; k < column_count; k += 1) sum += values[i * column_count + k] * values[j * column_count + k];
+      similarities[i * row_count + j] = similarities[j * row_count + i] = sum / (norms[i] * norms[j]);
     }
   }
-  return found;
+  return similarities;
 }
 
 /**
- * Orders rows: the first row is closest to all others, and each next row is the one most similar to
- * any earlier row, as Prim's algorithm builds a maximum spanning tree. Clusters become blocks on
+ * Orders rows. The first row has the highest sum of similarities to all rows. Each next row is the one
+ * most similar to any earlier row, as Prim's algorithm builds a maximum spanning tree. Clusters become blocks on
  * the diagonal. The order is deterministic.
  *
- * @param {Float32Array} similar rows by rows
- * @param {number} rows
- * @returns {number[]}
+ * @param {Float32Array} similarities a matrix of `row_count` by `row_count` similarities, row by row
+ * @param {number} row_count
+ * @returns {number[]} indices of the rows in the new order
  */
-export function cluster_order(similar, rows) {
+export function cluster_order(similarities, row_count) {
   const order = [];
-  if (rows > MOST) return Array.from({ length: rows }, (_, row) => row);
-  const taken = new Uint8Array(rows);
-  const best = new Float64Array(rows).fill(-Infinity);
+  if (row_count > MAX_ROWS) return Array.from({ length: row_count }, (_, row) => row);
+  const is_placed = new Uint8Array(row_count);
+  const highest_similarity = new Float64Array(row_count).fill(-Infinity);
   let next = 0;
-  let most = -Infinity;
-  for (let i = 0; i < rows; i += 1) {
+  let highest_sum = -Infinity;
+  for (let i = 0; i < row_count; i += 1) {
     let sum = 0;
-    for (let j = 0; j < rows; j += 1) sum += similar[i * rows + j];
-    if (sum > most) [most, next] = [sum, i];
+    for (let j = 0; j < row_count; j += 1) sum += similarities[i * row_count + j];
+    if (sum > highest_sum) [highest_sum, next] = [sum, i];
   }
-  while (order.length < rows) {
+  while (order.length < row_count) {
     order.push(next);
-    taken[next] = 1;
+    is_placed[next] = 1;
     let closest = -1;
-    for (let j = 0; j < rows; j += 1) {
-      if (taken[j]) continue;
-      best[j] = Math.max(best[j], similar[next * rows + j]);
-      if (closest < 0 || best[j] > best[closest]) closest = j;
+    for (let j = 0; j < row_count; j += 1) {
+      if (is_placed[j]) continue;
+      highest_similarity[j] = Math.max(highest_similarity[j], similarities[next * row_count + j]);
+      if (closest < 0 || highest_similarity[j] > highest_similarity[closest]) closest = j;
     }
     next = closest;
   }

@@ -1,86 +1,87 @@
 /** Follows a run's events with `fetch`, because an EventSource cannot send a bearer token. */
 
-import { Problem, request } from "./api.js";
+import { ApiError, request } from "./api.js";
 
-const SHORTEST = 500;
-const LONGEST = 15_000;
-/** Milliseconds without a byte after which a connection counts as lost; a tick comes every 2 s. */
-const SILENCE = 10_000;
+/** The delay before the page connects again doubles from the minimum to the maximum. */
+const MIN_RETRY_DELAY_MS = 500;
+const MAX_RETRY_DELAY_MS = 15_000;
+/** A connection counts as lost if no byte arrives for this time. The server sends a tick every 2 s. */
+const IDLE_TIMEOUT_MS = 10_000;
 
 /**
  * @typedef {{id: string, type: string, data: Record<string, string>}} RunEvent
- * @typedef {object} Listener
- * @property {(events: RunEvent[]) => void} events a burst of events, in order
- * @property {(lost: string) => void} connection "" once connected, or why the connection is lost
+ * @typedef {object} RunEventListener
+ * @property {(events: RunEvent[]) => void} on_events called with a batch of events, in order
+ * @property {(connection_error: string) => void} on_connection_change called with "" after connecting, or with the reason why the connection is lost
  */
 
 /**
- * Follows a run until `signal` aborts. After a lost connection, it continues after the last event.
+ * Follows a run's events until `signal` aborts. After a lost connection, continues after the last event.
  *
- * @param {string} run
- * @param {Listener} listener
+ * @param {string} run_id
+ * @param {RunEventListener} listener
  * @param {AbortSignal} signal
  */
-export async function follow(run, listener, signal) {
-  let position = "0-0";
-  let pause = SHORTEST;
+export async function follow_events(run_id, listener, signal) {
+  let last_event_id = "0-0";
+  let retry_delay_ms = MIN_RETRY_DELAY_MS;
   while (!signal.aborted) {
-    let lost = "The connection ended.";
-    const attempt = new AbortController();
-    const give_up = () => attempt.abort();
-    signal.addEventListener("abort", give_up);
-    let timer = setTimeout(give_up, SILENCE);
+    let connection_error = "The connection ended.";
+    const attempt_controller = new AbortController();
+    const abort_attempt = () => attempt_controller.abort();
+    signal.addEventListener("abort", abort_attempt);
+    let idle_timer = setTimeout(abort_attempt, IDLE_TIMEOUT_MS);
     try {
-      const answer = await request(`/v1/runs/${run}/events`, {
-        headers: { "Last-Event-ID": position },
-        signal: attempt.signal,
+      const response = await request(`/v1/runs/${run_id}/events`, {
+        headers: { "Last-Event-ID": last_event_id },
+        signal: attempt_controller.signal,
       });
-      listener.connection("");
-      if (!answer.body) throw new Problem(0, "The browser cannot read a stream.");
-      for await (const burst of parse(answer.body)) {
-        clearTimeout(timer);
-        timer = setTimeout(give_up, SILENCE);
-        pause = SHORTEST;
-        const told = burst.filter((event) => event.type !== "tick");
-        if (told.length) position = told[told.length - 1].id || position;
-        listener.events(told);
+      listener.on_connection_change("");
+      if (!response.body) throw new ApiError(0, "The browser cannot read a stream.");
+      for await (const batch of parse_event_stream(response.body)) {
+        clearTimeout(idle_timer);
+        idle_timer = setTimeout(abort_attempt, IDLE_TIMEOUT_MS);
+        retry_delay_ms = MIN_RETRY_DELAY_MS;
+        const run_events = batch.filter((event) => event.type !== "tick");
+        if (run_events.length) last_event_id = run_events[run_events.length - 1].id || last_event_id;
+        listener.on_events(run_events);
       }
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof Problem) {
-        lost = error.message;
+      if (error instanceof ApiError) {
+        connection_error = error.message;
         if (error.status === 401 || error.status === 403 || error.status === 404) return;
       } else {
-        lost = "The aggregator does not answer.";
+        connection_error = "The aggregator does not answer.";
       }
     } finally {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", give_up);
+      clearTimeout(idle_timer);
+      signal.removeEventListener("abort", abort_attempt);
     }
     if (signal.aborted) return;
-    listener.connection(lost);
-    await new Promise((done) => setTimeout(done, pause));
-    pause = Math.min(LONGEST, pause * 2);
+    listener.on_connection_change(connection_error);
+    await new Promise((resolve) => setTimeout(resolve, retry_delay_ms));
+    retry_delay_ms = Math.min(MAX_RETRY_DELAY_MS, retry_delay_ms * 2);
   }
 }
 
 /**
- * Parses server-sent events; yields them in the bursts in which they arrive.
+ * Parses server-sent events; yields them in the batches in which they arrive.
  *
  * @param {ReadableStream<Uint8Array>} body
  * @returns {AsyncGenerator<RunEvent[]>}
  */
-export async function* parse(body) {
+export async function* parse_event_stream(body) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
-  let rest = "";
+  let buffer = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      const blocks = (rest + decoder.decode(value, { stream: true })).replaceAll("\r\n", "\n").split("\n\n");
-      rest = blocks.pop() || "";
-      yield blocks.map(parse_block).filter((event) => event.type !== "");
+      const blocks = (buffer + decoder.decode(value, { stream: true })).replaceAll("\r\n", "\n").split("\n\n");
+      buffer = blocks.pop() || "";
+      yield blocks.map(parse_event).filter((event) => event.type !== "");
     }
   } finally {
     reader.cancel().catch(() => {});
@@ -88,10 +89,12 @@ export async function* parse(body) {
 }
 
 /**
+ * Parses the lines of one server-sent event.
+ *
  * @param {string} block
  * @returns {RunEvent}
  */
-function parse_block(block) {
+function parse_event(block) {
   const event = { id: "", type: "", data: {} };
   for (const line of block.split("\n")) {
     if (line.startsWith("id: ")) event.id = line.slice(4);

@@ -1,41 +1,41 @@
-/** The current view, from the part of the address after `#`, which never contains a token. */
+/** The route: the part of the address after `#`, which never contains a token. */
 
 import { useEffect, useState } from "./vendor/preact.js";
 
-/** @returns {string[]} the parts of the address, such as ["runs", "digits-1", "rounds", "3"] */
-function parts() {
+/** @returns {string[]} the segments of the route, such as ["runs", "digits-1", "rounds", "3"] */
+function route_segments() {
   return location.hash
     .replace(/^#\/?/, "")
     .split("/")
     .filter(Boolean)
-    .map((part) => {
+    .map((segment) => {
       try {
-        return decodeURIComponent(part);
+        return decodeURIComponent(segment);
       } catch {
-        return part;
+        return segment;
       }
     });
 }
 
-/** The parts of the current address; renders again when it changes. */
+/** The segments of the current route; renders again when the route changes. */
 export function useRoute() {
-  const [route, set] = useState(parts);
+  const [route, set_route] = useState(route_segments);
   useEffect(() => {
-    const changed = () => {
-      set(parts());
+    const handle_hash_change = () => {
+      set_route(route_segments());
       window.scrollTo(0, 0);
     };
-    addEventListener("hashchange", changed);
-    return () => removeEventListener("hashchange", changed);
+    addEventListener("hashchange", handle_hash_change);
+    return () => removeEventListener("hashchange", handle_hash_change);
   }, []);
   return route;
 }
 
 /**
- * An address within the page.
+ * A link within the page.
  *
- * @param {...(string | number)} names
+ * @param {...(string | number)} segments
  */
-export function href(...names) {
-  return `#/${names.map((name) => encodeURIComponent(name)).join("/")}`;
+export function href(...segments) {
+  return `#/${segments.map((segment) => encodeURIComponent(segment)).join("/")}`;
 }

@@ -1,16 +1,20 @@
-/** Reads the weights that mixed a round's models from a safetensors file. */
+/** Decodes the weights with which a customizer mixed a round's models from a safetensors file. */
 
 /**
- * @typedef {{models: string[], clients: string[], weights: Float32Array | Float64Array}} Mixing
+ * The weights row by row: one row per model, one column per client.
  *
- * @param {ArrayBuffer} file
- * @returns {Mixing} the weights row by row, one row per model
+ * @typedef {{models: string[], clients: string[], weights: Float32Array | Float64Array}} MixingWeights
  */
-export function decode_mixing(file) {
-  const length = Number(new DataView(file).getBigUint64(0, true));
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, length)));
+
+/**
+ * @param {ArrayBuffer} file
+ * @returns {MixingWeights}
+ */
+export function decode_mixing_weights(file) {
+  const header_length = Number(new DataView(file).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, header_length)));
   const { dtype } = header.mixing;
-  const data = file.slice(8 + length); // A copy, because the data need not be aligned.
+  const data = file.slice(8 + header_length); // A copy, because the data need not be aligned.
   return {
     models: JSON.parse(header.__metadata__.models),
     clients: JSON.parse(header.__metadata__.clients),

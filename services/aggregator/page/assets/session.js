@@ -1,48 +1,52 @@
-/** The signed-in operator. Only this module holds the token, so a reload asks for it again. */
+/** The signed-in user. Only this module holds the token, so the user must enter it again after a reload. */
 
 /** @type {{token: string, name: string, role: string} | null} */
-let current = null;
-/** Why the last session ended; shown in the sign-in form. */
-let farewell = "";
+let user = null;
+/** Why the user was signed out; shown in the sign-in form. */
+let sign_out_reason = "";
 /** @type {Set<() => void>} */
 const listeners = new Set();
 
 export const session = {
   get token() {
-    return current ? current.token : "";
+    return user ? user.token : "";
   },
   get name() {
-    return current ? current.name : "";
+    return user ? user.name : "";
   },
-  get signedIn() {
-    return current !== null;
+  get signed_in() {
+    return user !== null;
   },
-  /** Whether the operator may make changes; a viewer may not. */
-  get acts() {
-    return current !== null && current.role === "operator";
+  /** Whether the user is an operator, who may perform actions; a viewer may not. */
+  get is_operator() {
+    return user !== null && user.role === "operator";
   },
-  get farewell() {
-    return farewell;
+  get sign_out_reason() {
+    return sign_out_reason;
   },
-  /** @param {() => void} listener */
-  listen(listener) {
+  /**
+   * Calls `listener` when the user signs in or out; returns a function that ends this.
+   *
+   * @param {() => void} listener
+   */
+  subscribe(listener) {
     listeners.add(listener);
     return () => listeners.delete(listener);
   },
   /**
    * @param {string} token
-   * @param {{name: string, role: string}} who
+   * @param {{name: string, role: string}} account
    */
-  begin(token, who) {
-    current = { token, ...who };
-    farewell = "";
-    listeners.forEach((tell) => tell());
+  sign_in(token, account) {
+    user = { token, ...account };
+    sign_out_reason = "";
+    listeners.forEach((listener) => listener());
   },
   /** @param {string} reason */
-  end(reason) {
-    if (current === null) return;
-    current = null;
-    farewell = reason;
-    listeners.forEach((tell) => tell());
+  sign_out(reason) {
+    if (user === null) return;
+    user = null;
+    sign_out_reason = reason;
+    listeners.forEach((listener) => listener());
   },
 };

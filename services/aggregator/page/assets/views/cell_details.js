@@ -1,83 +1,83 @@
-/** Everything about one client in one round, and its evidence over rounds. */
+/** The details of a cell of the verdict matrix: one client in one round, and the client's evidence over rounds. */
 
 import { html, useLayoutEffect, useRef } from "../vendor/preact.js";
-import { acts } from "../acts.js";
-import { ActButton } from "../dialog.js";
-import { duration, number, percent } from "../format.js";
-import { useAnswer } from "../hooks.js";
+import { actions } from "../actions.js";
+import { ActionButton } from "../action_dialog.js";
+import { format_duration, format_number, format_percent } from "../format.js";
+import { useFetch } from "../hooks.js";
 import { href } from "../router.js";
-import { DecisionMark, Failure } from "../widgets.js";
-import { EvidenceUntil } from "./evidence.js";
+import { DecisionLabel, ErrorMessage } from "../widgets.js";
+import { RecentEvidence } from "./evidence_charts.js";
 
-/** @param {{model: import("../run_model.js").RunModel, client: string, round: number, close: () => void}} props */
-export function CellDetails({ model, client, round, close }) {
-  const asked = `/v1/runs/${model.run}/figures?from=${round}&limit=1&client=${encodeURIComponent(client)}`;
-  const { data, error } = useAnswer(asked);
-  const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const figures = data && data[0];
-  const own = figures && figures.client;
-  const again = () => model.touch("status", "standing");
-  // A layout effect, so that Escape works from the moment that the details are visible.
+/** @param {{store: import("../run_store.js").RunStore, client_id: string, round: number, close: () => void}} props */
+export function CellDetails({ store, client_id, round, close }) {
+  const path = `/v1/runs/${store.run_id}/figures?from=${round}&limit=1&client=${encodeURIComponent(client_id)}`;
+  const { data, error } = useFetch(path);
+  const details = useRef(/** @type {HTMLElement | null} */ (null));
+  const round_summary = data && data[0];
+  const client_summary = round_summary && round_summary.client;
+  const refresh = () => store.mark_stale("status", "members");
+  // This is a layout effect, so that Escape works as soon as the details are visible.
   useLayoutEffect(() => {
-    const leave = (/** @type {KeyboardEvent} */ event) => {
+    const close_on_escape = (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "Escape" && !document.querySelector("dialog[open]")) close();
     };
-    addEventListener("keydown", leave);
-    return () => removeEventListener("keydown", leave);
+    addEventListener("keydown", close_on_escape);
+    return () => removeEventListener("keydown", close_on_escape);
   }, []);
-  return html`<aside class="details" ref=${box} aria-label=${`${client} in round ${round}`}>
+  return html`<aside class="details" ref=${details} aria-label=${`${client_id} in round ${round}`}>
     <div class="panel-head">
-      <h3><a class="id" href=${href("clients", client)}>${client}</a> <small class="muted">in <a href=${href("runs", model.run, "rounds", round)}>round ${round}</a></small></h3>
+      <h3><a class="id" href=${href("clients", client_id)}>${client_id}</a> <small class="muted">in <a href=${href("runs", store.run_id, "rounds", round)}>round ${round}</a></small></h3>
       <button type="button" class="quiet" aria-label="Close the details" onClick=${close}>✕</button>
     </div>
-    <${Failure} error=${error} />
-    ${own && html`<${Part} figures=${figures} own=${own} />`}
+    <${ErrorMessage} error=${error} />
+    ${client_summary && html`<${VerdictDetails} round_summary=${round_summary} client_summary=${client_summary} />`}
     <div class="actions">
-      <${Standing} model=${model} client=${client} again=${again} />
+      <${ClientActions} store=${store} client_id=${client_id} refresh=${refresh} />
     </div>
-    <${EvidenceUntil} run=${model.run} client=${client} round=${round} />
-    ${own && html`<${Metrics} metrics=${own.metrics} />`}
+    <${RecentEvidence} run_id=${store.run_id} client_id=${client_id} round=${round} />
+    ${client_summary && html`<${Metrics} metrics=${client_summary.metrics} />`}
   </aside>`;
 }
 
-/** @param {{model: import("../run_model.js").RunModel, client: string, again: () => void}} props */
-function Standing({ model, client, again }) {
-  if (model.over) return null;
-  const status = model.status || { evicted: [], quarantined: [], proposed: [] };
-  if (status.proposed.includes(client)) {
-    return html`<${ActButton} act=${acts.confirm(model.run, client)} done=${again} /><${ActButton} act=${acts.dismiss(model.run, client)} done=${again} />`;
+/** @param {{store: import("../run_store.js").RunStore, client_id: string, refresh: () => void}} props */
+function ClientActions({ store, client_id, refresh }) {
+  if (store.has_ended) return null;
+  const round_status = store.round_status || { evicted: [], quarantined: [], proposed: [] };
+  if (round_status.proposed.includes(client_id)) {
+    return html`<${ActionButton} action=${actions.confirm_eviction(store.run_id, client_id)} on_success=${refresh} /><${ActionButton} action=${actions.dismiss_proposal(store.run_id, client_id)} on_success=${refresh} />`;
   }
-  if (status.evicted.includes(client) || status.quarantined.includes(client)) {
-    return html`<${ActButton} act=${acts.reinstate(model.run, client)} done=${again} />`;
+  if (round_status.evicted.includes(client_id) || round_status.quarantined.includes(client_id)) {
+    return html`<${ActionButton} action=${actions.reinstate_client(store.run_id, client_id)} on_success=${refresh} />`;
   }
-  return html`<${ActButton} act=${acts.evict(model.run, client)} done=${again} />`;
+  return html`<${ActionButton} action=${actions.evict_client(store.run_id, client_id)} on_success=${refresh} />`;
 }
 
-/** @param {{figures: any, own: any}} props */
-function Part({ figures, own }) {
-  const { verdict } = own;
-  const decision = verdict ? verdict.decision : own.late ? "late" : own.absent ? "absent" : figures.status === "failed" ? "failed" : "none";
+/** @param {{round_summary: any, client_summary: any}} props */
+function VerdictDetails({ round_summary, client_summary }) {
+  const { verdict } = client_summary;
+  const decision = verdict ? verdict.decision : client_summary.late ? "late" : client_summary.absent ? "absent" : round_summary.status === "failed" ? "failed" : "none";
   return html`
-    <p><${DecisionMark} name=${decision} />${verdict && verdict.asked && html`<span class="muted"> the detector asked for “${verdict.asked}”</span>`}</p>
+    <p><${DecisionLabel} name=${decision} />${verdict && verdict.asked && html`<span class="muted"> the detector asked for “${verdict.asked}”</span>`}</p>
     ${verdict && html`<p class="reason">${verdict.reason}</p>`}
     <dl class="pairs">
-      ${verdict && html`<dt>Detector</dt><dd>${verdict.detector}</dd><dt>Score</dt><dd>${number(verdict.score)}</dd>
-        <dt>Limit</dt><dd>${number(verdict.threshold)}</dd><dt>Evidence</dt><dd>${number(verdict.evidence)}</dd>`}
-      <dt>Norm</dt><dd>${number(own.norm)} <span class="muted">median ${number(figures.norm_median)} ± ${number(figures.norm_mad)}</span></dd>
-      <dt>Weight</dt><dd>${percent(own.weight)}</dd>
-      ${own.staleness > 0 && html`<dt>Staleness</dt><dd>${own.staleness} rounds</dd>`}
-      <dt>Round took</dt><dd>${duration(figures.seconds)}</dd>
+      ${verdict && html`<dt>Detector</dt><dd>${verdict.detector}</dd><dt>Score</dt><dd>${format_number(verdict.score)}</dd>
+        <dt>Limit</dt><dd>${format_number(verdict.threshold)}</dd><dt>Evidence</dt><dd>${format_number(verdict.evidence)}</dd>`}
+      <dt>Norm</dt><dd>${format_number(client_summary.norm)} <span class="muted">median ${format_number(round_summary.norm_median)} ± ${format_number(round_summary.norm_mad)}</span></dd>
+      <dt>Weight</dt><dd>${format_percent(client_summary.weight)}</dd>
+      ${client_summary.staleness > 0 && html`<dt>Staleness</dt><dd>${client_summary.staleness} rounds</dd>`}
+      <dt>Round took</dt><dd>${format_duration(round_summary.seconds)}</dd>
     </dl>
   `;
 }
 
 /** @param {{metrics: Record<string, number>}} props */
 function Metrics({ metrics }) {
-  const total = metrics.test_samples;
+  const test_samples = metrics.test_samples;
   return html`
     <h4>Metrics of the client</h4>
     <dl class="pairs">
-      ${Object.entries(metrics).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${number(value)}${total && name.startsWith("correct_") ? html` <span class="muted">${percent(value / total)}</span>` : ""}</dd>`)}
+      ${Object.entries(metrics).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${format_number(value)}${test_samples && name.startsWith("correct_") ? html` <span class="muted">${format_percent(value / test_samples)}</span>` : ""}</dd>`)}
     </dl>
   `;
 }

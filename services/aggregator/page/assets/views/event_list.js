@@ -1,35 +1,34 @@
 /** The events of a run, newest first, with a filter. */
 
 import { html, useState } from "../vendor/preact.js";
-import { clock } from "../format.js";
-import { useTopics } from "../hooks.js";
+import { format_time } from "../format.js";
+import { useStoreTopics } from "../hooks.js";
 import { href } from "../router.js";
 
-/** Number of events in the list. */
-const SHOWN = 100;
-/** Types of events that are too frequent to read. */
-const NOISY = new Set(["update", "pull", "ticket", "probe", "customize"]);
+const MAX_EVENTS_SHOWN = 100;
+/** Types of frequent events, which are shown only if they match a filter. */
+const FREQUENT_EVENT_TYPES = new Set(["update", "pull", "ticket", "probe", "customize"]);
 
-/** @param {{model: import("../run_model.js").RunModel}} props */
-export function EventList({ model }) {
-  useTopics(model, "events");
-  const [filter, write] = useState("");
-  const wanted = filter.trim().toLowerCase();
-  const shown = [];
-  for (let i = model.events.length - 1; i >= 0 && shown.length < SHOWN; i -= 1) {
-    const event = model.events[i];
-    if (wanted ? text(event).toLowerCase().includes(wanted) : !NOISY.has(event.type)) shown.push(event);
+/** @param {{store: import("../run_store.js").RunStore}} props */
+export function EventList({ store }) {
+  useStoreTopics(store, "events");
+  const [filter, set_filter] = useState("");
+  const query = filter.trim().toLowerCase();
+  const matches = [];
+  for (let i = store.events.length - 1; i >= 0 && matches.length < MAX_EVENTS_SHOWN; i -= 1) {
+    const event = store.events[i];
+    if (query ? searchable_text(event).toLowerCase().includes(query) : !FREQUENT_EVENT_TYPES.has(event.type)) matches.push(event);
   }
   return html`<section class="panel" aria-labelledby="events">
     <div class="panel-head">
       <h2 id="events">Events</h2>
       <input type="search" aria-label="Filter events" placeholder="Filter, such as evicted" value=${filter}
-        onInput=${(/** @type {any} */ event) => write(event.target.value)} />
+        onInput=${(/** @type {any} */ event) => set_filter(event.target.value)} />
     </div>
     <ol class="log" tabindex="0" aria-label="Events, newest first">
-      ${shown.map(
+      ${matches.map(
         (event) => html`<li key=${event.id}>
-          <time>${clock(Number(event.id.split("-")[0]) / 1000)}</time>
+          <time>${format_time(Number(event.id.split("-")[0]) / 1000)}</time>
           <span class=${`event ${event.type}`}>${event.type}</span>
           <span>
             ${event.data.client && html`<a class="id" href=${href("clients", event.data.client)}>${event.data.client}</a>`}
@@ -39,11 +38,11 @@ export function EventList({ model }) {
         </li>`,
       )}
     </ol>
-    ${!shown.length && html`<p class="empty">${wanted ? "No event contains this text." : "There are no events yet."}</p>`}
+    ${!matches.length && html`<p class="empty">${query ? "No event contains this text." : "There are no events yet."}</p>`}
   </section>`;
 }
 
 /** @param {import("../event_stream.js").RunEvent} event */
-function text(event) {
+function searchable_text(event) {
   return `${event.type} ${Object.values(event.data).join(" ")}`;
 }

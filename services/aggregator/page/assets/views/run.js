@@ -1,49 +1,49 @@
-/** One run, live: its state, the verdicts on its clients, and its events. */
+/** The live view of one run: its state, the verdicts on its clients, and its events. */
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { useTopics } from "../hooks.js";
-import { RunModel } from "../run_model.js";
-import { Accuracy, Norms } from "./run_charts.js";
+import { useStoreTopics } from "../hooks.js";
+import { RunStore } from "../run_store.js";
+import { AccuracyChart, NormChart } from "./run_charts.js";
 import { EventList } from "./event_list.js";
-import { Members } from "./members.js";
-import { Now } from "./now.js";
-import { Proposals } from "./proposals.js";
-import { RunAudit } from "./run_audit.js";
-import { Verdicts } from "./verdicts.js";
+import { RunMembers } from "./run_members.js";
+import { RunStatus } from "./run_status.js";
+import { EvictionProposals } from "./eviction_proposals.js";
+import { RunAuditLog } from "./run_audit_log.js";
+import { VerdictMatrix } from "./verdict_matrix.js";
 
-/** @param {{run: string}} props */
-export function RunView({ run }) {
-  const [model, set] = useState(/** @type {RunModel | null} */ (null));
-  const [known, know] = useState(false);
+/** @param {{run_id: string}} props */
+export function RunView({ run_id }) {
+  const [store, set_store] = useState(/** @type {RunStore | null} */ (null));
+  const [is_loaded, set_is_loaded] = useState(false);
   useEffect(() => {
-    const made = new RunModel(run);
-    made.addEventListener("status", () => know(made.info !== null));
-    set(made);
-    return () => made.close();
-  }, [run]);
-  if (!model) return null;
-  if (!known) return html`<${Now} model=${model} />`;
+    const new_store = new RunStore(run_id);
+    new_store.addEventListener("status", () => set_is_loaded(new_store.run_info !== null));
+    set_store(new_store);
+    return () => new_store.close();
+  }, [run_id]);
+  if (!store) return null;
+  if (!is_loaded) return html`<${RunStatus} store=${store} />`;
   return html`
-    <${Lost} model=${model} />
-    <${Now} model=${model} />
-    <${Proposals} model=${model} />
-    <${Verdicts} model=${model} />
+    <${ConnectionWarning} store=${store} />
+    <${RunStatus} store=${store} />
+    <${EvictionProposals} store=${store} />
+    <${VerdictMatrix} store=${store} />
     <div class="columns">
-      <${Accuracy} model=${model} />
-      <${Norms} model=${model} />
+      <${AccuracyChart} store=${store} />
+      <${NormChart} store=${store} />
     </div>
     <div class="columns">
-      <${EventList} model=${model} />
-      <${RunAudit} model=${model} />
+      <${EventList} store=${store} />
+      <${RunAuditLog} store=${store} />
     </div>
-    <${Members} model=${model} />
+    <${RunMembers} store=${store} />
   `;
 }
 
-/** @param {{model: RunModel}} props */
-function Lost({ model }) {
-  useTopics(model, "connection");
-  return html`<p class="lost" role="alert" hidden=${!model.lost}>
-    ${model.lost && html`<b>Connection lost.</b> ${model.lost} The page may be out of date; it keeps trying to reconnect.`}
+/** @param {{store: RunStore}} props */
+function ConnectionWarning({ store }) {
+  useStoreTopics(store, "connection");
+  return html`<p class="lost" role="alert" hidden=${!store.connection_error}>
+    ${store.connection_error && html`<b>Connection lost.</b> ${store.connection_error} The page may be out of date; it keeps trying to reconnect.`}
   </p>`;
 }

@@ -1,36 +1,36 @@
-/** All runs: the queue, each run's progress, a comparison, and the form for submissions. */
+/** The view of all runs: their states and progress, a comparison, and the form that submits a run. */
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { get } from "../api.js";
-import { acts } from "../acts.js";
-import { ActButton } from "../dialog.js";
-import { clock, duration, percent } from "../format.js";
-import { useAnswer } from "../hooks.js";
+import { get_json } from "../api.js";
+import { actions } from "../actions.js";
+import { ActionButton } from "../action_dialog.js";
+import { format_duration, format_percent, format_time } from "../format.js";
+import { useFetch } from "../hooks.js";
 import { href } from "../router.js";
-import { Bar, Failure, State } from "../widgets.js";
-import { Compare } from "./compare.js";
-import { Submit } from "./submit.js";
+import { ErrorMessage, ProgressBar, RunState } from "../widgets.js";
+import { RunComparison } from "./run_comparison.js";
+import { SubmitForm } from "./submit_form.js";
 
-const EVERY = 3000;
-/** Number of runs whose accuracy is shown. */
-const MEASURED = 50;
-/** Number of runs in one response. */
-const PAGE = 100;
-const LIVE = ["running", "paused", "stopping"];
+const REFRESH_INTERVAL_MS = 3000;
+/** The view shows the accuracies of at most this many runs. */
+const MAX_RUNS_WITH_ACCURACY = 50;
+/** Maximum number of runs in one response. */
+const PAGE_SIZE = 100;
+const ACTIVE_STATES = ["running", "paused", "stopping"];
 
 export function RunsView() {
-  const [before, page_to] = useState("");
-  const { data, error, again } = useAnswer(`/v1/runs?limit=${PAGE}${before && `&before=${before}`}`, EVERY);
-  const [chosen, choose] = useState(/** @type {string[]} */ ([]));
+  const [before_run_id, set_before_run_id] = useState("");
+  const { data, error, refresh } = useFetch(`/v1/runs?limit=${PAGE_SIZE}${before_run_id && `&before=${before_run_id}`}`, REFRESH_INTERVAL_MS);
+  const [selected, set_selected] = useState(/** @type {string[]} */ ([]));
   const runs = data ? [...data].reverse() : [];
-  const accuracies = useAccuracies(runs.slice(0, MEASURED));
-  const toggle = (/** @type {string} */ run) => choose(chosen.includes(run) ? chosen.filter((one) => one !== run) : [...chosen, run]);
+  const accuracies = useAccuracies(runs.slice(0, MAX_RUNS_WITH_ACCURACY));
+  const toggle_selection = (/** @type {string} */ run_id) => set_selected(selected.includes(run_id) ? selected.filter((selected_run) => selected_run !== run_id) : [...selected, run_id]);
   return html`
     <div class="heading">
       <h1>Runs</h1>
-      <p class="muted">${data ? summary(runs, before) : "Loading…"}</p>
+      <p class="muted">${data ? count_states(runs, before_run_id) : "Loading…"}</p>
     </div>
-    <${Failure} error=${error} />
+    <${ErrorMessage} error=${error} />
     <div class="table-box" tabindex="0" role="region" aria-label="Runs">
       <table class="stacks">
         <thead>
@@ -50,50 +50,52 @@ export function RunsView() {
         <tbody>
           ${runs.map(
             (run) => html`<tr key=${run.run}>
-              <td><input type="checkbox" aria-label=${`Compare ${run.run}`} checked=${chosen.includes(run.run)} onChange=${() => toggle(run.run)} /></td>
+              <td><input type="checkbox" aria-label=${`Compare ${run.run}`} checked=${selected.includes(run.run)} onChange=${() => toggle_selection(run.run)} /></td>
               <th scope="row"><a href=${href("runs", run.run)}>${run.run}</a></th>
-              <td><${State} state=${run.state} />${(run.waits_for || run.reason) && html` <span class="muted">${run.waits_for ? `waits for ${run.waits_for}` : run.reason}</span>`}</td>
-              <td class="progress"><${Bar} of=${run.rounds} done=${ended(run)} label=${`Rounds of ${run.run}`} /><span>${ended(run)} / ${run.rounds}</span></td>
-              <td data-label="Accuracy" class="number">${percent(accuracies[run.run])}</td>
+              <td><${RunState} state=${run.state} />${(run.waits_for || run.reason) && html` <span class="muted">${run.waits_for ? `waits for ${run.waits_for}` : run.reason}</span>`}</td>
+              <td class="progress"><${ProgressBar} total=${run.rounds} completed=${count_ended_rounds(run)} label=${`Rounds of ${run.run}`} /><span>${count_ended_rounds(run)} / ${run.rounds}</span></td>
+              <td data-label="Accuracy" class="number">${format_percent(accuracies[run.run])}</td>
               <td data-label="Clients" class="number">${run.clients}</td>
               <td data-label="Evicted" class=${`number ${run.evicted ? "alarm" : ""}`}>${run.evicted}</td>
-              <td data-label="Submitted">${clock(run.submitted_at)} <span class="muted">by ${run.submitted_by}</span></td>
-              <td data-label="Time" class="number">${run.started_at ? duration((run.ended_at || Date.now() / 1000) - run.started_at) : "–"}</td>
+              <td data-label="Submitted">${format_time(run.submitted_at)} <span class="muted">by ${run.submitted_by}</span></td>
+              <td data-label="Time" class="number">${run.started_at ? format_duration((run.ended_at || Date.now() / 1000) - run.started_at) : "–"}</td>
               <td class="actions">
-                ${run.state === "queued" && html`<${ActButton} act=${acts.stop(run.run)} label="Cancel" done=${again} />`}
-                ${!LIVE.includes(run.state) && html`<${ActButton} act=${acts.remove(run.run)} done=${again} />`}
+                ${run.state === "queued" && html`<${ActionButton} action=${actions.stop_run(run.run)} label="Cancel" on_success=${refresh} />`}
+                ${!ACTIVE_STATES.includes(run.state) && html`<${ActionButton} action=${actions.delete_run(run.run)} on_success=${refresh} />`}
               </td>
             </tr>`,
           )}
         </tbody>
       </table>
-      ${data && !runs.length && html`<p class="empty">${before ? "There are no older runs." : "The federation has no runs yet."}</p>`}
+      ${data && !runs.length && html`<p class="empty">${before_run_id ? "There are no older runs." : "The federation has no runs yet."}</p>`}
     </div>
     <p class="buttons">
-      ${before && html`<button type="button" onClick=${() => page_to("")}>Newest runs</button>`}
-      ${runs.length === PAGE && html`<button type="button" onClick=${() => page_to(runs[PAGE - 1].run)}>Older runs</button>`}
+      ${before_run_id && html`<button type="button" onClick=${() => set_before_run_id("")}>Newest runs</button>`}
+      ${runs.length === PAGE_SIZE && html`<button type="button" onClick=${() => set_before_run_id(runs[PAGE_SIZE - 1].run)}>Older runs</button>`}
     </p>
-    ${chosen.length > 0 && html`<${Compare} runs=${runs.filter((run) => chosen.includes(run.run))} />`}
-    <${Submit} runs=${runs} done=${again} />
+    ${selected.length > 0 && html`<${RunComparison} runs=${runs.filter((run) => selected.includes(run.run))} />`}
+    <${SubmitForm} runs=${runs} on_submitted=${refresh} />
   `;
 }
 
 /**
+ * How many runs are in progress, queued and ended, as text.
+ *
  * @param {any[]} runs
- * @param {string} before the run that follows them; "" if they are the newest
+ * @param {string} before_run_id the run that follows these runs; "" if they are the newest
  */
-function summary(runs, before) {
-  const live = runs.filter((run) => LIVE.includes(run.state)).length;
+function count_states(runs, before_run_id) {
+  const active = runs.filter((run) => ACTIVE_STATES.includes(run.state)).length;
   const queued = runs.filter((run) => run.state === "queued").length;
-  return `${live} in progress, ${queued} queued, ${runs.length - live - queued} ended${before || runs.length === PAGE ? " of the runs below" : ""}`;
+  return `${active} in progress, ${queued} queued, ${runs.length - active - queued} ended${before_run_id || runs.length === PAGE_SIZE ? " of the runs below" : ""}`;
 }
 
 /**
- * Number of rounds that have ended.
+ * The number of a run's rounds that have ended.
  *
  * @param {any} run
  */
-export function ended(run) {
+export function count_ended_rounds(run) {
   return run.state === "finished" ? Math.min(run.rounds, run.round + 1) : run.round;
 }
 
@@ -103,21 +105,21 @@ export function ended(run) {
  * @param {any[]} runs
  */
 function useAccuracies(runs) {
-  const [found, set] = useState(/** @type {Record<string, number | undefined>} */ ({}));
-  const asked = runs.filter((run) => run.started_at).map((run) => `${run.run} ${run.round}`);
+  const [accuracies, set_accuracies] = useState(/** @type {Record<string, number | undefined>} */ ({}));
+  const run_rounds = runs.filter((run) => run.started_at).map((run) => `${run.run} ${run.round}`);
   useEffect(() => {
-    const abort = new AbortController();
-    const ask = async () => {
-      for (const line of asked) {
-        const [run, round] = line.split(" ");
-        const figures = await get(`/v1/runs/${run}/figures?from=${Math.max(0, Number(round) - 1)}&limit=2`, abort.signal).catch(() => []);
-        const shares = figures.map((/** @type {any} */ one) => one.accuracies.customized).filter((/** @type {any} */ share) => share !== undefined);
-        if (abort.signal.aborted) return;
-        if (shares.length) set((old) => ({ ...old, [run]: shares[shares.length - 1] }));
+    const abort_controller = new AbortController();
+    const load_accuracies = async () => {
+      for (const run_round of run_rounds) {
+        const [run_id, round] = run_round.split(" ");
+        const summaries = await get_json(`/v1/runs/${run_id}/figures?from=${Math.max(0, Number(round) - 1)}&limit=2`, abort_controller.signal).catch(() => []);
+        const recent_accuracies = summaries.map((/** @type {any} */ summary) => summary.accuracies.customized).filter((/** @type {any} */ accuracy) => accuracy !== undefined);
+        if (abort_controller.signal.aborted) return;
+        if (recent_accuracies.length) set_accuracies((previous) => ({ ...previous, [run_id]: recent_accuracies[recent_accuracies.length - 1] }));
       }
     };
-    ask();
-    return () => abort.abort();
-  }, [asked.join()]);
-  return found;
+    load_accuracies();
+    return () => abort_controller.abort();
+  }, [run_rounds.join()]);
+  return accuracies;
 }

@@ -5,6 +5,6 @@ The processes that use this code belong in `services`. No module of this package
 
 import os
 
-# A thread that busy-waits takes CPU time from other threads and processes. OpenMP reads this
-# variable when torch is loaded.
+# A thread that busy-waits takes CPU time from other threads and processes. OpenMP reads
+# OMP_WAIT_POLICY when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -1,7 +1,7 @@
-"""Determines which of several models a client gets; the API uses this module without torch.
+"""Determines which of several models a client gets; the API imports this module without torch.
 
-A model is identified by a name. This name is the id of the client that the model was made for, or a
-string with a colon, such as `group:03`. No client's id contains a colon.
+A model is identified by a name: the id of the client that the model was made for, or a string with
+a colon, such as `group:03`. No client's id contains a colon.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ def names_for(
 
     Args:
         client: the client's id.
-        own: clients that have a model of their own. Such a client gets its own model unless
-            `assignment` names other models for it.
+        own: clients that have a model of their own. A client in `own` gets its own model unless
+            `assignment` names other models for the client.
         assignment: names of models, keyed by client.
         groups: the groups. A client that is neither in `assignment` nor in `own` gets the model of
             its group, which depends on the hash of its id.

@@ -1,10 +1,10 @@
-"""The hierarchy of errors; each error has the HTTP status and problem type of its response.
+"""The hierarchy of errors; each class states the HTTP status and problem type of the response.
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
 ├── PreconditionError         a rule has no result for the rows, for example if there are too few
-│   └── MissingRow            a rule needs the row of one particular client, which sent none
+│   └── MissingRow            a rule needs the row of one particular client, but it is missing
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency cannot be reached; the request may succeed later
 """
@@ -53,7 +53,7 @@ class UnknownMember(ConfigurationError):
     """A family has no member with this name.
 
     Args:
-        family: the word for a member of the family, such as "rule".
+        family: what messages call a member of the family, such as "rule".
         name: the unknown name.
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
@@ -82,7 +82,7 @@ class UnknownMember(ConfigurationError):
 
 
 class PreconditionError(RampartError, ValueError):
-    """A rule has no result for these rows, for example because f is too large for so few rows.
+    """A rule cannot compute a result from the rows, for example because f is too large.
 
     The message says why. This error makes the round fail and leaves the models unchanged; the next
     round may succeed.
@@ -94,7 +94,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class MissingRow(PreconditionError):
-    """A rule needs the row of a particular client, which sent none in this round."""
+    """A rule needs the row of a particular client, but this client sent no row in the round."""
 
     slug = "row-missing"
     title = "A row is missing"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Members:
-    """An experiment and those of its members to which constraints refer."""
+    """An experiment, with the members that constraints refer to."""
 
     experiment: Experiment
     plan: "Plan"

@@ -36,8 +36,8 @@ class TensorSpec(BaseModel):
 class ModelSpec(BaseModel):
     """The tensors of a model, in the order in which a vector (D,) holds them.
 
-    Tensors are ordered by name. The safetensors library orders tensors of one dtype in the same
-    way. Parameters come first; running statistics follow, under names that begin with `~`.
+    Tensors are ordered by name. The safetensors library also orders tensors of one dtype by name.
+    Parameters come first; running statistics follow, under names that begin with `~`.
 
     >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
     >>> spec.dim, spec.layout
@@ -85,5 +85,5 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def trainable(self) -> int:
-        """Number of coordinates that are parameters; norms and distances use only these."""
+        """Number of coordinates that are parameters; norms and distances use only parameters."""
         return self.parameters[-1][2] if self.parameters else 0

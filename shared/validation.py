@@ -1,4 +1,4 @@
-"""Before an experiment runs, checks that its members can be combined.
+"""Checks, before an experiment runs, that its members can be combined.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.
@@ -28,9 +28,9 @@ class Constraint:
         holds: the constraint in words.
         broken_by: returns the names of the stages or settings that break the constraint, or nothing
             if the constraint holds.
-        message: the error message for the user. It may contain the placeholders {culprit} (the
-            first name that `broken_by` returns), {culprits} (all of these names), {customizer} and
-            {personalizer}.
+        message: the error message for the user. The message may contain four placeholders:
+            {culprit} is the first name that `broken_by` returns, {culprits} are all these names,
+            and {customizer} and {personalizer} are the names of these members.
     """
 
     holds: str
@@ -52,14 +52,14 @@ class Constraint:
 
 
 def _lack(members: Members, need: "Need") -> list[str]:
-    """Stages that need samples that the experiment does not define."""
+    """Stages whose required samples the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
 
 
 def _misfit(members: Members, table: str) -> list[str]:
-    """Why the samples of a table of `server` do not fit the clients' model; empty if they fit."""
+    """Why the samples of `server.<table>` do not fit the clients' model; empty if they fit."""
     from rampart_fl.shared.learning.data.server_data import require_fit
 
     held = getattr(members.experiment.server, table)
@@ -115,7 +115,7 @@ class _Stages:
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
     """Why stages cannot run on this many rows; empty if they can.
 
-    The result is cached, because a sweep's points share stages.
+    The result is cached, because the experiments of a sweep often share their stages.
     """
     return _refusal(stages.plan.check_rows, rows)
 
@@ -180,7 +180,7 @@ CONSTRAINTS = (
         "If a detector reconstructs training, clients train and upload the whole model.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and not m.personalizer.whole],
         "{culprit} reconstructs training of the whole model on all samples, but the personalizer "
-        "{personalizer} does not upload such training; use another personalizer",
+        "{personalizer} does not upload the result of such training; use another personalizer",
     ),
     Constraint(
         "If a detector reconstructs training, samples are not rows of token ids.",
@@ -277,7 +277,7 @@ CONSTRAINTS = (
         "its own aggregate. Leave out {culprits}",
     ),
 )
-"""Everything that must hold between members; the first broken constraint is reported."""
+"""All constraints between members; only the first broken constraint is reported."""
 
 
 def validate(experiment: Experiment) -> Experiment:

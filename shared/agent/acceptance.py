@@ -1,8 +1,9 @@
-"""Acceptance: a file of the client's owner determines which runs the client takes part in.
+"""Acceptance: a file that the client's owner writes determines which runs the client accepts.
 
-An experiment reaches a client as settings, never as code. The owner's file restricts these
-settings. If the file rules out a setting, the client declines the run before it starts and tells
-the operator why. The reason states the client's limits, but never names its files.
+An experiment reaches a client as settings, never as code. The owner's file restricts the settings
+that the client accepts. If the file rules out a setting, the client declines the run before it
+starts and tells the operator why. The reason states the client's limits, but never the names of the
+client's files.
 """
 
 import tomllib
@@ -38,8 +39,8 @@ class Policy(Table):
 
     data: dict[Name, Name] | None = None
     """The client takes part only in runs with one of these data sets. The keys are the names of the
-    data sets. Each value is either the path of the client's own .npz file or "slot". With "slot",
-    the client uses its slot's part of the experiment's data."""
+    data sets. Each value is either the path of the client's own .npz file or "slot". If the value
+    is "slot", the client uses its slot's part of the experiment's data."""
     most_epochs: int | None = Field(default=None, ge=1)
     """The largest `training.epochs` (passes over the samples in a round) that a run may have."""
     models: list[Name] | None = None

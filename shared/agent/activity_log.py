@@ -21,8 +21,9 @@ NAME = "activity.jsonl"
 class ActivityLog:
     """The log in a client's folder.
 
-    When the current file is full, it is renamed to `activity.1.jsonl`. Before that, the previous
-    `activity.1.jsonl` is renamed to `activity.2.jsonl`, and so on. The oldest file is deleted.
+    When the current file is full, the log files are rotated: `activity.jsonl` becomes
+    `activity.1.jsonl`, `activity.1.jsonl` becomes `activity.2.jsonl`, and so on. The oldest file is
+    deleted.
 
     Args:
         folder: the client's folder.
@@ -92,4 +93,4 @@ class ActivityLog:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):
             if newer.exists():
                 newer.replace(older)
-        self._files[0].unlink(missing_ok=True)  # The file still exists only if `kept` is 0.
+        self._files[0].unlink(missing_ok=True)  # If `kept` is 0, the full file still exists.

@@ -19,24 +19,25 @@ class AgentSettings(ServiceSettings):
     clients: int | None = Field(default=None, ge=1, le=10_000)
     """Number of this process's clients; each takes any free slot of a run. The default is 1."""
     slots: str | None = None
-    """The slots that this process's clients ask for, such as "0-5,9"; this setting replaces
+    """The slots that this process's clients ask for, such as "0-5,9"; set either `slots` or
     `clients`. Each slot is one part of the experiment's data. If `ordinal` is set, `slots` contains
     the lists of several processes, separated by spaces: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
     """Position of this process's list in `slots`, counted from 0. In Kubernetes, this is the
     ordinal of the pod."""
     state: Path = Path("client-state")
-    """Folder for identities, personal models and unfinished uploads. It contains one folder per
-    client, and each client's folder contains one folder per run."""
+    """Folder for identities, personal models and unfinished uploads. The folder contains one folder
+    per client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker
-    that rejoins after an eviction needs another token. For attackers, the file therefore continues
-    with a second token for every client, in the same order, then a third one, and so on."""
+    that rejoins after an eviction needs another token. If the attackers rejoin, the file therefore
+    continues with a second token for every client, in the same order, then a third token for every
+    client, and so on."""
     join_token: str | None = None
-    """A single join token; this setting replaces the file."""
+    """A single join token; ignored if `join_tokens` is set."""
     data_file: Path | None = None
-    """The client's own data (.npz with x_train, y_train, x_test, y_test), which
-    replaces the data of its slot."""
+    """The client's own data (.npz with x_train, y_train, x_test, y_test), which replaces the data
+    of the client's slot."""
     accept: Path | None = None
     """File that says in which runs the clients take part (see docs/clients.md); by default, they
     take part in every run."""
@@ -52,12 +53,12 @@ class AgentSettings(ServiceSettings):
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False
     """Whether the process waits for SIGTERM, instead of exiting, once all of its clients are barred
-    from the federation. Set this where every process that exits is restarted, such as in a
-    Kubernetes StatefulSet."""
+    from the federation. Set this if every process that exits is restarted, as in a Kubernetes
+    StatefulSet."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
-    which determines the code that runs on this machine. The client refuses such a model unless it
-    is in a trusted package."""
+    which determines the code that runs on this machine. The client refuses such a model unless the
+    model's package is trusted."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:
@@ -111,7 +112,7 @@ class AgentSettings(ServiceSettings):
             )
 
     def tokens(self) -> list[str | None]:
-        """The join token of each client, in order; None for a client without one."""
+        """The join token of each client, in order; None for a client without a token."""
         given: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
         return given[:clients] + [None] * (clients - len(given))

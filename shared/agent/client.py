@@ -25,7 +25,7 @@ POLL = 30
 """Seconds for which the aggregator may hold open a request for a ticket (long polling)."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
-"""A ticket and the bytes of its model, or None if no model was sent with the ticket."""
+"""A ticket and the bytes of its model; the bytes are None if no model was sent with the ticket."""
 M = TypeVar("M", bound=BaseModel)
 Tables = RootModel[dict[str, Any]]
 
@@ -35,7 +35,7 @@ class RequestRefused(RampartError):
 
     Args:
         code: HTTP status.
-        slug: last part of the problem's type, such as "late".
+        slug: last part of `type` in the answer's problem details, such as "late".
         detail: the aggregator's explanation.
     """
 
@@ -191,7 +191,7 @@ class AggregatorClient:
 
         Args:
             known: ETag of the ticket that the client already has, if any.
-            held: digest of the model that the client holds; "" for none.
+            held: digest of the model that the client holds; "" if it holds none.
             wait: seconds for which the aggregator may hold the request open.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
@@ -218,10 +218,10 @@ class AggregatorClient:
 
         Args:
             run, round_, kind, data: as in `upload`.
-            held: digest of the model that the client holds; "" for none.
+            held: digest of the model that the client holds; "" if it holds none.
             wait: seconds for which the aggregator may delay the answer.
         Returns:
-            The receipt, and the next ticket with its model. The second element is None if no ticket
+            The receipt, and a pair of the next ticket and its model. The pair is None if no ticket
             came within `wait` seconds.
         """
         answer = await self._put(run, round_, kind, data, _wish(wait, MEDIA_TYPE, held))
@@ -258,10 +258,10 @@ class AggregatorClient:
         Args:
             answer: the answer.
             message: the expected type.
-            given: the message as text, if a header contains it; None if the body contains it.
+            given: the header that contains the message; None if the body contains the message.
         Raises:
-            ConfigurationError: the answer is not a message of this type, so the URL is not an
-                aggregator's.
+            ConfigurationError: the answer is not a message of this type, so the URL does not belong
+                to an aggregator.
         """
         try:
             return message.model_validate_json(answer.content if given is None else given)

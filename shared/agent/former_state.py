@@ -15,8 +15,8 @@ federation."""
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
     """Moves the earlier version's files (uploads and personal states) to the folder of their run.
 
-    The state of the earlier version belongs to the federation's first run. For any other run, the
-    function does nothing.
+    The state of the earlier version belongs to the federation's first run, so the function does
+    nothing in later runs.
 
     Args:
         folder: the client's folder.
@@ -29,7 +29,7 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # Only the ETag of the ticket is new.
+            head["ticket"] = first.etag  # The same ticket has a new ETag.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()

@@ -49,7 +49,7 @@ class AgentContext:
         folder: where the client stores its state for this run.
         thread: the executor for the client's computations; all clients of a process share it.
         position: the client's position among the clients of the process.
-        slot: number of the client's part of the experiment's data.
+        slot: number of the client's slot, which determines its part of the experiment's data.
         activity: the client's own log.
         data_file: file with the client's own samples; None if the client uses the samples of its
             slot.
@@ -74,7 +74,7 @@ class AgentContext:
         return self.identity.client_id
 
     async def data(self) -> ClientData:
-        """The client's samples: from its own file, or its part of the experiment's data."""
+        """The client's samples, from its own file or from its slot's part of the data set."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.thread, self._data)
 
@@ -126,14 +126,15 @@ async def host(
 ) -> None:
     """Runs all clients of this process until each is barred from the federation.
 
-    If `settings.stay_when_barred` is set, the function then waits until it is cancelled.
+    If `settings.stay_when_barred` is set, the function waits until it is cancelled, even after all
+    clients are barred.
 
     Args:
         settings: settings of the process.
         build: builds the participants; called again for each run.
         rejoins: whether an evicted client joins again, as long as it has join tokens.
-        check: raises an error for an experiment that the clients must decline. This check may
-            reject experiments that the file `settings.accept` allows.
+        check: raises an error for an experiment that the clients must decline, even if the owner's
+            file (`settings.accept`) allows the experiment.
 
     A client that fails, for example because its token was revoked or its data cannot be read, does
     not stop the other clients. If a client failed, the process fails after all clients have
@@ -171,7 +172,7 @@ async def _run_client(client: "HostedClient", rejoins: bool, join_token: str | N
         for life, token in enumerate([join_token, *further], 1):
             own = folder if life == 1 else folder.with_name(f"{folder.name}-life-{life}")
             await client.live(own, token, leaves=life <= len(further))
-    except Exception as error:  # The error is raised again; the log adds which client failed.
+    except Exception as error:  # Log which client failed, and re-raise the error.
         where = {"position": position, "slot": settings.hosted[position]}
         log.error("a client failed: %s: %s", type(error).__name__, error, extra=where)
         raise
@@ -230,7 +231,7 @@ class HostedClient:
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]
     ) -> tuple[bool, str, int | None]:
-        """Whether the client takes part in a run, the reason if not, and the slot it asks for."""
+        """Decides whether to accept a run; returns the decision, a reason, and the wanted slot."""
         try:
             experiment = client_experiment(part)
             answer = decide(self.policy, experiment)
@@ -242,7 +243,7 @@ class HostedClient:
         return answer.accept, answer.reason, self.settings.hosted[self.position]
 
     def _own_samples(self, answer: Answer) -> Path | None:
-        """The file with the client's samples; None if it uses its slot's part of the data.
+        """The file with the client's samples; None if the client uses its slot's data.
 
         If the owner's file has the table `data`, this table determines the samples. Otherwise,
         `settings.data_file` names the file.
@@ -259,9 +260,9 @@ class HostedClient:
     ) -> Ticket:
         """Takes part in one run; returns the last ticket.
 
-        The method checks the experiment against the owner's file again. The file may have changed
-        since the client accepted the run, and the aggregator may now send other settings than it
-        offered.
+        The method checks the experiment against the owner's file again. The owner may have changed
+        the file since the client accepted the run, and the settings from the aggregator may differ
+        from those in its offer.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

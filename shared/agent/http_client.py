@@ -43,7 +43,8 @@ def bearer(token: str, whose: str) -> str:
     'Bearer secret'
 
     Raises:
-        ConfigurationError: the token has characters that no token can have, such as a line end.
+        ConfigurationError: the token is empty, or contains a character that is not allowed, such as
+            a line end.
     """
     if not TOKEN.fullmatch(token):
         raise ConfigurationError(

@@ -25,7 +25,7 @@ RETRY = 60.0
 
 
 class Identity(BaseModel):
-    """A client's tokens, and what the aggregator confirmed when the client joined."""
+    """A client's tokens, and the id and sample limit that the aggregator assigned to the client."""
 
     model_config = ConfigDict(frozen=True)
     token: str
@@ -73,7 +73,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _load_or_create(path: Path) -> Identity:
-    """Reads the identity in this file; if the file does not exist, creates and stores a new one."""
+    """Reads the identity in a file; if there is no file, creates and stores a new identity."""
     if path.exists():
         return Identity(**json.loads(path.read_text()))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """Reads the identity in a folder; if the folder has none, gets one with a join token.
+    """Reads a client's identity from a folder; if there is none, joins with a join token.
 
     The function writes the client's own token to disk before it sends the request to join. If the
     client crashes before it gets the answer, it repeats the request with the same token, and
@@ -124,7 +124,7 @@ async def establish(
 
 @asynccontextmanager
 async def token_renewal(connection: AggregatorClient, folder: Path) -> AsyncIterator[None]:
-    """Within the context, renews a client's token after two thirds of each token's lifetime."""
+    """Context manager that renews a client's token after two thirds of the token's lifetime."""
     renewing = asyncio.create_task(_renew_in_time(connection, folder))
     try:
         yield
@@ -151,8 +151,8 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     """Replaces a client's token at the aggregator, on the client's disk and in its connection.
 
     The function writes the new token to disk before it sends the token's hash to the aggregator. If
-    the client crashes before it gets the answer, it can still determine which of the two tokens is
-    valid.
+    the client crashes before it gets the answer, it can still determine whether the old or the new
+    token is valid.
 
     Raises:
         RequestRefused: the current token is no longer valid.

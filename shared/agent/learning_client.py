@@ -1,8 +1,8 @@
 """The learning client: it processes tickets, and stores its uploads and state on disk.
 
-Before the client sends an upload, it writes the upload, the personal state after this training, and
-the ticket's ETag to its disk. A client that crashes and restarts therefore sends the same bytes,
-and never trains its personal model twice for one ticket.
+Before a client sends an upload, it writes the upload, its personal state after training, and the
+ticket's ETag to disk. A client that crashes and restarts therefore sends the same bytes, and never
+trains its personal model twice for one ticket.
 
 Legend: D parameters.
 """
@@ -48,7 +48,7 @@ def client_experiment(part: Mapping[str, Any]) -> Experiment:
 
 
 class RunFiles:
-    """A client's files for a run: for each kind of ticket, the last upload and the state after it.
+    """A client's files for a run: the last upload and personal state for each kind of ticket.
 
     Each kind of ticket has one file, which is replaced atomically. The file holds a line of JSON
     (the ticket's ETag and the upload's length), the upload, and the personal state after the
@@ -154,7 +154,7 @@ class LearningClient:
         return self.data
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Measures the final model and the client's own model."""
+        """Evaluates the final model and the client's own model."""
         metrics: dict[str, float] = await self.compute(self._evaluate, model)
         return reportable(metrics)
 
@@ -210,7 +210,7 @@ class LearningClient:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
-        # A probe only serves to find similar clients. The personal state after a probe is stored in
+        # A probe serves only to find similar clients. The personal state after a probe is stored in
         # a separate file, from which later rounds use only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload

@@ -9,8 +9,9 @@ from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
-"""A function that is given a run and the clients' part of its experiment. It returns whether the
-client accepts, the reason if it does not, and the slot that it asks for."""
+"""A function that gets a run's id and the part of the run's experiment that clients know. The
+function returns whether the client accepts the run, the reason if the client declines, and the slot
+that the client asks for."""
 
 
 async def next_run(
@@ -22,8 +23,8 @@ async def next_run(
         connection: the client's connection.
         answer: decides whether the client accepts an offer.
         client: the client's id.
-        last: the last ticket that the client got in its previous run, if any. If that run was
-            deleted, this ticket may already be the offer of another run.
+        last: the last ticket that the client got in its previous run, if any. If the previous run
+            was deleted, its last ticket may already be the offer of another run.
     Returns:
         The first ticket of the run. If the client is barred from the federation, the result is a
         ticket of the kind `evicted` that names no run.

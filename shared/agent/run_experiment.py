@@ -1,4 +1,4 @@
-"""The clients' part of a run's experiment, and the folder for a client's state in the run."""
+"""The part of a run's experiment that clients know, and the folder for a client's state."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ async def run_experiment(
 ) -> tuple[Experiment, int]:
     """A run's experiment as clients see it, and the largest sample count that a client may claim.
 
-    If the run's first model is not initialized from the seed, the client stores it in its folder
-    for the run. The returned experiment starts with the model in this file.
+    If the run's first model is not initialized from the seed, the client stores this model in its
+    folder for the run, and the returned experiment starts from the stored model.
     """
     part = await connection.experiment(run)
     experiment = client_experiment(part)

@@ -1,4 +1,4 @@
-"""The base classes of attacks, and what attacks know.
+"""The base classes of attacks, and `Knowledge`, which holds what an attacker knows.
 
 Attacks work on updates u = w_end - w_start, so u points in the direction in which training moved
 the model. Data attacks change an attacker's labelled samples before the attacker trains. Model
@@ -39,30 +39,29 @@ class Knowledge:
     Args:
         participants: number n of clients in the round, attackers included.
         attackers: number m of attackers in the round.
-        honest_BD: honest updates that the attacker knows, one per row. With full knowledge, these
-            are the updates of the benign clients. With partial knowledge, these are the updates of
-            the colluders. Otherwise, `honest_BD` is None.
+        honest_BD: honest updates that the attacker knows, one per row. With full knowledge,
+            `honest_BD` holds the updates of the benign clients; with partial knowledge, it holds
+            the updates of the colluders; otherwise, it is None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge. A client may receive a
-            different model.
+            model that differs from the global model.
         plan: the stages of the server, under full knowledge.
-        level: the level of this knowledge; `limited_to` lowers it.
+        level: the level of this knowledge; see `limited_to`.
         colluders_MD: honest updates of all attackers, in the order of their ids. If None, attacks
             use the honest updates `own_FD` of the current call instead.
         first: position of the first of the F attackers among all attackers. An attacker's random
             draws are seeded with its position, so they differ between attackers and do not depend
             on the process in which an attacker runs.
-        sent_FD: the models that these attackers started from; None means that all started from
-            `reference_D`.
-        colluders_sent_MD: the models that all attackers started from; None if attackers share no
-            knowledge.
-        honest_sent_BD: the models that the clients of `honest_BD` started from; under partial
-            knowledge these clients are the colluders.
+        sent_FD: for each of the F attackers, the model that it trained from; None if all of them
+            trained from `reference_D`.
+        colluders_sent_MD: for each of the M attackers, the model that it trained from; None if
+            attackers share no knowledge.
+        honest_sent_BD: for each row of `honest_BD`, the model that its client trained from.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
-        jacobian: (parameters_D, generator) -> (estimate of the squared Jacobian norm on the
-            attacker's data, its gradient (D,)).
+        jacobian: maps parameters (D,) and a generator to an estimate of the squared Jacobian norm
+            on the attacker's data, and to the gradient (D,) of this estimate.
     """
 
     participants: int
@@ -89,7 +88,7 @@ class Knowledge:
             )
 
     def limited_to(self, level: KnowledgeLevel) -> "Knowledge":
-        """This knowledge, reduced to what an attacker with the given level of knowledge may know.
+        """This knowledge, reduced to what an attacker with the given level may know.
 
         >>> everything = Knowledge(4, 1, torch.ones(3, 2), colluders_MD=torch.zeros(1, 2))
         >>> everything.limited_to("partial").honest_BD
@@ -212,13 +211,13 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D). `apply` has checked that F > 0 and that the knowledge suffices."""
 
     def report(self, numbers: Mapping[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers (loss gap, samples) that the attacker claims instead of the true ones."""
+        """The numbers, such as the loss gap, that the attacker reports in its metadata."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers claimed while the attack is active; by default, the true ones."""
+        """The numbers reported while the attack is active; by default, the true numbers."""
         del knowledge
         return numbers
 
@@ -241,7 +240,7 @@ class DataAttack(Attack, ABC):
 
         Args:
             x: samples, one per row.
-            y: their labels, integers from 0 to classes - 1.
+            y: the labels of the samples, integers from 0 to classes - 1.
             classes: number of classes of the task.
             draws: the generator for random choices.
             attacker: position of this client among the attackers.

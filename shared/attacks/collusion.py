@@ -1,6 +1,6 @@
 """Attacks in which attackers share their knowledge, and the statistics that such attacks use.
 
-Legend: F attackers, B honest updates that are known, D coordinates.
+Legend: F attackers, B known honest updates, D coordinates.
 """
 
 from typing import ClassVar, Literal
@@ -59,7 +59,7 @@ def mean_of(updates_BD: Tensor) -> Tensor:
 def moments(updates_BD: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (D,), and standard deviation (D,) with Bessel's correction (0 if there is only one row).
 
-    Both are in float64.
+    The mean and the standard deviation are in float64.
 
     >>> moments(torch.tensor([[0.0], [2.0]]))
     (tensor([1.], dtype=torch.float64), tensor([1.4142], dtype=torch.float64))

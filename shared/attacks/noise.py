@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.base import Knowledge
 
 
 def per_attacker(knowledge: Knowledge, name: str, count: int) -> list[torch.Generator]:
-    """A generator for each of `count` attackers, seeded by its position among all attackers."""
+    """One generator for each of `count` attackers, seeded with the attacker's overall position."""
     return [knowledge.generator(name, knowledge.first + f) for f in range(count)]
 
 

@@ -2,9 +2,9 @@
 
 The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
 feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost is computed from the
-distances between u and the known updates, and the limit from the known updates alone.
+distances between u and the known updates, and the limit is computed from the known updates alone.
 
-Legend: B updates that are known, D coordinates, C coordinates of a chunk.
+Legend: B known updates, D coordinates, C coordinates of a chunk.
 """
 
 from abc import abstractmethod
@@ -20,8 +20,8 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs this close to the
-limit are computed again from the updates."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs within this
+relative distance of the limit are computed again from the updates."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LineSearchAttack(MomentAttack):
     perturbation: Literal["std", "unit", "sign"] = "std"
     """The direction p: minus the standard deviation, -μ / |μ|, or -sign μ."""
     bound: Literal["max", "min"] = "max"
-    """The limit: the largest cost of a known update, or the smallest one."""
+    """The limit: the largest cost of a known update, or the smallest cost."""
 
     @abstractmethod
     def cost(self, distances_BX: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class Backdoor(DataAttack):
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:
-        """Fraction of triggered images that are classified as the target; None without images."""
+        """Fraction of triggered images classified as the target; None if there are no images."""
         return float((predicted == self.target).double().mean()) if len(predicted) else None
 
     def _stamp(self, x: Tensor, pixels: Pixels) -> Tensor:

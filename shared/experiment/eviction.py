@@ -12,12 +12,12 @@ from pydantic import Field, model_validator
 from rampart_fl.shared.experiment.tables import Table
 
 RequestedDecision = Literal["accepted", "rejected", "evicted"]
-"""What a detector asks for: `rejected` leaves a row out of a round, `evicted` bars the row's
+"""What a detector asks for: `rejected` leaves a row out of a round; `evicted` bars the row's
 client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
 """What the federation does. `abstained`: leaves the row out of its round, but does not evict the
 client, because the largest allowed number of clients is already barred. `quarantined` and
-`proposed`: bars the client for some rounds; an operator may confirm or dismiss a proposal earlier.
+`proposed`: bar the client for some rounds; an operator may confirm or dismiss a proposal earlier.
 `evicted`: bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
@@ -34,7 +34,7 @@ class Eviction(Table):
     """How far the federation may go: only record verdicts, leave rows out, bar clients for some
     rounds, or bar clients permanently."""
     by: Literal["automatic", "operator"] = "automatic"
-    """Who evicts: the federation itself, or an operator who confirms its proposals."""
+    """Who evicts: the federation itself, or an operator who confirms the federation's proposals."""
     rounds: int = Field(default=10, ge=1)
     """Length of a quarantine, in rounds."""
     patience: int = Field(default=20, ge=1)
@@ -80,15 +80,16 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """How many clients have joined, and which clients are barred, when a round is decided.
+    """How many clients have joined and which clients are barred when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.
-        founders: the number of these clients that had joined when round 0 began.
+        founders: the number of clients that had joined when round 0 began.
         evicted: the clients barred permanently, whether by the federation or by an operator.
         quarantined: the clients barred for some rounds, including the clients proposed for
             eviction.
-        mode: the mode that an operator has set instead of the experiment's; None if none is set.
+        mode: the mode that an operator has set in place of the experiment's mode; None if no
+            operator has set a mode.
     """
 
     clients: int
@@ -105,8 +106,8 @@ class Standing:
     def most(self, f: int | None) -> int:
         """The largest number of clients that may be barred.
 
-        Fewer than half of all clients may be barred. If f is given, at most f clients may be
-        barred, plus the number of clients that joined after round 0 began.
+        Fewer than half of all clients may be barred. If f is given, the number is also at most f
+        plus the number of clients that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

@@ -22,7 +22,7 @@ class Clients(Table):
     """Values that a client's labels may have, keyed by label: `{ site = ["eu", "us"] }`. A client
     must match all of these labels. If no label is given, every client may take part."""
     least: int = Field(default=1, ge=1)
-    """Number of clients that suffice to start the run after `phases.joining.deadline`."""
+    """Smallest number of clients with which the run starts after `phases.joining.deadline`."""
 
     def eligible(self, labels: Mapping[str, str]) -> bool:
         """Whether a client with these labels may take part.

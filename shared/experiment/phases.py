@@ -46,7 +46,7 @@ class Joining(Table):
 
 
 class Collecting(Table):
-    """How long a round collects updates: until enough have arrived, or until a deadline."""
+    """How long a round collects updates: until enough updates have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
     """Limits on the number of updates. At the deadline (`time.max`), the round needs only `min`

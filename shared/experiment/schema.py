@@ -41,8 +41,8 @@ class Data(Table):
     """Largest number of samples per client, training and test together. A client with more samples
     keeps a random subset of this size."""
     reserved: int = Field(default=0, ge=0)
-    """Number of samples that are reserved for the server. They are drawn before the other samples
-    are divided among the clients."""
+    """Number of samples that are reserved for the server. The reserved samples are drawn before the
+    other samples are divided among the clients."""
 
 
 def _terms(value: Any) -> Any:
@@ -91,7 +91,8 @@ class ServerSamples(Table):
 
     dataset: MemberSpec
     size: int = Field(default=100, ge=1)
-    """Number of samples. The experiment's seed determines which samples; no client holds them."""
+    """Number of samples. The experiment's seed determines which samples the server gets; no client
+    gets these samples."""
 
 
 class PublicSamples(ServerSamples):
@@ -99,21 +100,20 @@ class PublicSamples(ServerSamples):
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
-    """Augmentation of these samples by the rules that train on them."""
+    """How the rules that train on the public samples augment them."""
 
 
 class Server(Table):
-    """The aggregator's part: detectors, pipeline, server step, customizer."""
+    """The aggregator's settings: detectors, pipeline, server step and customizer."""
 
     later: ClassVar[frozenset[str]] = frozenset({"test"})
 
     rule: Annotated[
         list[MemberSpec], BeforeValidator(lambda v: v if isinstance(v, list) else [v])
     ] = [{"name": "weighted_mean"}]
-    """A rule, or a list of pre-aggregators in the order in which they are applied, with a rule at
-    the end."""
+    """A rule, or a list of pre-aggregators in the order of application, followed by a rule."""
     f: int | None = Field(default=None, ge=0)
-    """Declared bound on the number of hostile clients, which all stages use. It also bounds the
+    """Declared bound on the number of hostile clients, which all stages use. `f` also bounds the
     number of barred clients."""
     detectors: list[MemberSpec] = []
     eviction: Eviction = Eviction()
@@ -127,7 +127,7 @@ class Server(Table):
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
     root: ServerSamples | None = None
-    """Trusted samples of the task, from which the server makes its own update in every round."""
+    """Trusted samples of the task, on which the server trains its own update in every round."""
     public: PublicSamples | None = None
     """Samples on which the server evaluates clients' models."""
     test: ServerSamples | None = None
@@ -136,7 +136,7 @@ class Server(Table):
 
 
 class Attackers(Table):
-    """A group of hostile clients, which the person who runs the experiment starts."""
+    """A group of hostile clients; the person who runs the experiment starts them."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -180,8 +180,8 @@ class Experiment(Table):
     """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
     """The package of each member from outside Rampart, keyed by the member's name: `midrange =
-    "my-rules==1.2"`. `check` fills in this table, so that the error message on a machine without
-    such a package can name the package."""
+    "my-rules==1.2"`. `rampart_fl.validate` fills in this table, so that an error message can name
+    the package that a machine lacks."""
 
     @model_validator(mode="after")
     def _fewer_attackers_than_clients(self) -> "Experiment":
@@ -231,7 +231,7 @@ class Experiment(Table):
 
     @staticmethod
     def tables_of(text: str) -> dict[str, Any]:
-        """The plain tables in the text of a TOML file, which need not define a valid experiment."""
+        """Parses a TOML file to plain tables, which need not define a valid experiment."""
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -250,7 +250,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """Every setting as plain JSON values, except defaults of the keys in `Table.later`."""
+        """All settings as JSON values, except keys in `Table.later` that have their defaults."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
@@ -261,9 +261,9 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        It leaves out the server's settings, the attackers, the table `clients` and the key
-        `model.start`. It also contains the server's sample cap and the digest of the whole
-        experiment.
+        The clients' part excludes the server's settings, the attackers, the table `clients` and the
+        key `model.start`. The result also contains the server's sample cap and the digest of the
+        whole experiment.
         """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages", "clients"}
@@ -293,7 +293,7 @@ class Experiment(Table):
 
     @property
     def roles(self) -> list[Attackers | None]:
-        """The group of attackers of each client, or None for an honest client, ordered by slot."""
+        """For each slot, the group of attackers that takes the slot; None for an honest client."""
         hostile = [group for group in self.attackers for _ in range(group.count)]
         slots = hostile_slots(self.placement, self.seed, self.data.clients, len(hostile))
         taken = dict(zip(slots, hostile, strict=True))

@@ -1,4 +1,4 @@
-"""Determines which clients take part in a round, and how many uploads close it."""
+"""Determines which clients take part in a round, and how many uploads close the round."""
 
 import math
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ def select(
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
     n is `founders` if it is given, and otherwise the number of candidates. The draw is seeded, so
-    every call gives the same result. A candidate's rank in the draw does not depend on other
-    candidates. A client that joins or leaves therefore changes the selection of at most one other
+    every call gives the same result. The draw sorts the candidates by a hash of the seed, the round
+    and the id. A client that joins or leaves therefore changes the selection of at most one other
     client.
 
     >>> select(1, 0, ["b", "a"], 1.0)
@@ -61,7 +61,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """ceil(fraction · of), but a rounding error above a whole number does not raise the result.
+    """Computes ceil(fraction · of), but ignores a rounding error just above a whole number.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

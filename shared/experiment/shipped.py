@@ -1,4 +1,4 @@
-"""Looks up the experiments that come with Rampart by name."""
+"""Finds shipped experiments, which come with Rampart, by name."""
 
 from pathlib import Path
 

@@ -18,7 +18,7 @@ class Start(Table):
     run: str | None = Field(default=None, pattern=RUN_ID)
     """Id of a run of the same federation."""
     round: int | None = Field(default=None, ge=0)
-    """Round of that run after which its global model is taken; by default, its last round."""
+    """Round of the run whose resulting global model is taken; by default, the run's last round."""
     file: str | None = Field(default=None, min_length=1, max_length=4096)
     """Path of a safetensors file with the model's tensors, relative to the current folder."""
 
@@ -34,7 +34,7 @@ class Start(Table):
 
 
 def with_start(spec: MemberSpec) -> MemberSpec:
-    """Checks the key `start` of a model's table, if it has one.
+    """Checks the key `start` of a model's table, if the table has this key.
 
     Raises:
         ValueError: `start` is not a valid table; the message says why.

@@ -1,7 +1,7 @@
 """A sweep: a file that defines many experiments, one per grid point and seed.
 
     [sweep]
-    runs = 20                                                   # seeds seed, seed + 1, ...
+    runs = 20                                                   # seeds: seed, seed + 1, ...
     personalizer.lambda = { from = 0, to = 1, step = 0.05 }     # includes both ends
     server.rule = ["median", ["nnm", "krum"]]                   # a list of any values
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # both settings change
@@ -124,7 +124,7 @@ class Sweep:
 
         Args:
             source: a file or a name.
-            changes: top-level settings that replace those of the file.
+            changes: top-level settings that replace the settings of the file.
         Raises:
             ConfigurationError: there is no such file, it is not TOML, or something in it is wrong;
                 the message says what.
@@ -173,8 +173,8 @@ class Sweep:
         """Builds and checks every point, so that errors are reported before anything runs.
 
         Args:
-            check: called with the first run of every point, whose other runs differ only in their
-                seeds; usually `rampart_fl.validate`.
+            check: called only with the first run of every point, because a point's runs differ only
+                in their seeds; usually `rampart_fl.validate`.
         Raises:
             ConfigurationError: there is no setting at a path, or a value is not allowed.
             RampartError: `check` refuses a point.
@@ -264,9 +264,9 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Averages the metrics of several runs; the key "spread" holds their standard deviations.
 
-    A mean is taken over the runs that have the metric; if no run has it, the mean is None. The
-    value of a list is its length; strings are left out. If at least two runs have a metric, the
-    result also has its sample standard deviation.
+    A mean is taken over the runs that have the metric; if no run has it, the mean is None. A list
+    counts as its length; strings are left out. If at least two runs have a metric, the result also
+    has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

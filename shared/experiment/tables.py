@@ -16,7 +16,7 @@ def _named(value: Any) -> Any:
 
 
 MemberSpec = Annotated[dict[str, Any], BeforeValidator(_named)]
-"""A member of a family: its name, or a table with `name` and its parameters."""
+"""Specifies a member of a family: the member's name, or a table with `name` and parameters."""
 
 
 class Table(BaseModel):
@@ -24,8 +24,8 @@ class Table(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     later: ClassVar[frozenset[str]] = frozenset()
-    """Keys that later versions added to the table. A dump leaves out such a key if it has its
-    default, so that an experiment that does not set the key keeps its digest."""
+    """Keys that later versions added to the table. A dump leaves out each of these keys that has
+    its default, so that an experiment that does not set the key keeps its digest."""
 
     @model_serializer(mode="wrap")
     def _without_defaults_of_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -14,10 +14,10 @@ def load_callable(path: str, what: str) -> Callable[..., Any]:
 
     Args:
         path: the module's dotted name, a colon, and a name in the module (with dots if nested).
-        what: the word for the object in error messages.
+        what: the object's description in error messages, such as "a model".
     Raises:
-        ConfigurationError: the path does not have that form, there is no such module or name, or
-            the object is not callable.
+        ConfigurationError: the path does not have the form MODULE:NAME, there is no such module or
+            name, or the object is not callable.
 
     >>> load_callable("collections:OrderedDict", "a model").__name__
     'OrderedDict'

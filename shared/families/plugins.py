@@ -36,9 +36,9 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """The class that an entry point refers to.
 
     Args:
-        family: the word for a member of the family in error messages.
+        family: what error messages call a member of the family, such as "rule".
         name: the name of the member.
-        entries: the entry points with this name; several entry points with one name are refused.
+        entries: the entry points with this name; more than one entry point is refused.
         kind: the class that the member must derive from.
     Raises:
         ConfigurationError: several packages use the name, or the entry point does not refer to a
@@ -64,7 +64,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
 
 @contextmanager
 def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """A context for looking up an experiment's members; yields the packages they come from.
+    """Context manager that records the packages from which an experiment's members come.
 
     Args:
         packages: the packages from which the experiment takes members, keyed by member.
@@ -96,7 +96,7 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Records the look-up of a member of another package in the enclosing `record_lookups`."""
+    """Records in the enclosing `record_lookups` that a member of another package was looked up."""
     lookups = _looked_up.get()
     if lookups is not None:
         lookups[name] = package

@@ -51,7 +51,7 @@ class Registry(Generic[M]):
 
     Args:
         kind: the class that every member derives from.
-        family: the word for a member of the family in messages, such as "rule".
+        family: what messages call a member of the family, such as "rule".
         package: the package whose modules register members.
         group: the group of entry points by which other packages add members.
     """
@@ -119,7 +119,7 @@ class Registry(Generic[M]):
     def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
         """Builds a member from `"name"` or from `{"name": ..., parameter: ...}`.
 
-        A spec that already is a member is returned unchanged. `defaults` contains values for
+        If the spec is already a member, it is returned unchanged. `defaults` contains values for
         parameters that the spec leaves out. Keys of `defaults` that are not parameters of the
         member are ignored.
         """

@@ -30,10 +30,10 @@ def run_figures(
 
     Args:
         experiment: the experiment of the run.
-        records: the records of its rounds, in order.
+        records: the records of the run's rounds, in order.
         slots: the slots of the run's members, keyed by client.
         evicted: the members that were evicted.
-        seconds: the duration of the run, if it has started.
+        seconds: the duration of the run; None if the run has not started.
     """
     newest: Metrics = {}
     rounds = failed = 0

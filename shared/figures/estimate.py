@@ -17,14 +17,14 @@ for buffers."""
 REPORT = 400
 """Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150
-"""Size of a compressed record without clients, and the size that each client adds, in bytes."""
+"""Bytes of a round's compressed record: a fixed part, and a part for each client."""
 SKETCH = 16 * 2**10
 """Size of a detector's state for one client, in bytes, if the state does not include the client's
 row."""
 
 
 def estimate(experiment: Experiment) -> Estimate:
-    """The estimated resources that a run of an experiment needs if all its clients take part.
+    """Estimates the resources that a run needs if all clients of the experiment take part.
 
     The worker needs 400 MiB + N·B·(p + 0.3 + 3s) of memory. Here, p is 1, plus 1 if uploads are not
     calibrated, plus 1 if newcomers are probed; s is the number of stages that store a row for each
@@ -35,8 +35,8 @@ def estimate(experiment: Experiment) -> Estimate:
 
     Each detector needs another 32 KiB per client, both in memory and on disk.
 
-    The estimate assumes uploads in float32 without compression. It includes the records of all
-    rounds, but no data sets.
+    The estimate assumes uploads in float32 without compression. The estimate includes the records
+    of all rounds, but excludes data sets.
 
     >>> needs = estimate(Experiment.load("digits-benign"))
     >>> needs.clients, needs.down_bytes // 1000

@@ -197,7 +197,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """Accuracy and kind of the customized or the personalized model, whichever is more accurate.
+    """The accuracy and the kind of the more accurate model: customized or personalized.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -218,17 +218,17 @@ def final_figures(
     """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. An evicted honest client's newest
-    measurement is that of its last model. `accuracy` is the customized or the personalized model's
-    accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy in `TARGETS` to the
-    number of rounds until it was reached. `attack_success` is measured on the same model as
-    `accuracy`, at the end of the run. If the experiment has a trigger, there is also a success rate
-    for each kind of model, such as `attack_success_customized`. `largest_gap` and the metrics of
-    `errors` also use each client's newest measurement. The metrics of `errors` exist only if the
-    task is estimation.
+    all honest clients, from each client's newest measurement. For an evicted honest client, the
+    newest measurement is of the last model that the client received. `accuracy` is the customized
+    or the personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each
+    accuracy in `TARGETS` to the number of rounds until it was reached. `attack_success` is measured
+    on the same model as `accuracy`, at the end of the run. If the experiment has a trigger, there
+    is also a success rate for each kind of model, such as `attack_success_customized`.
+    `largest_gap` and the errors also use each client's newest measurement. Errors are reported only
+    if the task is estimation.
 
     Args:
-        experiment: the experiment, which knows the roles of the clients.
+        experiment: the experiment, which defines the roles of the clients.
         rounds: the metrics of every round in order, each keyed by client.
         evicted: the clients that are evicted at the end.
         names: the clients' names, ordered by slot; `experiment.client_names` by default.
@@ -262,12 +262,11 @@ def decisions(
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. If a client was in quarantine before the round
-    was decided, the client-round counts as "away". `silenced` is the fraction of client-rounds,
-    including "away", in which the client's row was not accepted. It is also reported separately for
-    honest and hostile clients.
+    was decided, the client-round counts as "away". For each side, `silenced` is the fraction of
+    client-rounds, including "away", in which the client's row was not accepted.
 
     Args:
-        experiment: the experiment, which knows the roles of the clients.
+        experiment: the experiment, which defines the roles of the clients.
         records: the records of all rounds.
         names: the clients' names, ordered by slot; `experiment.client_names` by default.
     """

@@ -1,4 +1,4 @@
-"""Converts the decision of a round to the numbers and names in the round's record."""
+"""Converts the decision of a round to fields of the round's record."""
 
 from dataclasses import dataclass
 from math import isfinite

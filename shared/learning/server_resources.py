@@ -32,7 +32,7 @@ class ServerResources:
         learner: network and training; None if no stage needs them.
         public: samples on which stages evaluate models.
         root: the server's own training set, in the form of one client's data.
-        test: the server's test set, in the same form.
+        test: the server's test set, in the form of one client's data.
         shape: shape of a sample.
     """
 
@@ -90,7 +90,7 @@ class ServerResources:
         return replace(context, **given)
 
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
-        """The server's own update (D,): the server trains from the reference on its root set.
+        """The server's own update (D,), trained from the reference model on the server's root set.
 
         The server trains like a client. The result is None if no stage needs the server's own
         update.
@@ -119,7 +119,7 @@ def _as_client(held: ServerData, train: bool) -> ClientData:
 
 
 def _plain(training: Training) -> dict[str, Any]:
-    """The clients' training settings, restricted to those that define batches and steps."""
+    """The clients' training settings, restricted to the settings that define batches and steps."""
     kept = {
         "epochs",
         "batch_size",

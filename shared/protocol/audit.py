@@ -1,8 +1,8 @@
 """The audit log: its entries, the chain of their hashes, and a check that the chain is unbroken.
 
-The hash of an entry is the SHA-256 of the canonical JSON of all its other fields: UTF-8, sorted
-keys, no spaces. One of these fields is the hash of the previous entry. The hash of the last entry,
-the head of the log, therefore depends on the whole log.
+The hash of an entry is the SHA-256 of the canonical JSON of all its other fields (UTF-8, sorted
+keys, no spaces). Every entry contains the hash of the previous entry, so the hash of the last
+entry, the head of the log, depends on the whole log.
 """
 
 import hashlib
@@ -94,7 +94,7 @@ def timestamp(time: float) -> str:
 def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple[int, str]:
     """Checks a whole log, starting with its first entry.
 
-    The check needs `kept` to detect two alterations: the last entries were removed, or all entries
+    Without `kept`, the check cannot detect that the last entries were removed, or that all entries
     after a certain entry were replaced.
 
     Args:

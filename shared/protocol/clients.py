@@ -1,7 +1,7 @@
 """The messages about registered clients: who they are, and why they are barred.
 
-Redis stores the reasons of bars as these messages, too. The keys of a stored reason tell its kind,
-so a kind has no optional fields.
+Redis stores the reason for a bar as one of these messages. The keys of a stored reason identify its
+message class, so a reason has no optional fields.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import LABELS, ClientId, Labels, Messag
 
 
 class BarReason(Message):
-    """Why a client is barred: all that is known if an operator barred it."""
+    """Why a client is barred; if an operator barred it, there are no other fields."""
 
     reason: str
     detector: str = Field(description="detector that barred the client, or `operator`")
@@ -29,7 +29,7 @@ class Finding(BarReason):
 
     @staticmethod
     def of(verdict: VerdictRecord, round_: int, at: float) -> "Finding":
-        """The reason of a bar that follows from a verdict in a round, at a Unix time."""
+        """The reason to bar a client after a verdict in a round; `at` is a Unix time."""
         return Finding(
             reason=verdict.reason,
             detector=verdict.detector,
@@ -42,13 +42,13 @@ class Finding(BarReason):
 
 
 class ConfirmedFinding(Finding):
-    """Why a detector has proposed to evict a client, and why an operator has confirmed this."""
+    """Why a detector proposed to evict a client, and why an operator confirmed the proposal."""
 
     confirmed: str = Field(description="the operator's reason")
 
 
 class Quarantine(Finding):
-    """Why a client is barred for some rounds; an operator has yet to decide on a proposal."""
+    """Why a client is barred for some rounds: quarantine, or an undecided proposal to evict it."""
 
     kind: Literal["quarantine", "proposal"]
     until: int = Field(description="first round in which the client may take part again")
@@ -63,14 +63,16 @@ class ClientInfo(Message):
 
     client_id: ClientId
     registered_at: float
-    sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
+    sample_cap: int | None = Field(
+        default=None, description="limit on claimed samples; None if each run sets the limit"
+    )
     labels: Labels = LABELS
     last_seen: float | None
     online: bool
     software: str = Field(
         default="", description="software that the client reports, such as `rampart-fl/0.1`"
     )
-    barred: Bar | None = Field(default=None, description="why it is barred from runs")
+    barred: Bar | None = Field(default=None, description="why the client is barred from runs")
     token_expires_at: float | None = Field(
         default=None,
         description="Unix time at which the client's token expires; None if it is revoked",

@@ -1,4 +1,4 @@
-"""The message that estimates the memory, disk space and traffic of a run not yet submitted."""
+"""The message that estimates the memory, disk space and traffic of a run before its submission."""
 
 from pydantic import Field
 

@@ -40,7 +40,11 @@ LARGEST = 1e15
 """The largest absolute value that a metric may have."""
 Labels = Annotated[
     dict[LabelKey, LabelValue],
-    Field(max_length=16, description="by which a run selects clients", examples=[{"site": "eu"}]),
+    Field(
+        max_length=16,
+        description="labels by which a run selects clients",
+        examples=[{"site": "eu"}],
+    ),
 ]
 LABELS: dict[str, str] = {}
 """The value for a client that has no labels."""
@@ -116,7 +120,7 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """The ETag, for comparison with `If-None-Match`. It does not depend on the deadline."""
+        """The ETag, for comparison with `If-None-Match`; the deadline does not affect the ETag."""
         parts = [self.run, self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
@@ -165,7 +169,9 @@ class Joined(Message):
     """A client's id, its limit on claimed samples, and its token's expiry time."""
 
     client_id: ClientId
-    sample_cap: int | None = Field(default=None, description="None: each run sets the limit")
+    sample_cap: int | None = Field(
+        default=None, description="limit on claimed samples; None if each run sets the limit"
+    )
     expires_at: float
 
 
@@ -214,7 +220,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's change of a run's mode: the most severe decision that the run may now take."""
+    """An operator's new mode for a run: the most severe decision that the run may now take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=NO_REASON, examples=["no evictions before the audit"])
@@ -269,7 +275,7 @@ class RoundFacts(Message):
     )
     assignment: dict[str, list[str]] = Field(
         default={},
-        description="names of each client's models; clients that get only their own are left out",
+        description="names of each client's models; left out: clients with only their own model",
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The reasons to refuse a request: one error class each, with an HTTP status and a stable type."""
+"""The reasons to refuse a request: error classes, each with an HTTP status and a stable type."""
 
 from rampart_fl.shared.errors import RampartError
 

@@ -13,7 +13,7 @@ from rampart_fl.shared.protocol.messages import LARGEST
 
 
 def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that a report can contain: those that are finite and within the bounds.
+    """The metrics that a report can contain: the finite metrics that are within the bounds.
 
     >>> reportable({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
     {'loss_before': 2.5}
@@ -22,7 +22,7 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reportable` metrics and the loss decrease, or 0 if the decrease is not reportable.
+    """The `reportable` metrics and `loss_gap`, the loss decrease (0 if it is not reportable).
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}

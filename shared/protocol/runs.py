@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.messages import (
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,47}$"
 LIVE: frozenset[RunState] = frozenset({"running", "paused", "stopping"})
-"""The states of the run that is executed now."""
+"""The states of a run that is being executed."""
 OVER: frozenset[RunState] = frozenset({"finished", "failed", "cancelled"})
 """The states of a run that has ended."""
 
@@ -157,7 +157,7 @@ class Member(Message):
     accept: bool | None = Field(
         default=None, description="the client's answer; None before it answers"
     )
-    reason: str = Field(default="", description="why it declined")
+    reason: str = Field(default="", description="why the client declined")
     slot: int | None = Field(default=None, description="the client's slot; None if not a member")
     online: bool = False
     software: str = Field(

@@ -2,8 +2,8 @@
 
 A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
 Rampart's files hold the tensors of a `ModelSpec` in order, all with the same floating-point dtype.
-The buffer is therefore the vector (D,), and can be read in place. Files from the network are never
-trusted: every header is validated against the spec before any state changes.
+The buffer is therefore the vector (D,), and can be read in place. Rampart does not trust files from
+the network, and validates every header against the spec before any state changes.
 
 Legend: D parameters.
 """
@@ -28,13 +28,13 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Number of bytes read in one step (in `read_vector`, number of 16-bit numbers). The data of a step
+"""Number of bytes read in one step (in `read_vector`, number of 16-bit numbers). One step's data
 fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
-"""HTTP header with a client's ticket, for responses whose body is the ticket's model."""
+"""HTTP header with a client's ticket; the response's body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header with an upload's receipt, for responses with the next ticket or its model as body."""
+"""HTTP header with an upload's receipt; the response's body is the next ticket or its model."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def read_report(head: Header, sample_cap: int) -> Report:
 
 
 def read_vector(file: BinaryIO, head: Header, out_D: NDArray[np.float32], first: int = 0) -> None:
-    """Reads the buffer from element `first` on into a float32 vector; widens 16-bit numbers."""
+    """Reads the buffer, from element `first`, into a float32 vector; widens 16-bit numbers."""
     file.seek(head.start + SIZES[head.dtype] * first)
     if head.dtype == "F32":
         view = out_D.data.cast("B")
@@ -232,7 +232,7 @@ def widen(raw: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
 
 
 def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
-    """Converts float32 to 16-bit numbers, rounded to nearest even; the inverse of `widen`.
+    """Converts float32 to 16-bit numbers, rounded to nearest even; `widen` converts back.
 
     >>> hex(narrow(np.array([1.0], dtype=np.float32), "BF16")[0])
     '0x3f80'

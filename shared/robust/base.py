@@ -55,7 +55,7 @@ class Report:
         stage: the stage's name.
         ids: the ids of the rows that the stage received.
         per_row: columns (M,) by name. "weight" is a row's coefficient in the result, if the result
-            is linear in the rows; "score" is the number that the stage ranked rows by.
+            is linear in the rows; "score" is the number by which the stage ranked the row.
         values: totals by name.
     """
 
@@ -88,11 +88,11 @@ class Verdict:
     evidence: float = 0.0
     """Evidence accumulated over rounds, if the detector accumulates any."""
     asked: RequestedDecision | None = None
-    """What the detector asked for, if the final decision differs from it."""
+    """What the detector asked for, if the final decision is different."""
 
 
 class Stage(Member, ABC):
-    """A step of a pipeline: `init` creates its initial state, and `apply` is a pure function."""
+    """A step of a pipeline; `init` creates the initial state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""
     """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". "none" means
@@ -102,12 +102,12 @@ class Stage(Member, ABC):
     """For the catalogue: the cost for n rows and d coordinates."""
     passes: ClassVar[str] = ""
     """For the catalogue: how many times the stage reads all rows of a pool that is stored in a
-    file. If the stage cannot use such a pool: "in memory only: ", followed by the reason."""
+    file. A stage that cannot use a pool from a file states the reason after "in memory only: "."""
     remembers: ClassVar[bool] = False
     """Whether the stage keeps a row of d coordinates for each client from round to round."""
     streams: ClassVar[bool] = True
-    """Whether the stage can process a pool that is stored in a file without loading the whole pool
-    into memory."""
+    """Whether the stage can process a pool from a file without loading the whole pool into
+    memory."""
 
     def needs(self) -> frozenset[Need]:
         """What the stage needs from its context, besides the round, the seed and the reference.
@@ -118,7 +118,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False`, among this stage and those in its fields."""
+        """The stages with `streams = False`, among this stage and the stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -135,7 +135,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split, among this stage and those in its fields."""
+        """Names of the stages that ranks cannot split, among this stage and the stages in it."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -166,7 +166,7 @@ class ToleratesF(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """Checks that there are more than 2f rows, and returns f, the result of `tolerated`."""
+        """Checks that there are more than 2f rows, with f from `tolerated`, and returns f."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
@@ -197,7 +197,7 @@ class Detector(Stage):
 
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
-    """Whether the verdict on a row depends on that row alone, and not on other rows."""
+    """Whether the verdict on a row depends on that row alone."""
     retraces: ClassVar[bool] = False
     """Whether the detector checks that training from the global model could have produced each
     row."""
@@ -215,8 +215,8 @@ class Detector(Stage):
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
         that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
-        that asks for an eviction keeps the client's evidence in the state, because the final
-        decision is made elsewhere. The engine calls `forget` when a client is barred.
+        that asks for an eviction keeps the client's evidence in the state, because the detector
+        does not make the final decision. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:

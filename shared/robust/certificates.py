@@ -51,10 +51,10 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead, as a share of votes, that m hostile clients can reverse; subsets of k clients vote.
+    """The lead, as a share of votes, that m hostile clients can reverse if subsets of clients vote.
 
-    The lead is 2 (1 - C(n-m, k) / C(n, k)): twice the fraction of the subsets of k of n clients
-    that contain at least one of the m hostile clients.
+    The lead is 2 (1 - C(n-m, k) / C(n, k)): twice the fraction of subsets of size k that contain a
+    hostile client, if m of n clients are hostile.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -73,12 +73,12 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
     If the winner is not certain even without hostile clients (m = 0), m* is -1.
 
     Args:
-        votes_TC: votes of the subsets' models for each class.
+        votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
         error: 0 if every subset of k clients voted, so that the shares p are known exactly. If
             subsets were drawn at random, `error` is the largest probability that any bound on a
-            share is wrong. The bounds are those of Clopper and Pearson, with error / C per class.
+            share is wrong. The function uses Clopper-Pearson bounds, with error / C per class.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -95,7 +95,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # A tie has a certain winner if m = 0.
+        m = torch.where(lead_T == 0, 0, m)  # Without attackers, a tie has a certain winner.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -40,10 +40,10 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
-    Each point has a radius: that of the smallest ball around the point that contains a fraction
-    `quantile` of all points. The bandwidth is the mean of these radii. Every point repeatedly moves
-    to the mean of the points within the bandwidth, until it reaches a peak of the density. Peaks
-    that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the
+    The radius of a point is the radius of the smallest ball around the point that contains a
+    fraction `quantile` of all points. The bandwidth is the mean radius. Every point repeatedly
+    moves to the mean of the points within the bandwidth, until it reaches a peak of the density.
+    Peaks that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the
     lowest index of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
@@ -101,7 +101,8 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
 
 
 def _first_neighbours(points_MF: Tensor) -> Tensor:
-    """Labels (M,) of the clusters of points connected through first neighbours."""
+    """Labels (M,) of clusters; points that are connected through first neighbours share a
+    cluster."""
     m = len(points_MF)
     if m == 1:
         return torch.zeros(1, dtype=torch.long)
@@ -164,7 +165,7 @@ def _components(linked_MM: Tensor) -> Tensor:
 
 
 def _in_order(labels_M: Tensor) -> Tensor:
-    """The same clusters, with labels 0, 1, ... in the order of their first points."""
+    """Renumbers clusters 0, 1, ... in the order of their first points."""
     first_M = (labels_M[:, None] == labels_M).int().argmax(dim=1)
     found_M: Tensor = torch.unique(first_M, return_inverse=True)[1]
     return found_M

@@ -48,17 +48,17 @@ class Context:
         seed: the experiment's seed; `generator(name)` derives named random draws from it.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
-        models: the models (D,) that the customizer made in the last round, by name, if the
-            customizer continues from them.
+        models: the models (D,) that the customizer made in the last round, keyed by name; empty if
+            the customizer does not continue from its models.
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
         predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through the function.
-        shape: shape of one sample, as the network takes it.
+        shape: shape of one sample in the network's input.
         public: the server's public samples.
         layout: for each parameter of the model, its name and its position in a row.
         statistics: for each running statistic, its name and its position in a row, after all
-            parameters. The engine removes the statistics from rows and reference before any stage
-            sees them.
+            parameters. The engine removes the statistics from the rows and from the reference
+            before any stage runs.
         buffered: whether clients may upload updates to models of earlier rounds.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.
@@ -80,7 +80,7 @@ class Context:
 
     @property
     def observes(self) -> bool:
-        """Whether verdicts are only recorded. If so, no client is challenged either."""
+        """Whether verdicts are only recorded; if so, the detectors challenge no client."""
         return self.standing is not None and self.standing.mode == "observe"
 
     @property

@@ -58,7 +58,8 @@ class Plan:
     step: ServerStep
     customizer: Customizer
     calibrate: bool = True
-    """Whether stages see uploads relative to the global model; if not, they see raw uploads."""
+    """Whether stages see uploads relative to the global model; otherwise, stages see raw
+    uploads."""
     eviction: Eviction = field(default_factory=Eviction)
     """What the server does if a detector asks for a client's eviction."""
     f: int | None = None
@@ -112,8 +113,8 @@ class Plan:
         """Refuses stages that need more than n rows, or that cannot work together.
 
         The check applies the stages to n rows of zeros. If groups are isolated, the check skips the
-        pipeline, because isolated groups do not use its result, and may have few clients. The check
-        also skips stages that need something from the server, such as public samples.
+        pipeline, because isolated groups may have few clients and do not use the pipeline's result.
+        The check also skips stages that need something from the server, such as public samples.
 
         Raises:
             ConfigurationError: no round could succeed; the message has n, f and the bound.
@@ -129,7 +130,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except MissingRow:
-            return  # The clients that take part are known only in a round.
+            return  # The participants are known only when a round runs.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -138,7 +139,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server; each need with the first stage that has it."""
+        """What the stages need from the server, with the name of the first stage that needs it."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -178,7 +179,7 @@ class RoundOutcome:
         global_D: the next global model.
         survivors: the calibrated rows of the accepted clients, without running statistics. The
             customized models are combinations of these rows.
-        customization: the models in addition to the global one, and which client gets which model.
+        customization: the models besides the global model, and which client gets which model.
         verdicts: the final verdict on each client whose row was received, including rows dropped
             as non-finite; ordered by client id.
         state: what the stages carry to the next round.
@@ -213,7 +214,7 @@ def run_round(
         state: the state from `plan.init` or from the last outcome.
         context: the round, the seed and the reference model.
         similar: raw uploads for the customizer and the detectors, if calibration is off.
-        ended: callback, such as a `Stopwatch`, that gets the name of each step when it ends.
+        ended: callback, such as a `Stopwatch`, that gets the name of each step when the step ends.
     """
     if not context.statistics:
         return _decide(plan, rows, state, context, similar, ended)
@@ -293,7 +294,7 @@ def _decide(
 
 
 def _challengers(plan: Plan) -> list[tuple[str, Challenger]]:
-    """The detectors that challenge clients; those that can use any challenge come last."""
+    """The detectors that challenge clients; detectors that need their own challenges come first."""
     found = [(key, one) for key, one in plan.stages().items() if isinstance(one, Challenger)]
     return sorted(found, key=lambda pair: not pair[1].own)
 

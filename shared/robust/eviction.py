@@ -20,7 +20,7 @@ def apply_policy(
 
     If detectors request more evictions than the limit allows, the evictions with the most evidence
     are carried out, and the other requests become abstentions. Among requests with equal evidence,
-    the request whose score is furthest from its threshold comes first. If the scores are equally
+    the request whose score is furthest from its threshold comes first. If scores are also equally
     far from their thresholds, the request with the lowest client id comes first.
 
     Args:
@@ -72,7 +72,7 @@ def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
     if decision == verdict.decision:
         return verdict
     reason = f"{verdict.reason}; {why}" if why else verdict.reason
-    asked = cast(RequestedDecision, verdict.decision)  # The verdict comes from a detector.
+    asked = cast(RequestedDecision, verdict.decision)  # A detector made this request.
     return replace(verdict, decision=decision, asked=asked, reason=reason)
 
 

@@ -29,7 +29,7 @@ class Robustness:
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
             ‖x_i - mean_S‖²).
-        exact: whether every subset was tried; if not, kappa is a lower bound of the maximum.
+        exact: whether every subset was tried; if not, `kappa` is a lower bound on the maximum.
         subsets: number of subsets tried.
         worst: ids of the rows in the subset with the ratio `kappa`.
         lower_bound: f / (n - 2f); every rule needs at least this κ on some input.
@@ -69,11 +69,12 @@ def kappa(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: seed (also used to sample subsets) and server data.
-        samples: number of subsets that are sampled if there are more than `exact` subsets. In the
-            sampled subset with the largest ratio, rows are then exchanged to increase the ratio.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. Then,
+            rows of the sampled subset with the largest ratio are swapped for other rows as long as
+            the ratio increases.
         exact: all subsets are tried if there are at most this many.
     Raises:
-        PreconditionError: f is not below n / 2.
+        PreconditionError: a row is not finite, or f is not below n / 2.
 
     >>> rows = torch.tensor([[0.0], [1.0], [2.0]])
     >>> round(kappa(rows, "weighted_mean", f=1).kappa, 6)
@@ -148,7 +149,7 @@ def _products(rows: Rows, centre_D: Tensor) -> Tensor:
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]
         gram_NN += chunk_NC @ chunk_NC.T
-    # Products of distant rows that overflow float64 are clamped to a very large number.
+    # If rows are so far apart that a product overflows, it is clamped to a very large number.
     return gram_NN.nan_to_num(nan=0.0).clamp(-1e280, 1e280).cpu()
 
 
@@ -188,7 +189,7 @@ def _random_subsets(n: int, f: int, samples: int, context: Context) -> Iterator[
 def _climb(
     gram_NN: Tensor, noise_N: Tensor, best: float, subset_S: Tensor
 ) -> tuple[float, Tensor, int]:
-    """Swaps a row of a subset with a row outside it, as long as the ratio increases."""
+    """Swaps rows of the subset for rows outside it as long as the ratio increases."""
     n, tried = len(gram_NN), 0
     while not isinf(best):
         outside = [i for i in range(n) if i not in set(subset_S.tolist())]

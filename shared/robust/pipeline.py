@@ -161,14 +161,14 @@ def aggregate(
         context: round, seed and server data, for rules that need them.
         group: the process group of torch.distributed whose ranks aggregate together; its backend
             must support CPU tensors.
-            Every rank passes all rows, but only those coordinates of the rows that `shards.columns`
-            assigns to the rank. The result has the same bits for every number of ranks.
+            Every rank passes all rows, restricted to the coordinates that `shards.columns` assigns
+            to the rank. The result has the same bits for every number of ranks.
     Returns:
         The aggregate (D,), in the updates' dtype (float32 for 16-bit dtypes). In a group, each rank
         gets only its own coordinates of the aggregate.
     Raises:
         UnknownMember, ConfigurationError: a stage does not exist, or a parameter is invalid.
-        PreconditionError: too few rows for f; the message has n, f and the bound.
+        PreconditionError: there are too few rows for f; the message states n, f and the bound.
 
     >>> import torch
     >>> aggregate(torch.tensor([[1.0], [2.0], [9.0]]), "median")

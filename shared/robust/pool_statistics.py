@@ -35,7 +35,7 @@ class PoolStatistics:
             all yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         geometry: the geometry of some rows; None before it is measured.
-        positions: positions in the block of the rows that `geometry` describes.
+        positions: positions, within the block, of the rows that `geometry` describes.
     """
 
     unchecked: bool = False

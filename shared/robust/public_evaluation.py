@@ -16,7 +16,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Rows
 
 PASS = 4096
-"""Largest number of samples in one forward pass, summed over its models."""
+"""Largest number of samples in one forward pass, summed over the models of the pass."""
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
@@ -104,8 +104,8 @@ def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = Tru
 
     Args:
         logits_BC: z.
-        sharpness: whether the first term is included (equation 4).
-        diversity: whether the second term is included (equation 5).
+        sharpness: whether to include the term mean_i H(P_i) (equation 4).
+        diversity: whether to include the term H(mean_i P_i) (equation 5).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

@@ -30,16 +30,16 @@ class Weighting:
 
 
 class QuasiGradientRule(Rule):
-    """sum_i q_i x_i; the q are lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
+    """sum_i q_i x_i; the weights q are lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
 
-    q are the weights of the rows, with sum 1. μ_q and Cov_q are the mean and the covariance of the
-    rows with these weights, and v is the top eigenvector of Cov_q. All of q, g and ‖Cov_q‖₂ are
-    computed from the M x M matrix of squared distances.
+    The weights q of the rows sum to 1. μ_q and Cov_q are the mean and the covariance of the rows
+    with these weights, and v is the top eigenvector of Cov_q. All of q, g and ‖Cov_q‖₂ are computed
+    from the M x M matrix of squared distances.
     """
 
     xi: float | None = Field(default=None, gt=0)
     """ξ, the largest variance allowed along any direction, in squared units of the updates. If
-    None, ξ is twice the top variance of n - f rows: those in the smallest ball that is centred on a
+    None, ξ is twice the top variance of the n - f rows in the smallest ball that is centred on a
     row and contains n - f rows. Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates that share one set of weights; None for all, as in the paper."""

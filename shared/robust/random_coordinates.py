@@ -1,4 +1,4 @@
-"""Named random draws of coordinates; independent of the device and of the order of the rows."""
+"""Draws random coordinates, independently of the device and of the order of the rows."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from rampart_fl.shared.robust.base import Context
 
 
 def coordinates(context: Context, name: str, dim: int, count: int) -> Tensor | None:
-    """`count` distinct coordinates below `dim`, drawn uniformly, sorted; None means all of them.
+    """`count` distinct coordinates below `dim`, drawn uniformly and sorted; None if all are drawn.
 
     >>> drawn = coordinates(Context(seed=1), "test", 1000, 3)
     >>> len(drawn.unique()), bool((drawn < 1000).all())

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Predict = Callable[[Tensor, Tensor], Tensor]
-"""(models_KD, x_KB) -> logits (K, B, C), differentiable twice."""
+"""(models_KD, x_KB) -> logits (K, B, C); twice differentiable."""
 
 WORST = 1e6
 """Errors that are larger than this value, or not finite, are set to this value."""

@@ -48,11 +48,11 @@ class Rows(View):
             weights: one trusted weight per row, finite and > 0.
             metadata: numbers that the clients claim, one per row and keyed by name.
             traces: sketches of the rows, in the same order as `updates_ND`.
-            assume_finite: keep every row without checking it. The first later pass that reads a
-                non-finite number raises `linalg.NotFinite`. Some rows may never be read, so
+            assume_finite: keep every row without checking it. The first pass that reads a
+                non-finite number raises `linalg.NonFiniteRows`. Some rows may never be read, so
                 call `linalg.all_finite` after the last pass.
             group: ranks among which `shards.columns` divides the coordinates; every rank passes all
-                rows in the same order, but only its own coordinates of the rows.
+                rows in the same order, restricted to the rank's coordinates.
         Raises:
             ValueError: shapes do not match, ids repeat, or a weight is not finite and positive.
 

@@ -21,8 +21,8 @@ from rampart_fl.shared.runtime.device import to_device
 SHARDS = 16
 """Largest number of shards of a pool, and hence of ranks that get coordinates."""
 GRAIN = 1 << 16
-"""Shards and windows are multiples of this many coordinates, so that no chunk crosses their
-ends."""
+"""The sizes of shards and windows are multiples of this number of coordinates, so that no chunk
+crosses the end of a shard or window."""
 
 Group = distributed.ProcessGroup
 """A group of processes that aggregate together, with a backend for CPU tensors, such as gloo."""
@@ -103,7 +103,7 @@ class Part:
         return slice(self.start, self.stop)
 
     def own(self) -> list[tuple[int, int]]:
-        """The ranges of this rank's shards, counted from its first coordinate."""
+        """The ranges of this rank's shards, relative to the rank's first coordinate."""
         return [
             (start - self.start, stop - self.start)
             for start, stop in bounds(self.dim)
@@ -111,11 +111,12 @@ class Part:
         ]
 
     def total(self, pieces: Iterable[tuple[int, Tensor]], shape: tuple[int, ...]) -> Tensor:
-        """The sum of the results of all pieces over all ranks, in float64 on the CPU.
+        """Sums the results for all pieces on all ranks, in float64 on the CPU.
 
         Args:
-            pieces: this rank's results in order, each with the first coordinate of its piece,
-                relative to the rank's first coordinate. No piece spans two shards.
+            pieces: this rank's results in order, as pairs (first coordinate of the piece, result).
+                The first coordinate is relative to the rank's first coordinate. No piece spans two
+                shards.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)

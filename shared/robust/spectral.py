@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy for the other rows, as long as it has
-weight 0. No second N x D block is needed.
+values around 1e30 therefore does not affect the accuracy for the other rows, as long as its weight
+is 0. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -129,7 +129,7 @@ def uniform(kept_M: Tensor) -> Tensor:
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """The smallest ball around a row that contains `count` rows: its squared radius and its rows.
+    """Squared radius and rows of the smallest row-centred ball that contains `count` rows.
 
     If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
     the hostile rows are.

@@ -30,7 +30,7 @@ def parameters(rows: Rows, context: Context) -> Rows:
 
 
 def of_parameters(context: Context) -> Context:
-    """The context passed to stages, in which models have no statistics.
+    """The context for the stages, with the running statistics removed from all models.
 
     If a stage applies the network, the statistics of the reference model are used.
     """

@@ -42,12 +42,13 @@ class View:
         index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
-        metadata: numbers, one per row and keyed by name. Some are claims of the clients
-            ("loss_gap"). Others were measured by the server: "moved" is the norm of the raw upload,
+        metadata: numbers, one per row and keyed by name. Clients claim some of these numbers
+            ("loss_gap"). The server determines all others: "moved" is the norm of the raw upload,
             "fresh" is 0 if the row was judged in an earlier round, and "age" is the number of
             rounds since the server asked for the upload.
         dropped: ids of rows that were left out because they were not finite.
-        traces: sketches of the rows, for detectors that remember them; None if no detector does.
+        traces: sketches of the rows, for detectors that remember rows; None if no detector needs
+            sketches.
         pool_statistics: measurements of the pool, shared by all views of it.
         file: the file that holds the pool; None if the pool is in memory.
         part: which coordinates this rank holds, if the pool is split across ranks; otherwise None.
@@ -178,8 +179,8 @@ class View:
         """The same rows, restricted to some coordinates; makes a copy only if `which` is a tensor.
 
         If the pool is split across ranks, a slice refers to this rank's coordinates, and an index
-        tensor to all coordinates. Every rank gets the indexed coordinates from the ranks that hold
-        them.
+        tensor refers to the coordinates of all ranks. Every rank gets the indexed coordinates from
+        the ranks that hold them.
 
         >>> from rampart_fl.shared.robust import Rows
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
@@ -198,9 +199,10 @@ class View:
         return replace(self, block_ND=self.block_ND[:, which], pool_statistics=unread, part=None)
 
     def span(self, which: slice | None) -> Self:
-        """The same rows, restricted to a range of all coordinates; None for all of them.
+        """The same rows, restricted to a range of coordinates; None means all coordinates.
 
-        If the pool is split across ranks, every rank gets a copy of the whole range.
+        If the pool is split across ranks, the range refers to the coordinates of all ranks, and
+        every rank gets a copy of the whole range.
         """
         if which is None:
             return replace(

@@ -15,8 +15,7 @@ class ServedModels(Protocol[Model]):
         """The model that the client trains from unless it is challenged."""
 
     def challenged(self, client: str) -> Model | None:
-        """The challenged model from which the client trains; None if the client is not
-        challenged."""
+        """The challenged model from which the client trains; None if there is no challenge."""
 
     def same(self, one: Model, other: Model) -> bool:
         """Whether `one` and `other` are the same model."""

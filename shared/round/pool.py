@@ -57,7 +57,7 @@ class _RowMeasurements:
         moved: norm of the raw upload.
         upload_K: sketch of the raw upload; None if no detector asks for sketches.
         start_K: sketch of the model that the client trained from.
-        dropped: whether the row is left out because it is not finite.
+        dropped: whether the row is left out, because it is not finite or the training has diverged.
     """
 
     moved: float
@@ -73,8 +73,8 @@ class Pool:
 
     Args:
         plan: the stages of a round. The plan defines which claims the stages read, how large the
-            sketches are, and whether detectors see raw uploads. If detectors see them, the pool
-            keeps the raw uploads in a second block.
+            sketches are, and whether detectors see raw uploads. If detectors see raw uploads, the
+            pool keeps these uploads in a second block.
         trainable: number of parameters; in a vector they come before any running statistics.
         reference_D: the model that rows are relative to.
         clients: ids of the clients that get a row from the start; rows for other clients can be
@@ -146,7 +146,7 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # The squares of finite float64 numbers may overflow; those of float32 numbers cannot.
+        # The squares of finite float64 numbers may overflow; the squares of float32 numbers cannot.
         # If the norm is not finite, the numbers themselves are therefore checked.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])
@@ -174,7 +174,8 @@ class Pool:
         """The calibrated rows of the clients in `claims`, in the order of their ids.
 
         Args:
-            claims: what is known about each upload, by client; every client has been admitted.
+            claims: what is known about each upload, keyed by client; all clients have been
+                admitted.
             cap: the largest number of samples that counts in a row's weight.
         """
         dropped = {client for client in claims if self._measured[client].dropped}

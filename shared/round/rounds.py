@@ -36,7 +36,7 @@ class Neighbours:
         reference_A: the model that the rows are relative to.
         rows: calibrated rows, restricted to the parameters.
         similar: rows of the same clients; the customizer computes similarities from these rows.
-            They are the raw uploads if calibration is off.
+            If calibration is off, these rows are the raw uploads.
     """
 
     reference_A: Tensor
@@ -149,9 +149,9 @@ class Rounds:
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
             standing: the barred clients, and the numbers that limit further evictions.
-            models: returns the customized models (A,) of the last round, by name. It is only called
-                if the customizer continues from these models.
-            ended: callback that gets the name of each step when it ends.
+            models: returns the customized models (A,) of the last round, by name. The function is
+                called only if the customizer continues from these models.
+            ended: callback that gets the name of each step when the step ends.
         Raises:
             PreconditionError: there are too few rows for a stage.
         """
@@ -175,7 +175,7 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """The neighbours of newcomers, from a restored pool and its round's accepted claims."""
+        """The `Neighbours` from a restored pool and the accepted claims of the pool's round."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 
@@ -200,8 +200,8 @@ class Rounds:
 
         Args:
             round_: number of the open round.
-            probe_A: the client's upload after it trained from the neighbours' reference; None if
-                its training has diverged.
+            probe_A: the client's upload after training from `neighbours.reference_A`; None if the
+                training has diverged.
             neighbours: the accepted rows of the last round; None if there are none.
             held_S: the running statistics of the global model.
         Returns:
@@ -242,7 +242,7 @@ class Rounds:
         return rows.columns(slice(0, self.spec.trainable)) if self.spec.statistics else rows
 
     def _neighbours(self, reference_A: Tensor, kept: Rows, raw: Rows | None) -> Neighbours | None:
-        """The neighbours of newcomers, made from the kept rows and, if given, all raw uploads."""
+        """The `Neighbours` from the accepted rows and, if given, the raw uploads."""
         if not len(kept):
             return None
         rows = replace(kept, weights_M=None, metadata={}, dropped=(), traces=None)

@@ -23,9 +23,9 @@ def threads() -> int:
 
 
 def limit(name: str) -> list[str]:
-    """The values in the file with one of the container's resource limits.
+    """The values of one of the container's resource limits, read from its file.
 
-    The list is empty if there is no such file.
+    The list is empty if the file does not exist.
     """
     path = LIMITS / name
     return path.read_text().split() if path.exists() else []

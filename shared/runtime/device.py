@@ -39,8 +39,8 @@ def to_device(
     Args:
         values: a tensor, or numbers.
         to: the target device.
-        dtype: dtype of the result; by default the tensor's dtype, or for numbers the dtype that
-            `torch.tensor` chooses.
+        dtype: dtype of the result. The default is the tensor's dtype; for numbers, the default is
+            the dtype that `torch.tensor` chooses.
 
     >>> to_device([1, 2], "cpu", torch.float64)
     tensor([1., 2.], dtype=torch.float64)

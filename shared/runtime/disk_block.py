@@ -24,7 +24,7 @@ PAGE = mmap.PAGESIZE
 POPULATE_READ = 22
 """The `madvise` advice to read pages from the file and map them; supported since Linux 5.14."""
 RELEASE = mmap.MADV_DONTNEED
-"""The `madvise` advice to unmap pages. Their contents stay in the file."""
+"""The `madvise` advice to unmap pages, whose contents stay in the file."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -4,17 +4,17 @@ import ctypes
 import gc
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""The C library's function that returns free memory to the system; None if there is none."""
+"""The C library's function that returns free memory to the system; None if it has none."""
 
 
 def release_unused_memory() -> None:
     """Returns the process's unused memory to the operating system.
 
     Objects that refer to each other in a cycle stay in memory until Python searches for cycles. In
-    a service, Python rarely searches among older objects. The C library does not return all freed
-    memory to the system either; how much it retains depends on the order in which blocks were
-    freed. A C library without `malloc_trim`, such as that of macOS, decides when it
-    returns memory.
+    a service, Python rarely searches older objects for cycles. The C library does not return all
+    freed memory to the system; how much memory it retains depends on the order in which blocks were
+    freed. A C library without `malloc_trim`, such as that of macOS, decides by itself when to
+    return memory.
     """
     gc.collect()
     if _trim is not None:

@@ -21,7 +21,8 @@ from rampart_fl.shared.runtime import telemetry
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
-"""Variable that names a folder of secrets, where each file is named like a setting's variable."""
+"""Variable that names a folder of secrets. Each file in the folder has the name of a setting's
+variable, in lower case."""
 
 
 def secrets_folder() -> Path | None:
@@ -61,7 +62,7 @@ S = TypeVar("S", bound=ServiceSettings)
 def read_settings(service: str, settings: type[S]) -> S:
     """Reads settings. Flags override RAMPART_ variables, which override the folder of secrets."""
 
-    class Flags(settings):  # type: ignore[valid-type, misc]  # known at run time
+    class Flags(settings):  # type: ignore[valid-type, misc]  # a class at run time
         model_config = SettingsConfigDict(
             cli_parse_args=True,
             cli_prog_name=f"python -m rampart_fl.services.{service.replace('-', '_')}",

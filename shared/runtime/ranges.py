@@ -27,7 +27,7 @@ def parse_ranges(text: str) -> list[int]:
     """Parses one list; returns its numbers in the same order.
 
     Raises:
-        ValueError: the text is empty, is not such a list, or lists a number twice.
+        ValueError: the text is empty, is not a list of numbers and ranges, or lists a number twice.
 
     >>> parse_ranges("0-2,9,7")
     [0, 1, 2, 9, 7]

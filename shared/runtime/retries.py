@@ -26,7 +26,7 @@ T = TypeVar("T")
 RETRIED = {408, 425, 429, 500, 502, 503, 504}
 """HTTP statuses that report a temporary failure, so the request is retried."""
 QUIET = 10.0
-"""Seconds for which a request is retried before the log warns about it."""
+"""A warning is logged if a request is retried for more than this number of seconds."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
 """The accepted form of a Retry-After header: whole seconds. Proxies may also send dates, which are
@@ -38,7 +38,7 @@ class TemporaryFailure(Exception):
 
     Args:
         reason: why the attempt failed.
-        retry_after: the answer's header Retry-After; "" if it has none.
+        retry_after: the value of the response's Retry-After header; "" if there is no such header.
     """
 
     def __init__(self, reason: str, retry_after: str = "") -> None:

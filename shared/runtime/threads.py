@@ -8,7 +8,8 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Extra threads hardly help if a step's parameters times its samples are below this value."""
+"""Extra threads hardly help if the number of parameters times the number of samples per step is
+below this value."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

@@ -28,7 +28,8 @@ class Work:
     """The training that the server has requested from a client.
 
     Args:
-        round: the round that was open when the client got the work; the random draws depend on it.
+        round: the round that was open when the client got the work; the random draws depend on this
+            round.
         due: the simulated time at which the work will be done.
         start_D: the model that the client trains from.
     """
@@ -43,8 +44,8 @@ class Arrival:
     """The upload of a client.
 
     Args:
-        round: the round of the work that led to the upload.
-        start_D, update_D: the model that the client began with, and its upload.
+        round: the round that was open when the client got the work for this upload.
+        start_D, update_D: the model that the client started from, and the upload.
         samples, metrics: the numbers that the client claims.
     """
 
@@ -60,7 +61,7 @@ class Buffered:
     """The rounds of a federation without a synchronization barrier.
 
     Args:
-        clients, server: both sides; every round updates their state.
+        clients, server: the two sides of the federation; every round updates their state.
         work: the work of each client that is still training.
         latest: the newest uploads of the clients whose rows are in the pool.
         now: the simulated time at which the last round was closed.
@@ -84,7 +85,7 @@ class Buffered:
     def run(
         self, round_: int, candidates: Iterable[str], ended: Callable[[str], None]
     ) -> RoundRecord:
-        """Runs a round until the arrival that closes it, and returns its record."""
+        """Runs a round until the arrival that closes it, and returns the round's record."""
         present = sorted(candidates)
         self.work = {name: work for name, work in self.work.items() if name in present}
         probed = self._hand_out([name for name in present if name not in self.work], round_)
@@ -145,7 +146,7 @@ class Buffered:
 
 
 def _merge(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
-    """A round's uploads from these arrivals, and the models (K, D) that clients started from."""
+    """Merges arrivals into a round's uploads and the models (K, D) that clients started from."""
     all_ = list(arrivals.values())
     uploads = Uploads(
         tuple(arrivals),

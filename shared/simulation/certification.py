@@ -1,6 +1,6 @@
 """Measures the certified accuracy of a majority vote by training all voting models.
 
-A customizer implements disjoint groups (FLCert-D), which train in one federation. The random
+The disjoint groups of FLCert-D train in one federation, with the customizer `flcert`. The random
 subsets of FLCert-P overlap, so a client of a single federation would have to train many models per
 round. FLCert-P is therefore simulated as one federation per subset.
 
@@ -42,9 +42,9 @@ class Certificate:
         clients: number of clients in the federation.
         present: number of attackers that took part in the training itself.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients in addition to those present. For larger m, no sample is certified.
-        error: probability, for each sample, that its certified number of hostile clients is too
-            large; 0 if the certificate is exact.
+            clients in addition to the `present` attackers. For larger m, no sample is certified.
+        error: bound on the probability, for each sample, that its certified number of hostile
+            clients is too large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -58,7 +58,7 @@ class Certificate:
 
 
 Progress = Callable[[int, int], None]
-"""A callback that reports progress: (number done, number in all)."""
+"""A callback that reports progress, called with the number done and the total number."""
 Subset = tuple[str, ...]
 """The names of the clients that train together."""
 Each = Callable[
@@ -79,10 +79,11 @@ def certify_groups(
     """Trains disjoint groups, and certifies their vote.
 
     Raises:
-        ConfigurationError: the experiment has no groups that train separately; or it draws only a
-            part of its clients for each round, so that a client that leaves could change which
-            other clients are drawn; or its rounds end when enough uploads have arrived, so that a
-            client that uploads early could change which other clients' updates a round includes.
+        ConfigurationError: the experiment does not meet one of three conditions: it has groups that
+            train separately; every client is drawn for every round; rounds do not end when enough
+            uploads have arrived. Without the second condition, a client that leaves could change
+            which other clients are drawn. Without the third condition, a client that uploads early
+            could change which other updates a round includes.
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
@@ -142,19 +143,19 @@ def certify_subsets(
     """Trains a federation for each random subset of k clients, and certifies their vote.
 
     Args:
-        experiment: the experiment whose clients are drawn. The federation of a subset uses the
-            experiment's rule on the updates of its clients.
+        experiment: the experiment whose clients are drawn. Each subset's federation applies the
+            experiment's rule to the updates of the subset's clients.
         count: number of subsets to draw. If at most this many subsets exist, each votes once, and
             the certificate is exact.
         size: number k of clients in a subset.
-        error: highest probability, for each sample, that its certified number of hostile clients is
-            too large, if subsets are drawn.
+        error: bound on the probability, for each sample, that its certified number of hostile
+            clients is too large. If all subsets vote, the bound is not used.
         device: where to train.
         on_progress: called after every subset.
         each: trains the subsets; by default, one after another in this process.
     Raises:
-        ConfigurationError: clients get models other than the global one, or only a part of the
-            clients is drawn for each round.
+        ConfigurationError: clients get models other than the global model, or not every client is
+            drawn for every round.
     """
     if experiment.server.customizer["name"] != "global_model" or experiment.fraction < 1:
         raise ConfigurationError(
@@ -186,7 +187,7 @@ def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray
 def simulate_clients(
     experiment: Experiment, clients: Collection[str], device: str = "cpu"
 ) -> Simulation:
-    """Runs a federation of only these clients to its last round, and returns it."""
+    """Runs a federation of only these clients to its last round; returns the simulation."""
     simulation = Simulation.of(experiment, device)
     simulation.server.absent = frozenset(experiment.client_names) - set(clients)
     while not simulation.ended:

@@ -132,7 +132,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Metrics of these models and of the clients' own models, without training, by client."""
+        """Evaluates these models and the clients' own models; returns metrics keyed by client."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)
@@ -141,7 +141,7 @@ class Clients:
         return {n: {key: column[k] for key, column in lists.items()} for k, n in enumerate(names)}
 
     def vote(self, voters: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """The results of a vote by these models (D,) on each client's test samples, by client."""
+        """Lets these models (D,) vote on each client's test samples; returns results by client."""
         counts = vote(self.learner, Cohort.of(self.data, device=self.device), voters)
         columns = {name: column.tolist() for name, column in counts.items()}
         return {

@@ -4,10 +4,10 @@
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
 pseudo-dimension Pdim. Collaboration harms a client because other clients' data differ (Φ), and
-because a robust rule cannot tell all differences from attacks (f/n · G²). The paper says what Φ and
-G² bound, but not how to measure them. This module estimates both Φ and G² from pilot models. A
-client's pilot model is the model that it trains alone (λ = 0) on every second training sample, for
-as many rounds as the experiment has.
+because a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
+what Φ and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot
+models. A client's pilot model is the model that it trains alone (λ = 0) on every second training
+sample, for as many rounds as the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
 - Φ_i: an estimate, from the pilot models h, of the largest gap |e_i(h) - e_C(h)|. Here e_j(h) is
@@ -16,13 +16,13 @@ as many rounds as the experiment has.
   pilot models may be forged, so the estimate is the larger of two gaps: the gap at the client's own
   pilot model, and the (f + 1)-th largest gap at the other clients' pilot models.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
-  that the server receives, including changes by attackers. The spread is the mean squared distance
-  to the mean, over the n - f gradients that are nearest to the robust aggregate.
+  that the server receives, including changes by attackers. Only the n - f gradients nearest to the
+  robust aggregate count, and the spread is their mean squared distance to their mean.
 
 Φ and G² are suprema over all models. Only some models are evaluated, so the estimates are lower
 than the suprema, and the resulting λ tends to be too large.
 
-Legend: N clients, P pilot models (one of each client), D parameters, T samples.
+Legend: N clients, P pilot models (one per client), D parameters, T samples.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The computations of a round that is exactly as in the paper on fine-tuned personalization.
+"""The computations of one round, exactly as in the paper on fine-tuned personalization.
 
 Every client computes its gradient at every client's model, and the server aggregates once for each
 client's model θ_i.
@@ -21,7 +21,7 @@ from rampart_fl.shared.simulation.clients import Clients
 from rampart_fl.shared.simulation.server import Server
 
 ELEMENTS = 1 << 24
-"""Largest total number of elements of the gradients that one pass computes."""
+"""Largest total number of elements in the gradients and batches of one pass."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class ExactRound:
     """What clients and server compute in a round; the methods leave all models and λ unchanged.
 
     Args:
-        clients, server: both sides.
+        clients, server: the two sides of the federation.
         round: the number of the round.
     """
 

@@ -90,7 +90,7 @@ class Simulation:
     """A federation in one process, which runs round by round.
 
     Args:
-        experiment: the experiment that it runs.
+        experiment: the experiment that the federation runs.
         clients, server: the two sides of the federation, each with its state.
         flow: pending work and arrivals under the buffered policy; otherwise None.
         records: the records of the rounds that have ended.
@@ -212,7 +212,8 @@ class Simulation:
 
         Args:
             memory: the state that `memory` returned.
-            records: the records of the earlier run, at least those of the rounds before the state.
+            records: the records of the earlier run, for at least all rounds before the state was
+                saved.
         Raises:
             ConfigurationError: the state is from another experiment, or records are missing.
         """

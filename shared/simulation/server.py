@@ -70,7 +70,8 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """The state that a checkpoint must hold; the experiment determines all other state."""
-        # A list of the fields by name could miss a new field, and the run would resume without it.
+        # If the fields were listed by name, a new field could be forgotten, and a resumed run would
+        # lose its value.
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -80,7 +81,7 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """The federation's clients and barred clients; all clients join at the start."""
+        """The federation's number of clients and its barred clients; all join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
@@ -201,7 +202,7 @@ class Server:
 
         Args:
             round_: the number of the round.
-            sent_KD: the models from which the clients began.
+            sent_KD: the models from which the clients started.
             uploads: what the clients sent.
             ended: called after every step of the round.
             staleness: the age of each upload in rounds, keyed by client.

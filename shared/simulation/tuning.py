@@ -1,8 +1,9 @@
 """Coarse-to-fine search for the weight of a term in the local objective.
 
-A term with too small a weight has no effect as a defence. A term with too large a weight prevents
-learning. The right weight depends on the model and the data. The search begins with a sparse grid
-over decades and continues with a denser grid around the best value (MSDFL, section VII-F).
+If the weight is too small, the term has no effect as a defence. If the weight is too large, the
+term prevents learning. The right weight depends on the model and the data. The search begins with a
+sparse grid over decades and continues with a denser grid around the best value (MSDFL, section
+VII-F).
 """
 
 from collections.abc import Callable, Mapping, Sequence

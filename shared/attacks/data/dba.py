@@ -13,10 +13,10 @@ PARTS = 4
 class DBA(Backdoor):
     """A trigger of four bars: attacker j stamps bar j mod 4, and test images show all four bars.
 
-    The bars are arranged in two rows and two columns. The defaults are the values for MNIST: bars
-    of 1x4 pixels, two pixels apart, target 2, and the trigger in 20 of 64 samples. For CIFAR-10,
-    the bars have 1x6 pixels and are three pixels apart. Set `scale` to 100 for an attack in a
-    single round, and to 1 for an attack in many rounds.
+    The bars are arranged in two rows and two columns. The defaults are the paper's values for
+    MNIST: bars of 1x4 pixels, two pixels apart, target 2, and the trigger in 20 of 64 samples. The
+    paper's bars for CIFAR-10 have 1x6 pixels and are three pixels apart. Set `scale` to 100 for an
+    attack in a single round, and to 1 for an attack in many rounds.
 
     >>> DBA().part(1)
     ((0, 6), (0, 7), (0, 8), (0, 9))
@@ -30,7 +30,7 @@ class DBA(Backdoor):
     width: int = Field(default=4, ge=1)
     """Length of a bar, in pixels."""
     gap: int = Field(default=2, ge=0)
-    """Pixels between bars, horizontally and vertically."""
+    """Number of pixels between bars, horizontally and vertically."""
     shift: int = Field(default=0, ge=0)
     """Distance of the trigger from the top and from the left edge, in pixels."""
 

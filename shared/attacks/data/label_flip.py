@@ -11,7 +11,7 @@ from rampart_fl.shared.attacks.data import attacks
 
 @attacks.register("label_flip")
 class LabelFlip(DataAttack):
-    """Moves every label to the next class, or mirrors it.
+    """Changes every label to the next class, or to the mirrored class.
 
     y -> (y + 1) mod C, or C - 1 - y for the mirrored variant.
 
@@ -26,7 +26,7 @@ class LabelFlip(DataAttack):
 
     paper = "FedCAP, section VI-A3; mirrored in its code and in ByzFL"
     variant: Literal["next", "mirror"] = "next"
-    """`next`: the following class; `mirror`: the class at the same distance from the other end."""
+    """`next`: class (y + 1) mod C replaces class y; `mirror`: class C - 1 - y replaces it."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0

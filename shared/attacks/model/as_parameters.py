@@ -17,7 +17,7 @@ class AsParameters(Wrapper):
 
     The uploaded model w + u is therefore v, which is near zero. The code behind the SDEA paper's
     tables uploads the updates of LIE, Min-Max and Min-Sum as if they were models. The columns for
-    LIE, Min-Max, Min-Sum and noise in these tables are therefore nearly equal.
+    LIE, Min-Max, Min-Sum and noise in the paper's tables are therefore nearly equal.
 
     >>> import torch
     >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))

@@ -26,9 +26,9 @@ class Fang(CollusionAttack):
     `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
     pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on
     the side opposite to s. With full knowledge, the interval begins at e, the extreme honest value
-    on that side, and ends at e / b if e has the sign of s, or else at b e. With partial knowledge,
-    the interval is from μ - 3 s σ to μ - 4 s σ, with the mean μ and the standard deviation σ of the
-    known updates.
+    on the side opposite to s. The interval ends at e / b if e has the sign of s, and at b e
+    otherwise. With partial knowledge, the interval is from μ - 3 s σ to μ - 4 s σ, with the mean μ
+    and the standard deviation σ of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -70,7 +70,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """-λ s (D,), with the first λ for which Krum picks the upload; if none, with the last λ."""
+        """-λ s (D,) with the first λ for which Krum picks the upload, or else with the last λ."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -94,9 +94,9 @@ def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> floa
     """λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
-    that are nearest to x_i. With n clients and f attackers, Krum sums distances to n - f - 2
-    neighbours, which is B - 2, because B = n - f. The paper measures |x_i| as the distance from the
-    received model, which corresponds to the update 0.
+    that are nearest to x_i. With n clients and f attackers, Krum sums the distances to n - f - 2
+    neighbours, which equals B - 2 because B = n - f. The paper measures |x_i| as the distance from
+    the received model, which corresponds to the update 0.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)
@@ -113,7 +113,7 @@ def crafted_wins(squared_BB: Tensor, cross_B: Tensor, attackers: int) -> bool:
     Args:
         squared_BB: squared distances between the known honest updates.
         cross_B: squared distances between the crafted row and the honest updates.
-        attackers: M.
+        attackers: the number M of attackers.
     """
     known = len(squared_BB)
     total = known + attackers

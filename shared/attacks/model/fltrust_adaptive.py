@@ -1,6 +1,6 @@
 """An attack on FLTrust that uploads the direction that harms the aggregate most.
 
-Legend: B honest updates that are known, M attackers, D coordinates.
+Legend: B known honest updates, M attackers, D coordinates.
 """
 
 import math

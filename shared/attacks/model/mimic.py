@@ -16,7 +16,7 @@ class Mimic(CollusionAttack):
     """u = x_target, the update of one honest client.
 
     The copies look honest. The copies also make all other honest updates rarer, so a rule that
-    drops rare updates drops honest ones.
+    drops rare updates drops honest updates.
 
     >>> import torch
     >>> knowledge = Knowledge(3, 1, torch.tensor([[1.0], [5.0]]))

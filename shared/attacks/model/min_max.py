@@ -1,6 +1,6 @@
 """Min-max: a shift of the mean as far as the largest distance between honest updates allows.
 
-Legend: B updates that are known, X points.
+Legend: B known updates, X points.
 """
 
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Min-sum: a shift of the mean as far as the sum of distances between honest updates allows.
 
-Legend: B updates that are known, X points.
+Legend: B known updates, X points.
 """
 
 from torch import Tensor
@@ -9,7 +9,7 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 HALVINGS = 200
-"""Number of halvings of an interval, which is more than float64 can resolve."""
+"""Number of halvings of an interval; this number exceeds the resolution of float64."""
 
 ROUNDING = 1e-14
 """Relative error allowed in a sum of distances; the caller checks the final point without this
@@ -46,7 +46,7 @@ class MinSum(LineSearchAttack):
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
         # If only two updates are known, every point between them has the same sum of distances,
-        # which equals the limit. Rounding errors alone may lift such a sum above the limit.
+        # which equals the limit. Rounding errors alone may lift this sum above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))
@@ -63,7 +63,7 @@ class MinSum(LineSearchAttack):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """The γ in [0, high] at which the sum of distances, which is convex in γ, is smallest."""
+        """The γ in [0, high] that minimizes the sum of distances, a convex function of γ."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

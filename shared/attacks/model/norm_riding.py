@@ -49,7 +49,7 @@ class NormRiding(ModelAttack):
 
     paper = "Rampart: adaptive against FedCAP, section V-C, and against our own detectors"
     threshold: float = Field(default=10.0, gt=0)
-    """The detector's threshold T_norm, as the attacker assumes it."""
+    """The value that the attacker assumes for the detector's threshold T_norm."""
     margin: float = Field(default=1e-3, ge=0, lt=1)
     """How far the norm stays below the threshold, as a fraction of the threshold."""
     knows: Literal["agnostic", "full"] = "agnostic"
@@ -69,7 +69,7 @@ class NormRiding(ModelAttack):
         )
 
     def _limit(self, knowledge: Knowledge) -> float:
-        """The largest reach (see `ride`) at which the screening detectors accept all attackers."""
+        """The largest reach (see `opposed_updates`) that the screening detectors accept."""
         plan = knowledge.plan
         screens = [] if plan is None else [d for d in plan.detectors if _simple(d)]
         if not screens:

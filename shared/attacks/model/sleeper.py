@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 
 @attacks.register("sleeper")
 class Sleeper(Wrapper):
-    """Uploads the honest u before round `wakes`, and runs the inner attack from that round on.
+    """Uploads the honest update before round `wakes`, and runs the inner attack from this round on.
 
     >>> import torch
     >>> sleeper = Sleeper(attack="sign_flip", wakes=3)

@@ -1,6 +1,6 @@
 """Slow poisoning: a drift in one direction that always stays within the range of known updates.
 
-Legend: B honest updates that are known, D coordinates.
+Legend: B known honest updates, D coordinates.
 """
 
 import torch

@@ -19,7 +19,7 @@ RATIO = (3 / 4, 4 / 3)
 JITTER = 0.4
 """Brightness, contrast and saturation are each multiplied by a random factor in 1 ± JITTER."""
 GREY = 0.2
-"""Probability that a view is shown in grey."""
+"""Probability that a view is converted to grey."""
 BLURRED = 0.5
 """Probability that a view is blurred."""
 SIGMA = (0.1, 2.0)
@@ -64,13 +64,14 @@ def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weak view in [0, 1] with random colour changes and frequent blur.
+    """A weakly augmented view with random colour changes and, with probability BLURRED, blur.
 
-    The colour changes and the blur are those of SimCLR (Chen et al., 2020), without its change of
-    hue. The SDEA paper uses strong augmentation but does not define it.
+    The colour changes and the blur are those of SimCLR (Chen et al., 2020), except that the hue is
+    unchanged. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
-        x_BCHW: images in [0, 1]; saturation and grey do not change images with one channel.
+        x_BCHW: images in [0, 1]; images with one channel have no colour, so saturation and grey do
+            not change them.
         draws: source of all randomness.
     """
     x = weakly_augmented(x_BCHW, draws)

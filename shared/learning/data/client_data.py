@@ -29,7 +29,7 @@ class ClientData:
         y_train: long (n,).
         x_test: float32 (t, *shape).
         y_test: long (t,).
-        classes: number of classes of the task, including those that the client does not hold.
+        classes: number of classes of the task, including classes that the client does not hold.
     """
 
     x_train: Tensor
@@ -159,8 +159,8 @@ def client_data_from_file(path: str | Path, dataset: Dataset) -> ClientData:
     """A client's own data from an .npz file with x_train, y_train, x_test and y_test.
 
     Args:
-        path: the file; its arrays have the format of the data set's own file.
-        dataset: the data set that the federation learns.
+        path: the file; its arrays have the same format as in the data set's file.
+        dataset: the data set on which the federation trains.
     Raises:
         ConfigurationError: the file or an array is missing, a shape does not fit, a label is
             outside 0..classes-1, or a number is not finite.

@@ -33,7 +33,7 @@ class ServerData:
     Args:
         x: float32 (n, *shape), where shape is the shape of the clients' samples.
         y: class numbers, long (n,).
-        labelled: whether the source has as many classes as the task; if not, `y` is meaningless.
+        labelled: whether the data set has as many classes as the task; if not, `y` is meaningless.
         positions: the samples' positions in their data set, long (n,), sorted.
     """
 
@@ -57,8 +57,8 @@ def server_data(
     Args:
         spec: the data set, as in an experiment's `data.dataset`.
         size: number of samples.
-        data: the clients' `data` table. This table determines the shape, the classes, and which
-            samples clients hold.
+        data: the clients' `data` table, which determines the shape, the classes, and the samples
+            that clients hold.
         seed: the experiment's seed.
         role: what the samples are for; the random draw depends on the role.
         labels: whether labels of the task are needed.
@@ -128,7 +128,7 @@ def require_fit(
 
 
 def convert_shape(x_nCHW: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The samples converted to a shape; the same tensor if they already have this shape.
+    """Converts samples to a shape; returns the same tensor if they already have this shape.
 
     >>> convert_shape(torch.ones(2, 1, 16, 16), (3, 32, 32)).shape
     torch.Size([2, 3, 32, 32])

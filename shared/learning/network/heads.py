@@ -42,8 +42,8 @@ def head_of(
     Args:
         module: the model.
         spec: the model's tensors.
-        head: name of a layer; this layer and all its sublayers are the head. By default, the last
-            linear layer.
+        head: name of a layer (by default, the last linear layer); this layer and all its sublayers
+            are the head.
         device: device of the result. The result is cached and must not be modified.
     Raises:
         ConfigurationError: no tensor belongs to a layer of this name.
@@ -85,8 +85,8 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
     modules' layers is unknown.
 
     Raises:
-        ConfigurationError: the head is refused; the message says what the layer is, or which layer
-            follows it.
+        ConfigurationError: the head is refused; the message states the layer's type, or the layer
+            that follows the head.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

@@ -1,8 +1,8 @@
-"""Norms of a network's Jacobian with respect to its parameters, and their gradients.
+"""Norms of a network's Jacobian with respect to its parameters, and the gradients of these norms.
 
 The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
 direction on the unit sphere of R^C, drawn for every sample a. The cross terms of different samples
-then have mean 0, so
+then have mean 0, which implies the identity
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
@@ -65,7 +65,8 @@ def squared_norm(
         models_KD: parameters.
         x_KB: samples.
         sizes: number of samples of each model; the norm of a model without samples is 0.
-        along: maps the number of classes C to M tensors of directions (K, B, C); padding is 0.
+        along: maps the number of classes C to M tensors of directions (K, B, C), which are 0 for
+            padding.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     logits_KBC = network.logits(leaf_KD, x_KB)
@@ -99,7 +100,7 @@ def measured_norm(
         models_KD: parameters.
         x_KN: samples, padded.
         sizes: how many samples each model has.
-        draws: one generator per model, for its directions.
+        draws: for each model, the generator that draws its directions.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     slope_KD, classes, q_KNC = torch.zeros_like(models_KD, dtype=torch.float64), 0, None

@@ -2,8 +2,8 @@
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
-`torch.func.vmap`. If a module without a stacked form has running statistics, or layers that vmap
-does not support, such as recurrent layers, its models run one by one. Models never interact, so
+`torch.func.vmap`. Models run one by one if their module has no stacked form and contains running
+statistics or layers that vmap does not support, such as recurrent layers. Models never interact, so
 differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
@@ -43,7 +43,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per pass for batches of this shape.
+        """The number of models per pass that is fastest for batches of this shape.
 
         On a CPU, this is the number of models whose largest activations fit in cache together
         (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
@@ -57,8 +57,10 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per training pass; on a CPU, their parameters also fit in
-        cache."""
+        """The number of models per training pass that is fastest.
+
+        On a CPU, the models' parameters also fit in cache.
+        """
         if x_KB.device.type != "cpu":
             return sys.maxsize
         of_size = IN_CACHE * torch.get_num_threads() // max(1, self.spec.dim)
@@ -80,11 +82,11 @@ class Stacked:
         Args:
             tensors: the models' tensors by name, with leading dimension K; see `unflatten`.
             x_KB: samples.
-            inside_KB: which samples are real rather than padding (bool); padding does not enter the
-                statistics of a batch.
-            whole: whether it is known that no sample is padding.
+            inside_KB: which samples are real rather than padding (bool); a batch's statistics
+                ignore padding.
+            whole: True if the caller knows that no sample is padding.
         Returns:
-            The logits, and the statistics (K, S) or None if the model has none.
+            The logits, and the statistics (K, S) or None if the model has no statistics.
         """
         if not self.spec.statistics:
             return self._run(tensors, x_KB, None)[0], None
@@ -163,8 +165,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # The pass computes only one sample. The meta device would need no computation at all, but with
-    # this device, torch would import its whole compiler.
+    # One sample is enough for this pass. The meta device would avoid even this computation, but
+    # torch would then import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -40,7 +40,7 @@ class ForwardPass:
         k: number of models.
         inside_KB: in training, which samples are real rather than padding (bool); None at
             inference, and for models without running statistics.
-        whole: whether it is known that no sample is padding.
+        whole: True if the caller knows that no sample is padding.
         moved: running statistics after the batch, which batch normalization writes here in
             training.
     """
@@ -57,7 +57,10 @@ Layer = Callable[[Tensor, ForwardPass], Tensor]
 
 
 def stack_layer(name: str, layer: nn.Module) -> Layer | None:
-    """The stacked form of the layer with this name in its model; None if there is none."""
+    """The stacked form of one layer; None if the layer has no stacked form.
+
+    `name` is the layer's name in its model.
+    """
     if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
         parts = _pooled_first(list(layer.named_children()))
         return _sequence([stack_layer(_join(name, n), part) for n, part in parts])
@@ -86,8 +89,7 @@ def stack_layer(name: str, layer: nn.Module) -> Layer | None:
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
-    In either order, the same element of each window is selected, and non-positive elements get no
-    gradient.
+    Both orders select the same element of each window, and non-positive elements get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -122,8 +124,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Convolutions are faster on channels-last activations. Copying the weights pays off only if
-        # there are no more weights than activations.
+        # Convolutions are faster on channels-last activations. Converting the weights pays off only
+        # if there are at most as many weights as activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         h = functional.conv2d(
@@ -135,9 +137,9 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # An input with a single channel has both memory formats at once, and torch then returns its
-        # output in the slower format. A single sample is not converted, because that would change
-        # the last bits of its gradient.
+        # A tensor with a single channel has both memory formats at once, and torch returns the
+        # slower format for such an input. The output for a single sample is not converted, because
+        # the conversion would change the last bits of the gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
@@ -181,7 +183,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
         # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
-        # A tensor (K, C) that is reshaped to `shape` broadcasts to the shape of `g`.
+        # Reshaped to `shape`, a tensor (K, C) can be broadcast to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)
@@ -226,7 +228,7 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """`g`, with `_by_model` undone if the layer's input `h` holds images."""
+    """`g` in the shape of the layer's input `h`: undoes `_by_model` if `h` holds images."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 
@@ -236,7 +238,7 @@ def _side_by_side(h: Tensor) -> Tensor:
 
 
 def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
-    """The inverse of `_side_by_side`: `g` (B, K·C, ...) in the shape of the activations `h`."""
+    """The inverse of `_side_by_side`: reshapes `g` (B, K·C, ...) to the shape of `h`."""
     return g if h.ndim == 4 else g.view(len(g), k, -1).transpose(0, 1)
 
 

@@ -17,7 +17,7 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the name of a counter in batch normalization; no result depends on the counter."""
+"""Last part of the name of batch normalization's batch counter, which affects no result."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

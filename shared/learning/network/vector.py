@@ -68,7 +68,7 @@ def flatten(module: nn.Module) -> Tensor:
 
 
 def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
-    """Views of the vectors' tensors by name; each view keeps the vectors' leading dimensions.
+    """Splits vectors into views of the model's tensors; each view keeps the leading dimensions.
 
     >>> spec = ModelSpec.of([("weight", (2, 3)), ("bias", (2,))])
     >>> {name: tuple(t.shape) for name, t in unflatten(torch.zeros(5, 8), spec).items()}

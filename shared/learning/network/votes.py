@@ -39,7 +39,7 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Lets these models vote on test samples; returns counts (K,) of each outcome per client.
+    """Lets the voters vote on every client's test samples, and counts the outcomes (K,).
 
     Args:
         learner: the network.
@@ -50,9 +50,10 @@ def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str
         classifies correctly. `certified_01`, `certified_02` and so on: the correctly classified
         samples whose class cannot be changed by m = 1, 2, ... hostile clients (see
         `rampart_fl.shared.robust.certificates.radii`). The largest m is half the number of voters,
-        rounded down, but at most `MOST`. An experiment with a trigger has two more counts.
-        `triggered_samples`: the samples of all classes except the target, each with the trigger
-        added. `fooled_vote`: the triggered samples that the vote assigns to the target class.
+        rounded down, but at most `MOST`. If the experiment has a trigger, there are two more
+        counts. `triggered_samples`: the samples of all classes except the target, each with the
+        trigger added. `fooled_vote`: the triggered samples that the vote assigns to the target
+        class.
     """
     k, width = cohort.y_test_KT.shape
     models = list(voters)

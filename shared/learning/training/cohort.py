@@ -91,8 +91,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # The size of a comparison's output does not depend on values, so the host need not wait for
-        # the device.
+        # A comparison's output has the same size for all values, so the host need not wait for the
+        # device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -108,7 +108,7 @@ class StepRandomness:
     sizes: tuple[int, ...]
     """Number of samples in each client's batch; 0 for a client that has finished its steps."""
     secret: int | None = None
-    """Seed that nobody else knows; if None, the experiment's seed is used."""
+    """Secret seed; if None, the experiment's seed is used."""
 
     def generators(self, purpose: str) -> list[torch.Generator]:
         """A new CPU generator for every client."""
@@ -120,7 +120,7 @@ class StepRandomness:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "StepRandomness":
-        """The step's draws, with single samples as separate clients.
+        """The step's randomness if every sample is treated as a separate client.
 
         Each client contributes its samples start .. start + count - 1.
         """
@@ -148,7 +148,7 @@ class Batches:
         seed: the experiment's seed.
         names: the clients' ids.
         round: the round's number.
-        secret: seed of the draws that nobody else may know; if None, the experiment's seed.
+        secret: secret seed for private draws; if None, the experiment's seed.
         held: positions of each client's validation samples, which are in no batch.
     """
 
@@ -174,9 +174,9 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, there are no epochs: with batch size b, every step takes each of
-        a client's n samples with probability b/n and weights it by 1/b. These draws use the secret
-        seed if there is one. A fraction `held_out` of a client's samples is in no batch; these
-        samples are the same in every round. At least one sample of each client remains for
+        a client's n samples with probability b/n and weights it by 1/b. The steps' draws use the
+        secret seed if there is one. A fraction `held_out` of a client's samples is in no batch; the
+        held-out samples are the same in every round. At least one sample of each client remains for
         training.
         """
         own, held, private = [], [], training.privacy is not None
@@ -242,7 +242,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether all clients' batches in a step have B samples, so that none is padded."""
+        """Whether all clients' batches in a step have B samples, so that no batch is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> StepRandomness:

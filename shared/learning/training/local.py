@@ -36,7 +36,7 @@ class CohortResult:
     """What K clients computed in a round.
 
     Args:
-        update_KD: the trained model minus the received model.
+        update_KD: the trained model minus the received model, plus output noise if there is any.
         personal: personal state after the round, tensors (K, ...).
         metrics: for each metric, a tensor (K,) in float64, keyed by the metric's name.
     """
@@ -112,7 +112,7 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: each client's position in the result; clients are listed group by group.
+        order: each client's position in the result; the clients of the first group come first.
     """
     back = torch.tensor(order).argsort()
 
@@ -133,20 +133,20 @@ class LocalResult:
     """What one client computed in a round.
 
     Args:
-        update_D: the trained model minus the received model.
+        update_D: the trained model minus the received model, plus output noise if there is any.
         personal: the client's personal state after the round.
         metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Number of
             test samples that a model classifies correctly: the received model
             (`correct_customized`), the model after training (`correct_local`) and the client's own
-            model (`correct_personalized`, if the client has one). An estimation task has squared
-            errors instead, summed over the test samples (`error_customized`, ...). Mean training
-            loss of the uploaded model before and after training: `loss_before`, `loss_after`. If
-            the experiment has a trigger: the number of test samples of classes other than the
-            target (`triggered_samples`), and how many of them each model assigns to the target
-            class after the trigger is added (`fooled_customized`, ...). Under differential privacy:
-            the ε spent so far (`epsilon`). The objective's terms add their measurements of the
-            trained model (`jacobian_norm`). The personalizer adds the numbers that it reports
-            before training.
+            model (`correct_personalized`, if the client has one). An estimation task reports
+            squared errors, summed over the test samples, instead of numbers of correct samples
+            (`error_customized`, ...). `loss_before`, `loss_after`: mean training loss of the
+            uploaded model before and after training. If the experiment has a trigger: the number of
+            test samples of classes other than the target (`triggered_samples`), and how many of
+            them each model assigns to the target class after the trigger is added
+            (`fooled_customized`, ...). Under differential privacy: the ε spent so far (`epsilon`).
+            The objective's terms add their measurements of the trained model (`jacobian_norm`). The
+            personalizer adds the numbers that it reports before training.
     """
 
     update_D: Tensor
@@ -177,7 +177,7 @@ def train_round(
         seed: the experiment's seed.
         client: the client's id, from which its random numbers are derived.
         round_: the round's number.
-        secret: secret seed of noise and private batches; if None, the experiment's seed.
+        secret: secret seed for noise and private batches; if None, the experiment's seed.
         offered: other clients' models (D,) that the client's ticket names.
     """
     sizes, held_out = [len(data.y_train)], learner.personalizer.held_out
@@ -246,7 +246,7 @@ def _loss(learner: Learner, cohort: Cohort, models_KD: Tensor) -> Tensor:
 
 
 def _held_loss(learner: Learner, cohort: Cohort, batches: Batches, models_KD: Tensor) -> Tensor:
-    """Mean loss (K,) of every client's model on the client's samples that are in no batch."""
+    """Mean loss (K,) of every client's model on the client's held-out samples."""
     held_KV = to_device(pad_sequence(list(batches.held), batch_first=True), models_KD.device)
     client_K1 = torch.arange(len(models_KD), device=models_KD.device)[:, None]
     x_KV, y_KV = cohort.x_train_KN[client_K1, held_KV], cohort.y_train_KN[client_K1, held_KV]

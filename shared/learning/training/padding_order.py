@@ -1,8 +1,8 @@
 """The order of the clients in a group: clients with more steps come first; finished clients leave.
 
 The last bits of a matrix product depend on the alignment of its first factor to 16 bytes, and hence
-on a model's position in the tensor of all models. To keep every result unchanged, clients therefore
-move only by multiples of `unit` places, and leave only in multiples of `unit` clients.
+on a model's position in the tensor of all models. To keep every result unchanged, clients move only
+by multiples of `unit` places, and the number of clients that leave is a multiple of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -14,7 +14,8 @@ from math import gcd
 ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""The smallest size of a shrunk group, because libraries use other matrix kernels for one model."""
+"""The size below which no group shrinks, because libraries use other matrix kernels for one
+model."""
 
 
 def unit(dim: int) -> int:
@@ -27,7 +28,9 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """The client at each place, most steps first; clients move only by multiples of `apart` places.
+    """The client at each place, ordered by number of steps, most steps first.
+
+    Clients move only by multiples of `apart` places, so the order can be approximate.
 
     >>> order([1, 5, 3, 9], apart=1), order([1, 5, 3, 9], apart=2)
     ([3, 1, 2, 0], [2, 3, 0, 1])
@@ -41,8 +44,8 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 def step_ranges(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; within a range, the same clients take every step.
 
-    The clients that take a step have the first places. After each range, a multiple of `apart`
-    clients leave.
+    The clients that take a step have the first places. The number of clients that leave between two
+    ranges is a multiple of `apart`.
 
     >>> step_ranges([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

@@ -1,4 +1,4 @@
-"""Local differential privacy: clipped, noised gradients, and the privacy budget that they spend.
+"""Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
 Each step includes each sample with probability q = b/n (Poisson sampling), and clips each sample's
 gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of
@@ -6,9 +6,9 @@ these gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-dif
 respect to the client's samples. Opacus' accountant computes ε.
 
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
-Personal models are trained without noise, because a personal model stays with its client. An agent
-draws its noise from its own secret seeds. A simulation draws the noise from the experiment's seed.
-This seed is not secret, so the noise protects nobody's privacy.
+Personal models are trained without noise, because they never leave their clients. An agent draws
+its noise from its own secret seeds. A simulation draws the noise from the experiment's seed. The
+experiment's seed is not secret, so this noise does not protect privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS = "privacy_steps"
-"""Name of the personal state that counts a client's noised steps over all its uploads."""
+"""Name of the personal state that counts a client's noised steps in all rounds so far."""
 AT_ONCE = 2**22
-"""Largest number of elements in per-sample gradients, summed over clients, that are in memory at
-once. A processor's cache holds about this many elements."""
+"""How many elements of per-sample gradients, summed over clients, may be in memory at once. A
+processor's cache holds about this many elements."""
 
 
 def check_privacy(
@@ -125,7 +125,7 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models at which this step took noised gradients; each model uses up one of the T
+    """The models at which this step computed noised gradients; each model counts as one of the T
     steps."""
 
     def gradients(

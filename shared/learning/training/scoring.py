@@ -18,7 +18,7 @@ class Scoring:
     """A task's loss, and the score that is summed over test samples.
 
     Args:
-        counted: name of the summed score in a client's metrics: `correct` or `error`.
+        counted: name of the summed score in a client's metrics (`correct` or `error`).
         losses: the loss of every sample.
         scores: the score of every sample.
     """
@@ -41,13 +41,13 @@ def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """|r|² (K, B) for every sample. The residual r is the model's output."""
+    """The squared norm |r|² (K, B) of every sample's residual r, which is the model's output."""
     del y_KB
     return residual_KBC.square().sum(-1)
 
 
 def half_squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """½|r|² (K, B) for every sample's residual r."""
+    """Half the squared norm, ½|r|² (K, B), of every sample's residual r."""
     return squared_norms(residual_KBC, y_KB) / 2
 
 

@@ -1,9 +1,9 @@
 """The steps of a round: many clients train at once, each on its own sequence of mini-batches.
 
 If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
-The groups train one after the other, each from its first batch to its last batch. The memory used
-by a group therefore stays in cache, and a group with few steps does not wait for a group with more
-steps. Clients that have taken all their steps leave their group (see `places`).
+The groups train one after the other, each from its first batch to its last batch. A group's memory
+therefore stays in cache, and a group with few steps does not wait for a group with more steps.
+Clients that have taken all their steps leave their group (see `padding_order`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -38,7 +38,7 @@ def take_steps(
         cohort: the clients' data.
         batches: which samples the clients see in which step.
         received_KD: the models with which the round began.
-        local: the models and state before the first step; the models are those of `received_KD`.
+        local: the models and state before the first step; the models equal `received_KD`.
         hostile: positions of the clients that train without the objective's terms and without
             noise.
     """
@@ -72,11 +72,12 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """Clients move only by multiples of this number of places.
+    """The smallest number of places by which a client may move (see `padding_order`).
 
-    Batches are split under privacy, and if a term reads samples, because per-sample gradients must
-    fit in cache. If batches are split, the number is K, so no client moves or leaves early: the
-    split depends on the number of clients, and affects the last bits of the result.
+    Per-sample gradients must fit in cache, so batches are split if training is private or a term
+    reads samples. The split depends on the number of clients and affects the last bits of the
+    result. If batches are split, this function therefore returns K, so that no client moves or
+    leaves early.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -92,14 +93,14 @@ def _steps(
     hostile_K: Tensor | None,
     apart: int,
 ) -> Iterator[tuple[slice, StepState, Tensor]]:
-    """`take_steps` for clients that train in one pass; yields clients when they leave.
+    """`take_steps` for clients that train in one pass; yields the results of leaving clients.
 
     Args:
-        clients_K: the row in the cohort of the client at each place (see `places`). The cohort
+        clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort
             keeps its own order; all other arguments list the clients in the order of the places.
     """
     device = received_KD.device
-    # Copy all data of the steps to the device first, so that no step waits for the host.
+    # Copy the data for all steps to the device first, so that no step waits for the host.
     index_KSB = to_device(batches.index_KSB, device)
     weight_KSB = to_device(batches.weight_KSB, device, received_KD.dtype)
     steps_K = to_device(batches.steps_K, device)
@@ -115,7 +116,7 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` covers all clients of the group, even those that have taken all their steps.
+            # `whole` covers all clients of the group, even clients that have taken all their steps.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)
@@ -129,7 +130,7 @@ def _steps(
 def _among(
     placed: Sequence[int], hostile: Sequence[int], learner: Learner, device: torch.device
 ) -> Tensor | None:
-    """Which of the placed clients are hostile (bool); None if none of them is."""
+    """Whether each of the placed clients is hostile (bool); None if all are honest."""
     if learner.hostile:
         return torch.ones(len(placed), dtype=torch.bool, device=device)
     return to_device([k in hostile for k in placed], device) if hostile else None

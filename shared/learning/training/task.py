@@ -65,8 +65,7 @@ class LocalTask:
         """The same task, with the balanced softmax for the models that are trained for upload.
 
         L = CE(z_c + log n_c), where n_c is the number of the client's training samples of class c.
-        Classes that the client does not have are left out (Ren et al., Balanced meta-softmax,
-        2020).
+        Classes without training samples are left out (Ren et al., Balanced meta-softmax, 2020).
         """
         counts_KC = self.cohort.counts_KC
         if self.clients_K is not None:
@@ -78,9 +77,9 @@ class LocalTask:
     ) -> tuple[Tensor, ...]:
         """The gradients (K, D) of the objective, first at the models, then at the personal models.
 
-        For the entries of the vector that hold the running statistics s, the result is
-        (s - s') / η, where s' are the statistics after the batch. A step of size η therefore moves
-        s to s'. The objective's terms evaluate the network in inference mode.
+        In the entries that hold the running statistics s, the result is (s - s') / η, where s' are
+        the statistics after the batch; a step of size η thus turns s into s'. The objective's terms
+        evaluate the network in inference mode.
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
@@ -115,7 +114,7 @@ class LocalTask:
         return gradient_KD.masked_fill(self.hostile_K[:, None], 0)
 
     def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
-        """w <- w - η v with v <- μ v + ∇L + decay·w: SGD as torch.optim defines it.
+        """w <- w - η v with v <- μ v + ∇L + decay·w, as in torch.optim's SGD.
 
         The caller must not use the gradient afterwards, because the new model may overwrite it.
         """
@@ -145,8 +144,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    those after the batch. All models run in one pass if `Stacked.trained_at_once` allows that many,
-    and otherwise in several passes.
+    the statistics after it. All models run in one pass if `Stacked.trained_at_once` allows;
+    otherwise, they run in several passes.
 
     Args:
         network: applies parameter vectors to batches.
@@ -155,9 +154,9 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the P models, a tensor (K, C) that is added to its logits (K, B, C), or
             None.
-        clients: the number of clients that determines the number of passes; None means K. This
-            argument is the same in every step, even after clients have left, because another number
-            of passes would change the last bits of the result.
+        clients: the number of clients that determines the number of passes; None means K. Pass the
+            same number in every step, even after clients have left, because another number of
+            passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p
@@ -200,7 +199,7 @@ def _gradients(
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
     # Copy each tensor's gradient directly to its place in the vector. A gradient with respect to
-    # the vector itself would be copied twice.
+    # the whole vector would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, gradients, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)

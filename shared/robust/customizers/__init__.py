@@ -38,7 +38,7 @@ class Customization:
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets at the end, to predict by majority vote.
         challenged: names of changed models, by client id. The client trains from the changed model
-            instead of its own. When the federation ends, the client gets its own model.
+            instead of its own model. When the federation ends, the client gets its own model.
     """
 
     models: Models | None = None
@@ -73,7 +73,7 @@ class Customizer(Stage):
     def continues(self) -> bool:
         """Whether the customizer continues from its models of the previous round.
 
-        `context.models` then holds these models.
+        If the customizer continues, `context.models` holds the models of the previous round.
         """
         return False
 
@@ -91,8 +91,8 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group. Each client's
-        row is then relative to the model that the client received, not to the global model.
+        If groups are isolated, clients of one group must not influence another group, and each
+        client's row is relative to the model that the client received, not to the global model.
         """
         return False
 
@@ -117,7 +117,7 @@ class Customizer(Stage):
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: rows of the same clients, from which the customizer computes similarities
-                between clients. These rows are the raw uploads if calibration is switched off.
+                between clients; the raw uploads if calibration is switched off.
             state: the state from `init` or from the last round.
             context: the round, the seed and the reference model.
         """

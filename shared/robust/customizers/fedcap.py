@@ -36,8 +36,7 @@ class FedCAP(Customizer):
     phi: float = Field(default=0.1, ge=0, le=1)
     """φ, weight of the client's own model."""
     similarity: Literal["all", "last_layer"] = "all"
-    """The coordinates from which similarities are computed; for the last layer, these are
-    `context.last_layer()`."""
+    """Whether similarities are computed from all coordinates or from `context.last_layer()`."""
 
     @property
     def probes(self) -> bool:
@@ -54,7 +53,7 @@ class FedCAP(Customizer):
         return Customization(mixture, {client: (client,) for client in rows.ids}), state
 
     def weights(self, cosines_MM: Tensor) -> Tensor:
-        """Mixing weights (M, M) in float64, each row with sum 1.
+        """Mixing weights (M, M) in float64; each row sums to 1.
 
         >>> FedCAP(alpha=0, phi=0.4).weights(torch.zeros(3, 3))[0]
         tensor([0.4000, 0.3000, 0.3000], dtype=torch.float64)

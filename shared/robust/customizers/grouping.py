@@ -103,7 +103,8 @@ def update_group(
         state: the state of the rule.
         context: the context of the round.
     Returns:
-        None and the same state if the group is empty or too small for its rule.
+        The updated model and the next state; None and the unchanged state if the group is empty or
+        too small for its rule.
     """
     if not len(rows):
         return None, state
@@ -116,7 +117,7 @@ def update_group(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of the clients in `group`; `dropped` also contains only clients in `group`."""
+    """The rows, received or dropped, of the clients in `group`."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
     # The pool statistics start empty, because old statistics may depend on other groups' rows.

@@ -1,4 +1,4 @@
-"""The detector of clients that copy uploads and do not react to a change of their starting model.
+"""Detects clients that copy uploads and do not react to changes of their starting model.
 
 Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch.
 """
@@ -26,10 +26,10 @@ PROVEN = -1.0
 """A client whose evidence is at most this limit has answered often enough to stay in the round,
 even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
-"""The bet that acquits a client. A copy depends neither on the challenge nor on the decoys, so its
-answer has a standard normal distribution. Such an answer reaches the lowest limit, `share` x
-`clear` = 0.25, with probability 0.4. An honest client is expected to reach this limit in nine
-rounds of ten."""
+"""The bet that acquits a client. A copy depends neither on the challenge nor on the decoys, so the
+answer of a copy has a standard normal distribution. A copy's answer reaches the lowest limit,
+`share` x `clear` = 0.25, with probability 0.4. An honest client is expected to reach the lowest
+limit in nine rounds of ten."""
 LEAST = 3
 """The median answer of clients not on trial is used only if at least this many have answered."""
 EQUAL = 1e-4
@@ -42,16 +42,15 @@ NEAR = 1e-5
 class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Evicts clients that send copies of updates and ignore changes of their starting model.
 
-    In many attacks, all colluders send the same update, or nearly the same update: Min-Max,
-    Min-Sum, Fang, IPM, mimic and Sybil clones. Copies alone prove nothing, because one of the
-    senders may be the honest client that the others copy. The detector therefore puts a client on
-    trial if the client sends copies (see `alike`) in two of its rounds. In the next `trial` rounds
-    in which the client takes part, a random change δ is added to the model from which it starts.
-    This change is the client's challenge. The change δ is a combination of accepted clients'
-    updates and is `strength` times as long as the median upload. Training partly reverses δ:
-    -<Δu, δ> > 0. A copied upload does not depend on the sender's own δ. A copied upload therefore
-    reverses δ no more than it reverses the `decoys`, which are changes that were drawn in the same
-    way and sent to nobody.
+    In many attacks (Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones), all colluders send the same
+    update, or nearly the same update. Copies alone prove nothing, because one of the senders may be
+    the honest client that the others copy. The detector therefore puts a client on trial if the
+    client sends copies (see `alike`) in two of its rounds. In the next `trial` rounds in which the
+    client takes part, its challenge, a random change δ, is added to the model from which it starts.
+    The change δ is a combination of accepted clients' updates and is `strength` times as long as
+    the median upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on
+    the sender's own δ. A copied upload therefore reverses δ no more than it reverses the `decoys`,
+    which are changes that were drawn in the same way and sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The detector objects to a client on trial if the client's answer is
@@ -85,17 +84,17 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Assumed bound on the probability of an objection to an honest client, in a round in which the
     client is on trial."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """Expected shares of a trial's rounds in which the detector objects to a client that sends
-    copies. The detector places a bet for each share."""
+    """Expected shares of rounds on trial with an objection, for clients that send copies. The
+    detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Two uploads may be copies of each other only if their distance 1 - cosine is below this
     multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """A client is put on trial if it sends two copies within this number of its own rounds. It
-    stays on trial for the same number of its own rounds after its last copy, unless its answers
-    acquit it."""
+    """A client is put on trial if it sends two copies within this number of its own rounds. A
+    client stays on trial for the same number of its own rounds after its last copy, unless its
+    answers acquit it."""
     rest: int = Field(default=20, ge=0)
     """After an acquittal, copies do not put the client on trial again for this number of its own
     rounds, unless the evidence against another sender of the same upload exceeds the limit."""
@@ -103,8 +102,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
     """When the evidence against a client on trial exceeds the limit, all clients on trial stay on
-    trial for at least this number of their own rounds. Clients that sent the same upload as this
-    client are put on trial, too, even after an acquittal."""
+    trial for at least this number of their own rounds. All senders of this client's upload are put
+    on trial, too, even after an acquittal."""
     wait: int = Field(default=25, ge=0)
     """A client's eviction may wait for at most this number of the client's own rounds, until there
     is evidence about the other clients that sent the same upload."""
@@ -158,8 +157,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if found is not None:
                     one.answer = answers[client] = found
             one.upload = upload_K
-            # An upload that answers a challenge is longer than other uploads. If such uploads
-            # changed `length`, challenges would become longer from round to round.
+            # An upload that answers a challenge is longer than others. If uploads that answer
+            # challenges changed `length`, challenges would become longer from round to round.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
@@ -225,16 +224,17 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
-        """Random clients not on trial, of whom about `controls` take part in the next round."""
+        """Random clients not on trial; about `controls` of them take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """The upload's challenge and decoys (1 + J, K), minus those of the previous upload.
+        """The upload's challenge and decoys (1 + J, K), minus the previous upload's.
 
-        The result is None if neither of these two uploads started from a challenged model.
+        The result is None if neither the upload nor the previous upload started from a challenged
+        model.
         """
         start_K, shift = traces.start_MK[row].float(), None
         if one.due_start is not None and one.due_shift is not None:

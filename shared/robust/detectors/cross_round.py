@@ -17,7 +17,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @detectors.register("cross_round")
 class CrossRound(Detector):
-    """Rejects an update if its cosine to the client's last accepted one is not in [lower, upper].
+    """Rejects updates whose cosine to the client's last accepted update is outside [lower, upper].
 
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
     `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
@@ -38,7 +38,7 @@ class CrossRound(Detector):
     upper: float = Field(default=0.999999, ge=-1, le=1)
     """Highest cosine that is accepted."""
     decision: Literal["rejected", "evicted"] = "rejected"
-    """What the detector asks for if a client's cosine is outside these bounds."""
+    """What the detector asks for if a client's cosine is outside [`lower`, `upper`]."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -79,7 +79,8 @@ class CrossRound(Detector):
 
 
 def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
-    """Cosine of every row to the client's last accepted row; 1 for a client without such a row."""
+    """Cosine of every row to the client's last accepted row; 1 if the client has no accepted
+    row."""
     if not known:
         return [1.0] * len(rows)
     last_HD = state.tensors["last"]

@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""What a search knows that begins from noise."""
+"""The earlier tensors of a search that begins from noise: none."""
 
 
 @detectors.register("fedredefense")
@@ -28,15 +28,16 @@ class FedREDefense(Detector):
 
     An error that is not finite is treated as above the threshold. For each client, a search looks
     for synthetic samples, soft labels and a step size with which `steps` steps of gradient descent
-    lead from the global model w to w + u. When the search ends, these steps lead to a point θ, and
-    the error is |θ - w - u|² / |u|². The search can reconstruct an update that local training
-    produced, but not random noise of the same dimension. The error is about 1 for noise, and 1 for
-    a zero update. The detector assumes that clients train the whole global model w. Rampart
-    therefore refuses experiments in which clients start from other models or upload only a part of
-    the model. If `steps` steps of gradient descent cannot reproduce an honest update because the
-    update is too long, a search with larger step sizes may succeed. The detector therefore repeats
-    a search that fails with `larger` times the step sizes. The detector keeps each client's
-    synthetic samples, and the client's next search starts from these samples.
+    lead from the global model w to w + u. When the search ends, its steps of gradient descent lead
+    from w to a point θ, and the error is |θ - w - u|² / |u|². The search can reconstruct an update
+    that local training produced, but not random noise of the same dimension. The error is about 1
+    for noise, and 1 for a zero update. The detector assumes that clients train the whole global
+    model w. Rampart therefore refuses experiments in which clients start from other models or
+    upload only a part of the model. If `steps` steps of gradient descent cannot reproduce an honest
+    update because the update is too long, a search with larger step sizes may succeed. If a search
+    fails, the detector therefore repeats the search with `larger` times the step sizes. The
+    detector keeps each client's synthetic samples, and the client's next search starts from these
+    samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore
     reach a smaller error for an accepted client.
@@ -63,7 +64,7 @@ class FedREDefense(Detector):
     sample_rate: float = Field(default=0.1, gt=0)
     """Step size of the search for samples, which start as noise."""
     label_rate: float = Field(default=0.05, gt=0)
-    """Step size of the search for labels, which start uniform."""
+    """Step size of the search for labels, which start as uniform distributions."""
     rate_rate: float = Field(default=5e-5, ge=0)
     """Step size of the search for the client's step size, which starts at `rate`."""
     rate: float = Field(default=0.05, gt=0)
@@ -71,8 +72,9 @@ class FedREDefense(Detector):
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of all three searches."""
     larger: float = Field(default=10.0, ge=1)
-    """If a client's search fails, it is repeated from the beginning with step sizes that are larger
-    by this factor; the better of both results counts. 1: no repetition, as in the paper."""
+    """A failed search is repeated from the beginning with step sizes that are larger by this
+    factor; the better of both results counts. With factor 1, no search is repeated, as in the
+    paper."""
     at_once: int = Field(default=16, ge=1)
     """Number of clients whose searches run as one batch, with all their models and gradients in
     memory."""
@@ -120,7 +122,7 @@ class FedREDefense(Detector):
         """The errors of some rows, and the synthetic tensors, keyed by name and then by client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
-        errors = {rows.ids[i]: 1.0 for i in some}  # Rows of zeros keep this error.
+        errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.
         update_MD = torch.stack([rows.row(i) for i in some])
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:
@@ -144,7 +146,8 @@ class FedREDefense(Detector):
         context: Context,
         larger: float,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """Searches with `larger` times the step sizes; the same results as `_reconstruct`."""
+        """Searches once, with `larger` times the step sizes; returns what `_reconstruct`
+        returns."""
         assert context.predict is not None and context.reference_D is not None
         clients = list(updates)
         update_KD = torch.stack(list(updates.values()))

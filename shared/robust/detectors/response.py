@@ -59,28 +59,29 @@ class ResponseDetector(ResponseOptions):
     to moving averages over the client's earlier rounds (`memories`). If the model moves little,
     differences from averages are more informative: the model is further from its average, and an
     average of uploads has less noise. The detector bets on both kinds of differences and averages
-    their e-processes. This average is an e-process, too.
+    their e-processes. An average of e-processes is an e-process, too.
 
-    The detector objects to a client in a round for any of three reasons:
-    - The client's response is turned: the correlation of -Δu and Δw is below `turned`, and lower
-      than chance can explain for two random directions of the same dimension. This reason applies
-      only in rounds in which at least half of the clients have a correlation of `informative` or
-      more, because early in training the loss may have negative curvature. If the client is
-      challenged, its answer decides instead (see below).
-    - The client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`,
-      and its upload is more than `stretched` times as long as the median client's longest upload.
-    - The client's upload is too long (`typical`), and one of these facts contradicts honest
-      training with far more data: the upload is not finite, the response's strength is above
-      `overshoot`, Δu is longer than both uploads that it compares (as for pure noise), the upload
-      does not change at all, or the strength is below -`overshoot` and the upload does not point in
-      the direction of others.
+    The detector objects to a client in a round for any of three reasons. First, the client's
+    response is turned: the correlation of -Δu and Δw is below `turned`, and lower than chance can
+    explain for two random directions of the same dimension. Turned responses count only in rounds
+    in which at least half of the clients have a correlation of `informative` or more, because early
+    in training the loss may have negative curvature. If the client is challenged, its answer
+    decides instead (see below). Second, the client overshoots: the strength of its response,
+    -<Δu, Δw> / |Δw|², is above `overshoot`, and its upload is more than `stretched` times as long
+    as the median client's longest upload. Third, the client's upload is too long (`typical`), and
+    honest training with far more data cannot explain the upload. Honest training cannot explain an
+    upload in any of five cases: the upload is not finite; the response's strength is above
+    `overshoot`; Δu is longer than both uploads that it compares (as for pure noise); the upload
+    does not change at all; or the strength is below -`overshoot` and the upload does not point in
+    the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
-    exceeds a limit: `tolerated` in rounds in which responses are informative, and `tolerated_long`
-    in all other rounds. In an informative round, an objection multiplies the wealth of a bet that
-    expects a share q of objections by q / `tolerated`. Suspicion evicts nobody: if an honest
-    client's loss has negative curvature, its responses are turned, too, perhaps for many rounds.
+    exceeds `tolerated` in rounds in which responses are informative or the client answers a
+    challenge, and `tolerated_long` in all other rounds. If a bet expects a share q of objections,
+    an objection in an informative round multiplies its wealth by q / `tolerated`. With the option
+    `challenges`, suspicion alone evicts no client: if an honest client's loss has negative
+    curvature, its responses are turned, too, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to the model from which it starts. The client's answer is -<r, δ> / |δ|, where
@@ -88,15 +89,14 @@ class ResponseDetector(ResponseOptions):
     ranked among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is
     the logarithm of an e-process over the rounds in which the client started from a challenge. In
     these rounds, the detector bets on low ranks, and on uploads that are too long or overshoot. The
-    detector assumes, given all earlier rounds, that
-    - an honest client's rank is at least as high as if its upload did not depend on δ. If an upload
-      does not depend on δ, all ranks are equally likely. If it undoes part of δ, its rank is
-      higher.
-    - an honest client's upload is too long or overshoots with a probability of at most `tolerated`.
-      Training with far more data makes uploads long, but also undoes δ, so an upload whose answer
-      is among the highest share `tolerated` is not too long.
-    Under these assumptions, the probability that any honest client is ever evicted is below
-    `level`, for any number of rounds, whichever clients join the federation.
+    detector makes two assumptions, given all earlier rounds. First, an honest client's rank is at
+    least as high as if its upload did not depend on δ. If an upload does not depend on δ, all ranks
+    are equally likely. If an upload undoes part of δ, its rank is higher. Second, an honest
+    client's upload is too long or overshoots with a probability of at most `tolerated`. Training
+    with far more data makes uploads long, but also undoes δ, so an upload whose answer is among the
+    highest share `tolerated` is not too long. Under these assumptions, the probability that any
+    honest client is ever evicted is below `level`, for any number of rounds, whichever clients join
+    the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. A client that
     is not challenged may exceed the limit on lengths by up to a factor of five in two cases: the
@@ -105,11 +105,11 @@ class ResponseDetector(ResponseOptions):
     suspect's upload is also rejected if it did not start from the challenged model, if the detector
     objects to it, or if its response to the whole movement, challenge included, is turned.
 
-    An honest client is judged by its own uploads. Colluders can influence this verdict through the
-    model that the client receives, and through the uploads that challenges combine. Colluders
-    that are fewer than half of the clients can move the medians only within the range of honest
-    values. Copies of an honest update react to the model like this update; the detector `challenge`
-    finds them.
+    An honest client is judged by its own uploads. Colluders can influence the verdict on an honest
+    client through the model that the client receives, and through the uploads that challenges
+    combine. Colluders that are fewer than half of the clients can move the medians only within the
+    range of honest values. A copy of an honest update reacts to the model as the honest update
+    does; the detector `challenge` finds copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -146,8 +146,8 @@ class ResponseDetector(ResponseOptions):
                 if due is not None:
                     asked[client] = due.asked_JK
         for client, length in lengths.items():
-            # The answer to a challenge makes an upload longer. If such uploads changed `length`,
-            # challenges would become longer from round to round.
+            # The answer to a challenge makes an upload longer. If uploads that answer challenges
+            # changed `length`, challenges would become longer from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)
@@ -206,7 +206,7 @@ class ResponseDetector(ResponseOptions):
         return customization, to_state(known, heard)
 
     def _recalled(self, state: State) -> tuple[dict[str, ClientMemory], int]:
-        """What the state contains about each client, and how many clients ever joined."""
+        """What the state contains about each client, and how many clients have ever joined."""
         known = from_state(state, len(self.memories), len(self.expected))
         return known, int(state.tensors.get("heard", torch.tensor(0)))
 
@@ -240,7 +240,7 @@ class ResponseDetector(ResponseOptions):
         known: Mapping[str, ClientMemory],
         asked: Mapping[str, Tensor],
     ) -> dict[str, Answer]:
-        """Answers of the uploads that started from a challenge, by client."""
+        """Answers of the uploads that started from a challenge, keyed by client."""
         answers = {
             client: known[client].answer(upload_K, asked[client])
             for client, upload_K in zip(ids, traces.upload_MK, strict=True)
@@ -255,7 +255,8 @@ class ResponseDetector(ResponseOptions):
         fresh: Mapping[str, bool],
         known: Mapping[str, ClientMemory],
     ) -> dict[str, Responses]:
-        """Responses of the fresh uploads, by client; stores the clients' new sketches."""
+        """Responses of the fresh uploads, keyed by client; also stores the clients' new
+        sketches."""
         found = dict[str, Responses]()
         uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):

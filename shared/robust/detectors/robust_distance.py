@@ -28,13 +28,13 @@ class RobustDistance(Detector):
 
     The detector computes two excesses. The first excess is the excess of the distance |row - median
     row|. This distance does not depend on the model to which rows are relative, so a poisoned
-    reference model changes nobody's distance. The second excess is the excess of the client's
+    reference model does not change distances. The second excess is the excess of the client's
     movement. The movement is how far the client moved the model that it received, that is, the norm
     of the raw upload (metadata "moved"). An honest client with rare data may remain far from the
     other clients, but it stops moving the model. An honest client with hard data may keep moving
     the model, but it stays near the other clients. A client that works against the other clients
     remains far from these clients and keeps moving the model. If the movement is not known, the
-    distance replaces the movement. Both excesses of a row that is not finite are infinite.
+    distance replaces the movement. If a row is not finite, both of its excesses are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
@@ -44,15 +44,15 @@ class RobustDistance(Detector):
     exceeds `limit`. One round adds at most cap - drift, so with the default settings a single round
     never leads to an eviction. If an honest client has one unusual round, the evidence against the
     client decreases again afterwards. Evidence does not change if the client did not take part in
-    the previous round. The reason is that a client that returns must move its model further than a
-    client that stayed. Evidence also does not change if the client's row was judged in an earlier
-    round (metadata "fresh" 0). Evidence is kept by client id and is forgotten when the client is
-    barred, so that a client that returns starts without evidence.
+    the previous round, because a client that returns must move its model further than a client that
+    stayed. Evidence also does not change if the client's row was judged in an earlier round
+    (metadata "fresh" 0). Evidence is kept by client id and is forgotten when the client is barred,
+    so that a client that returns starts without evidence.
 
     Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other
-    clients and keeps moving the model. The detector `response` avoids such evictions because it
-    does not compare clients with each other.
+    clients and keeps moving the model. The detector `response` avoids evictions for rare data or
+    many samples, because it does not compare clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -65,11 +65,11 @@ class RobustDistance(Detector):
     complexity = "O(n log n · d)"
     passes = "2"
     mads: float = Field(default=6.0, gt=0)
-    """Largest distance above the median that is tolerated, in median absolute deviations."""
+    """How far a value may be above the median, in median absolute deviations."""
     ratio: float = Field(default=2.0, gt=1)
-    """Largest multiple of the median that is tolerated."""
+    """How large a value may be, as a multiple of the median."""
     drift: float = Field(default=0.35, gt=0)
-    """Excess that an honest client does not sustain over many rounds."""
+    """Mean excess that an honest client does not exceed over many rounds."""
     cap: float = Field(default=1.35, gt=0)
     """Largest excess that is added to the evidence in one round."""
     limit: float = Field(default=1.5, gt=0)

@@ -1,5 +1,5 @@
 """The statistics of the detectors `response` and `challenge`: challenges, answers, bets, memories.
 
-Nothing here decides about a client. Verdicts belong in `robust/detectors`, and what a verdict does
-to a client belongs in `robust/eviction`.
+No module of this package decides about a client. Verdicts belong in `robust/detectors`, and the
+consequences of a verdict belong in `robust/eviction`.
 """

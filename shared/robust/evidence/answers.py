@@ -24,7 +24,7 @@ class Answer:
         correlation: a_0 / |r|, positive if the upload undoes the challenge.
         strength: a_0 / |δ_0|, 1 if the upload undoes the whole challenge.
         rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
-            exchangeable. For any k, the probability of `rank` <= k is then at most k / (1 + J).
+            exchangeable, so the probability of `rank` <= k is at most k / (1 + J) for any k.
         count: 1 + J.
     """
 
@@ -59,8 +59,8 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Upper bound on the probability that an upload that ignores its challenge has this rank
-        or a lower rank."""
+        """Upper bound on the probability of this rank or a lower rank, if the upload ignores its
+        challenge."""
         return self.rank / self.count
 
     @property

@@ -2,7 +2,7 @@
 
 A detector objects to a client in a round if the client fails the detector's test. In each round,
 the detector bets that it will object to the client. The evidence against the client is the
-logarithm of the wealth that the detector has won with these bets.
+logarithm of the wealth that the detector has won with its bets.
 
 Legend: t is the number of rounds with a bet so far; j is the round in which a bet begins.
 """
@@ -16,14 +16,14 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets that a client gets more objections than an honest client; one bet begins in every round.
+    """Bets that a client gets more objections than an honest client; each round begins a bet.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
     sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
-    L_s is the factor by which round s multiplies the wealth: `gain` if the detector bets on an
-    objection, `gain_at` if it bets on a rank. If, given all earlier rounds, the expected gain of
-    each round is at most 1, E_t is an e-process: P(sup_t E_t >= 1/a) <= a (Ville's inequality).
-    Bets that begin in later rounds detect a client that becomes hostile only then.
+    Round s multiplies the wealth by L_s, which is `gain` if the detector bets on an objection and
+    `gain_at` if it bets on a rank. E_t is an e-process if the expected gain of each round is at
+    most 1, given all earlier rounds. Ville's inequality then states that P(sup_t E_t >= 1/a) <= a.
+    Bets that begin in later rounds detect a client that becomes hostile after some rounds.
 
     Args:
         p: largest probability of an objection to an honest client.
@@ -46,9 +46,9 @@ class Bet:
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
         θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
-        client's answer is shifted down by θ standard deviations, it is among the lowest share p
-        of the answers with probability q. If all ranks are equally likely, the expected gain is 1.
-        If higher ranks are more likely, the expected gain is below 1.
+        client's answer is shifted down by θ standard deviations, it is in the lowest fraction p of
+        the answers with probability q. If all ranks are equally likely, the expected gain is 1. If
+        higher ranks are more likely, the expected gain is below 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
@@ -81,9 +81,8 @@ def _gains(p: float, q: float, count: int) -> tuple[float, ...]:
 def evidence(wealth: Sequence[float], rounds: int) -> float:
     """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
 
-    The bets that have not begun have the total wealth 1 / (rounds + 1). The mean of several
-    e-processes is an e-process, too: P(sup_t of the mean >= 1/a) <= a, even if the E_t depend on
-    each other.
+    The bets that have not begun have the total wealth 1 / (rounds + 1). The mean M_t of several E_t
+    is an e-process, too, even if they depend on each other, so P(sup_t M_t >= 1/a) <= a.
 
     >>> evidence([0.0, 0.0], rounds=0)
     0.0

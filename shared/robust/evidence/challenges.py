@@ -97,9 +97,9 @@ class ConcatenatedModels(Models):
 class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
-    A client has at most one challenge at a time. Detectors that need challenges of their own
-    (`own`) draw these first. All other detectors can also use the challenges that another detector
-    has drawn.
+    A client has at most one challenge at a time. Detectors that need their own challenges (`own`)
+    draw challenges first. All other detectors can also use the challenges that another detector has
+    drawn.
     """
 
     own: ClassVar[bool] = True
@@ -148,7 +148,7 @@ def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
 
 
 def sketches(rows: Rows, count: int, size: int) -> Tensor:
-    """Sketches (B, M, K) of the rows' blocks; their sum over the blocks is the rows' sketch."""
+    """Sketches (B, M, K) of the rows' blocks; the sum over all blocks gives the rows' sketches."""
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
@@ -160,10 +160,11 @@ def sketches(rows: Rows, count: int, size: int) -> Tensor:
 def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
     """Weights (count, B, M) of independent random changes, each about `length` long.
 
-    Rows that are longer than the median row are first scaled to the median length; this median
-    ignores zero rows. In block b, a change is then sum_i c_bi (x_i - x̄) with normally distributed
-    c_bi and the mean row x̄. The changes consist of differences between clients' rows, because
-    training reverses such differences most strongly. If the rows are equal, the changes are zero.
+    Rows that are longer than the median row are first scaled to the median length; zero rows do not
+    count in this median. In block b, a change is sum_i c_bi (x_i - x̄), where the x_i are the
+    scaled rows, x̄ is their mean, and the c_bi are normally distributed. The changes consist of
+    differences between clients' rows, because training reverses such differences most strongly. If
+    the rows are equal, the changes are zero.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
@@ -192,7 +193,7 @@ def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
 def challenged(
     customization: Customization, global_D: Tensor, rows: Rows, by_client: Mapping[str, Tensor]
 ) -> Customization:
-    """The customization with a changed starting model for some clients.
+    """The given customization, but with changed starting models for some clients.
 
     Some customizers probe a new client before they give the client its own model. As long as a new
     client has no model of its own, the changed model is the global model plus the client's change.
@@ -201,7 +202,7 @@ def challenged(
         customization: which client gets which model.
         global_D: the next global model.
         rows: the pool whose rows the changes combine.
-        by_client: weights (B, M) of each challenged client's change, by client id.
+        by_client: weights (B, M) of each challenged client's change, keyed by client id.
     """
     if not by_client:
         return customization
@@ -231,7 +232,7 @@ def challenged_model(customization: Customization, client: str) -> Tensor:
 class OwnModels:
     """Sketches of the models that clients get without a challenge.
 
-    If the customizer gives clients models of their own, each sketch reads all rows once.
+    If the customizer gives clients models of their own, computing a sketch reads all rows once.
 
     Args:
         customization: which client gets which model.
@@ -266,15 +267,14 @@ def _own(customization: Customization, client: str) -> str:
 def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Here Δu is the difference between the
-    client's upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j
-    is a decoy, which was drawn in the same way and sent to nobody. The mean and the standard
-    deviation are taken over the decoys. If an upload does not depend on its own challenge, then a_0
-    is exchangeable with the answers to the decoys. Other clients with other challenges may have
-    sent the same upload. If an upload answers these other challenges as strongly as the client's
-    own challenge, the upload does not prove that the client trained. Therefore, if the upload's
-    mean answer to the other clients' challenges exceeds mean a_j, this mean answer replaces mean
-    a_j in z.
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Δu is the difference between the client's
+    upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
+    decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
+    taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
+    with the answers to the decoys. Other clients with other challenges may have sent the same
+    upload. If an upload answers the other clients' challenges as strongly as the client's own
+    challenge, the upload does not prove that the client trained. Therefore, if the upload's mean
+    answer to the other clients' challenges exceeds mean a_j, it replaces mean a_j in z.
 
     Args:
         change_K: difference between the client's upload and its previous upload.

@@ -1,4 +1,4 @@
-"""What the detector `response` remembers about each client, and how its state stores this.
+"""What the detector `response` remembers about each client, and how the state stores it.
 
 Legend: H clients remembered, A memories, S rounds with challenges that are due, J decoys, K numbers
 of a sketch.
@@ -24,8 +24,8 @@ PROOFS = ("answered", "exceeded")
 CALM = 6
 """After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
 NONE = 2.0
-"""The number that represents a missing correlation in a stored state. If NaN represented it, equal
-states would compare as different."""
+"""The number that represents a missing correlation in a stored state. NaN is unsuitable, because
+equal states with NaN would compare as different."""
 Start = Literal["usual", "challenged", "refused"]
 """The model that an upload started from. `usual`: the client was not challenged. `challenged`: the
 model with the client's challenge. `refused`: another model, although the client was challenged."""
@@ -53,7 +53,7 @@ class DueChallenge:
         return torch.cat([self.challenge_K[None], self.decoys_JK]).double()
 
     def starts(self, start_K: Tensor) -> bool:
-        """Whether the sketch of a starting model is that of the challenged model."""
+        """Whether `start_K` is the sketch of the challenged model."""
         near = NEAR * max(float(start_K.norm()), float(self.start_K.norm()))
         return float((start_K.double() - self.start_K).norm()) <= near
 
@@ -64,7 +64,8 @@ class ClientMemory:
 
     Args:
         limit: evidence above which the client is evicted.
-        pasts: the client's pasts, one for each of the detector's memories.
+        pasts: the client's averages and bets, one `ClientAverages` for each of the detector's
+            memories.
         answered: wealth of the bets on low answers to challenges, one number for each expected
             share.
         exceeded: wealth of the bets that challenged uploads are too long or overshoot.
@@ -75,7 +76,7 @@ class ClientMemory:
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
-            policy, a client may start from an older challenge than the newest.
+            policy, a client may start from a challenge that is not the newest.
     """
 
     limit: float
@@ -118,7 +119,7 @@ class ClientMemory:
         return Answer.of(upload_K, torch.stack(earlier), asked_JK)
 
     def started(self, start_K: Tensor, round_: int) -> tuple[Start, DueChallenge | None]:
-        """What an upload started from, and its challenge if it started from one.
+        """What an upload started from, and its challenge if its starting model was challenged.
 
         The method also marks all challenges of the client as no longer due.
 
@@ -139,8 +140,8 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
     Args:
         state: the state.
         memories, shares: numbers of the detector's memories and expected shares. Earlier versions
-            of Rampart stored only one past and one wealth per client. If the state contains only
-            these, the past is used for every memory, and the wealth for every share.
+            of Rampart stored the averages of only one memory and the wealth of only one bet. These
+            averages are used for every memory, and this wealth is used for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
@@ -187,7 +188,7 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
 
 def _recalled_due(state: State) -> dict[str, tuple[DueChallenge, ...]]:
     """The challenges that are due, keyed by client id."""
-    if "decoys" not in state.tensors:  # Earlier versions stored no decoys; answers need them.
+    if "decoys" not in state.tensors:  # Earlier versions stored no decoys, which answers need.
         return {}
     decoys_SJK = state.tensors["decoys"].double()
     size = decoys_SJK.shape[-1]
@@ -211,7 +212,7 @@ def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        heard: number of clients that ever joined.
+        heard: number of clients that have ever joined.
     """
     clients = tuple(sorted(known))
     tensors = {
@@ -255,10 +256,11 @@ def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
 
 
 def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
-    """The tensors of the challenges that are due; the challenges of each client are an item.
+    """The tensors that store the challenges that are due; `due` has one item for each client.
 
-    `asked` has the numbers of the rounds, `decoys` (S, J, K) the decoys of each round, and `due`
-    (clients, S, 2, K) the challenged models and the challenges; absent challenges are zero.
+    `asked` contains the numbers of the rounds. `decoys` (S, J, K) contains the decoys of each
+    round. `due` (clients, S, 2, K) contains the challenged models and the challenges; absent
+    challenges are zero.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -20,10 +20,11 @@ BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if the client may have far more data
 than others."""
 DEVIATIONS = 3.0
-"""A response is turned only if its correlation is below 0 by more than
-this many standard deviations of the correlation between two random directions."""
+"""A response is turned only if its correlation is below 0 by more than this many standard
+deviations of the correlation between two random directions."""
 AGREES = 0.05
-"""Median cosine with other clients' uploads above which an upload agrees with them."""
+"""An upload agrees with others if its median cosine with other clients' uploads is above this
+number."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class CohortLimits:
     """The typical values with which the clients of a round are compared.
 
     Args:
-        length: length of the median client's longest upload. most: limit on the lengths of uploads,
-        as a multiple of `length`. informative: for each of the detector's memories, whether at
-        least half of the clients respond
-            against the model's movement. Only then does a turned response count.
+        length: length of the median client's longest upload.
+        most: limit on the lengths of uploads, as a multiple of `length`.
+        informative: for each of the detector's memories, whether turned responses count, because
+            at least half of the clients respond against the model's movement.
         turned: correlation below which a response is turned.
         chance: an answer to a challenge is turned if its `chance` is at most this number.
         overshoot: strength of a response above which an upload overshoots if it is also longer than
@@ -91,7 +92,7 @@ class Upload:
 def objection_to(
     upload: Upload, response: Response | None, informative: bool, usual: CohortLimits
 ) -> Objection:
-    """The objection to an upload, or "".
+    """The objection to an upload; "" if there is none.
 
     Args:
         upload: the upload.
@@ -117,14 +118,21 @@ def objection_to(
 
 
 def is_turned(upload: Upload, response: Response, informative: bool, usual: CohortLimits) -> bool:
-    """Whether a client pushes where training pulls back: along its challenge, if it has one."""
+    """Whether a response is turned: the client pushes the model where training would pull it back.
+
+    If the client has answered a challenge, only this answer counts.
+    """
     if upload.answer is not None:
         return upload.answer.chance <= usual.chance
     return informative and response.correlation < usual.turned
 
 
 def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
-    """Whether an upload undoes the model's movement, and any challenge, over `overshoot` times."""
+    """Whether an upload undoes the movement of the model more than `overshoot` times over.
+
+    If the upload answers a challenge, it must also undo the challenge more than `overshoot` times
+    over.
+    """
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
     return response.strength > usual.overshoot and response.correlation > PULLS
@@ -141,8 +149,8 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
     """Whether an upload pushes the model further along its whole movement, challenge included.
 
-    On its own, this is not evidence of an attack, because the loss may have negative curvature
-    along the movement.
+    The push alone is not evidence of an attack, because the loss may have negative curvature along
+    the movement.
     """
     return any(
         informative and response is not None and response.correlation < usual.turned
@@ -153,10 +161,10 @@ def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
 def plausible(upload: Upload, response: Response | None, usual: CohortLimits) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
-    Such a client takes far more steps, always in a similar direction. Its steps undo a challenge. A
-    client's first upload has no response and counts as plausible. An upload that is not finite is
-    not plausible. If the loss has negative curvature, an honest response may be turned strongly,
-    but the upload then still agrees with other clients' uploads.
+    A client with far more data takes far more steps, always in a similar direction, and its steps
+    undo a challenge. A client's first upload has no response and counts as plausible. An upload
+    that is not finite is not plausible. If the loss has negative curvature, an honest response may
+    be turned strongly, but the upload then still agrees with other clients' uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -169,7 +177,7 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
 def acceptable(
     upload: Upload, objections: Sequence[Objection], usual: CohortLimits, suspected: bool = False
 ) -> bool:
-    """Whether an upload is short enough, given the objections to the upload, one for each memory.
+    """Whether an upload is short enough, given the objections to the upload (one for each memory).
 
     A client that is not challenged may exceed the limit on lengths if it draws no objection. An
     upload that agrees with others may exceed the limit despite an objection, unless the client is
@@ -214,7 +222,7 @@ def is_informative(correlations: Iterable[float | None], least: float) -> bool:
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
     """The median cosine of each upload with the other followed uploads; 0 if there are none.
 
-    A minority of the other clients cannot control this median.
+    A minority of the other clients cannot control the median.
 
     Args:
         upload_MK: sketches of the uploads.

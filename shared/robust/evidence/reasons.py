@@ -12,7 +12,7 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
     Args:
         decision: the decision about the upload.
         one: what is remembered about the client.
-        because: what `explain` says about the upload.
+        because: the text that `explain` returned for the upload.
         passive: whether nobody is challenged, so that suspicion is the evidence.
         odds: the level of false evictions, as text.
     """

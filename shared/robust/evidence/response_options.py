@@ -13,39 +13,42 @@ Memory = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ResponseOptions(SequentialDetector, Challenger, ABC):
-    """The options of the detector `response`, which its docstring explains."""
+    """The options of the detector `response`; the class `ResponseDetector` explains them."""
 
     tolerated: float = Field(default=0.15, gt=0, lt=1)
-    """Largest probability of an objection to an honest client in a round in which responses are
-    informative or the client is challenged."""
+    """Assumed bound on the probability that the detector objects to an honest client in a round.
+    This bound applies if the round's responses are informative or the client is challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """The same probability for all other rounds, in which the detector does not object to turned
-    responses."""
+    """Assumed bound on the probability that the detector objects to an honest client in a round
+    with neither informative responses nor a challenge to the client. In such a round, the detector
+    does not object to turned responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
     bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
-    every round. A bet on a low share detects an attacker that is often hidden by noise."""
+    every round. A bet on a low share detects an attacker that noise hides in many rounds."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
     """A round is compared with moving averages over the client's earlier rounds. Each number in
-    `memories` defines one average: it is the weight that the old average keeps when a new round is
-    added. With weight 0, a round is compared with the client's last round only. The detector places
-    a bet for each pair of a weight and a share in `expected`; the suspicion is the logarithm of the
-    mean of all these e-processes."""
+    `memories` defines one exponential moving average: the number is the weight of the old average
+    when a new round is added. With weight 0, a round is compared with the client's last round only.
+    The detector places a bet for each combination of a weight and a share in `expected`. The wealth
+    of each bet is an e-process, and the suspicion is the logarithm of the mean of all these
+    e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
-    """Correlation below which a response is turned."""
+    """A response is turned if its correlation is below this number: the change of the upload
+    follows the model's movement instead of counteracting it."""
     informative: float = Field(default=0.05, ge=0, le=1)
     """The detector objects to turned responses only in rounds in which the median correlation is at
     least this number."""
     overshoot: float = Field(default=2.0, gt=1)
-    """Strength of a response above which an upload overshoots if it is also longer than
-    `stretched`."""
+    """An upload overshoots if the strength of its response is above this number and its length is
+    above the limit `stretched`."""
     stretched: float = Field(default=3.0, gt=1)
-    """Length above which an upload may overshoot, as a multiple of the length of the median
-    client's longest upload.
+    """An upload can overshoot only if it is longer than this multiple of the median client's
+    longest upload.
     """
     long: float = Field(default=10.0, gt=1)
-    """Length above which an upload may be too long, as a multiple of the length of the median
-    client's longest upload."""
+    """An upload can be too long only if it is longer than this multiple of the median client's
+    longest upload."""
     spread: float = Field(default=3.0, ge=0)
     """An upload is not too long if its log length is at most this many median absolute deviations
     above the median log length."""
@@ -56,7 +59,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     strength: float = Field(default=8.0, gt=0)
     """Length of a suspect's first challenge, as a multiple of the median upload's length."""
     decoys: int = Field(default=39, ge=8)
-    """Number of decoys that answers to challenges are compared with. A decoy is drawn like a
+    """Number of decoys with which each answer to a challenge is compared. A decoy is drawn like a
     challenge, but sent to nobody."""
 
     @model_validator(mode="after")

@@ -20,8 +20,8 @@ is treated as not reacting at all."""
 
 
 PULLS = 0.3
-"""Correlation above which the movement explains how an upload changed. If the model moved little
-and the correlation is lower, a response may seem strong only because of noise in the upload."""
+"""Correlation above which the movement explains how an upload changed. If the correlation is lower
+and the model moved little, noise in the upload alone may make the response seem strong."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,13 @@ class Response:
     of the models from which those uploads started.
 
     Args:
-        correlation: -<Δu, Δw> / (|Δu| |Δw|), positive if the client pulls the model back.
-        strength: -<Δu, Δw> / |Δw|², 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is at least `STIFF` |Δw|, and at most the largest of these lengths:
-            |u|, the length of the earlier uploads' average, and, if the correlation is above
-            `PULLS`, |Δw|. For pure noise, this is false: Δu is then longer than u and than
-            the average. It is also false if a client always sends the same upload, because Δu is 0.
+        correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.
+        strength: -<Δu, Δw> / |Δw|²; 1 if one upload undoes the whole movement.
+        steady: whether |Δu| is between `STIFF` |Δw| and the largest of three lengths: |u|, the
+            length of the average of earlier uploads, and (only if the correlation is above `PULLS`)
+            |Δw|. If uploads are pure noise, `steady` is false, because Δu is longer than both u and
+            the average. If a client always sends the same upload, `steady` is also false, because
+            Δu is 0.
     """
 
     correlation: float
@@ -47,13 +48,13 @@ class Response:
 
 @dataclass
 class ClientAverages:
-    """Averages over a client's earlier rounds, and the bets on responses relative to them.
+    """A client's averages over earlier rounds, and bets on responses relative to these averages.
 
     Args:
-        wealth: wealth of the bets that have begun, one number for each expected share.
-        correlation: correlation of the client's last response, if there was one.
-        averages: averages of the sketches of the client's uploads, and of the models that these
-            uploads started from.
+        wealth: wealth of the bets placed so far, one number for each expected share of objections.
+        correlation: correlation of the client's last response; None before the first response.
+        averages: the average sketch of the client's uploads, and the average sketch of the models
+            that these uploads started from.
     """
 
     wealth: tuple[float, ...]
@@ -61,7 +62,7 @@ class ClientAverages:
     averages: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
     def respond(self, upload_K: Tensor, start_K: Tensor, memory: float) -> Response | None:
-        """The response of a new upload, which is then added to the averages.
+        """Computes the response of a new upload, then adds the upload to the averages.
 
         Args:
             upload_K, start_K: sketches of the upload and of the model that it started from.

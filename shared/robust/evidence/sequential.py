@@ -15,8 +15,8 @@ from rampart_fl.shared.robust.evidence.betting import Bet, limit
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)
-"""A client is a suspect if its evidence or suspicion is above this limit. A suspect's row is left
-out of its round if the detector objects to it."""
+"""A client is a suspect if its evidence or suspicion is above this limit. If the detector objects
+to a suspect in a round, the round leaves out the suspect's row."""
 SPARE = 3.0
 """Evidence is capped at the limit plus this number, so that it does not grow without bound if
 nobody evicts the client."""
@@ -25,7 +25,7 @@ nobody evicts the client."""
 Client = TypeVar("Client")
 Share = Annotated[float, Field(gt=0, lt=1)]
 Wealth = tuple[float, ...]
-"""The wealth of the bets that have begun, one number for each expected share of objections."""
+"""The wealth of the bets placed so far, one number for each expected share of objections."""
 
 
 class SequentialDetector(Detector):
@@ -41,9 +41,10 @@ class SequentialDetector(Detector):
     """Largest probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
-    bet for each share, and the evidence is the logarithm of the mean of these e-processes."""
+    bet for each share. The wealth of each bet is an e-process, and the evidence is the logarithm of
+    the mean of these e-processes."""
     sketch: int = Field(default=1024, ge=64)
-    """Size of the sketches that are kept of each client's upload and starting model."""
+    """Size of the sketches of each client's upload and starting model."""
 
     @model_validator(mode="after")
     def _attackers_are_objected_to_more(self) -> Self:
@@ -59,7 +60,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as text, for use in the reasons of verdicts."""
+        """The level as text, for the reasons that verdicts give."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(
@@ -78,7 +79,7 @@ class SequentialDetector(Detector):
     def _settled(
         self, wealth: Wealth, rounds: int, limit: float, tolerated: float, objected: bool
     ) -> Wealth:
-        """The wealth of a client's bets after one more round.
+        """The wealth of the bets against a client after one more round.
 
         Args:
             wealth: the wealth before the round, one number for each share in `expected`.
@@ -94,12 +95,13 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """The wealth of a client's bets on low ranks after one more round.
+        """The wealth of the bets on low ranks of a client after one more round.
 
         Args:
             wealth, rounds, limit: as for `_settled`.
             rank: rank of the client's answer, 1 for the lowest.
-            count: number of answers that are exchangeable if the client ignores its challenge.
+            count: number of ranked answers; they are exchangeable if the client ignores its
+                challenge.
         """
         bets = [Bet(self.tolerated, share) for share in self.expected]
         gains = [bet.gain_at(rank, count) for bet in bets]
@@ -122,7 +124,7 @@ class SequentialDetector(Detector):
 def _grown(
     wealth: Wealth, bets: Sequence[Bet], gains: Sequence[float], rounds: int, limit: float
 ) -> Wealth:
-    """The wealth of each bet after a round with these gains, at most exp(limit + `SPARE`)."""
+    """The wealth of each bet after a round with these gains, capped at exp(limit + `SPARE`)."""
     most = exp(limit + SPARE)
     return tuple(
         min(bet.settled(one, rounds, gain), most)

@@ -19,7 +19,7 @@ from rampart_fl.shared.robust.sketch import sketch
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 BOLDER = 2.0
-"""Factor by which a suspect's next challenge is longer if its last answer was not clear."""
+"""Factor by which a suspect's challenge grows after an answer that was not clear."""
 BOLDEST = 8.0
 """Largest length of a suspect's challenge, as a multiple of the length of a first challenge."""
 SHORTEST = 1 / 32
@@ -27,19 +27,19 @@ SHORTEST = 1 / 32
 uploads that are too long make challenges shorter than a first challenge."""
 OUTSTANDING = 8
 """Under the buffered policy: number of rounds for which a challenge stays due. If a suspect takes
-longer for an upload, the upload counts as one that started from a usual model."""
+longer for an upload, the upload is treated as if the suspect had not been challenged."""
 
 
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
-    """A suspect's next boldness, and the number of its uploads since one that was too long.
+    """A suspect's next boldness, and the number of uploads since the last one that was too long.
 
-    After an upload that was too long, challenges grow again only after `CALM` further uploads. If
-    training diverges from challenges above a certain length, at most one of seven uploads is
-    therefore too long.
+    After an upload that was too long, challenges grow again only after `CALM` further uploads.
+    Therefore, even if challenges above a certain length make training diverge, at most one of seven
+    uploads is too long.
 
     Args:
-        boldness: the factor by which the last challenge was longer than a first challenge.
-        calm: the number of uploads since one that was too long, without this upload.
+        boldness: length of the last challenge, as a multiple of the length of a first challenge.
+        calm: the number of uploads since the last one that was too long, not counting this upload.
         clear: whether the client clearly undid its challenge.
         far: whether this upload was too long.
 
@@ -66,7 +66,7 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
         known: what is remembered about each client, keyed by client id.
         round_: the round that has been decided.
         outstanding: number of rounds for which a suspect's challenge stays due. With 0, a challenge
-            is due only in the round that follows it.
+            is due only in the round after it was drawn.
     """
     for one in known.values():
         kept = one.due if one.suspected else ()
@@ -87,7 +87,7 @@ def challenge(
     """Challenges all suspects.
 
     If another detector has already challenged a suspect, the suspect keeps this challenge. The
-    challenges that are due are stored in `known`. If there are no suspects or too few rows, or if
+    function stores the new challenges in `known`. If there are no suspects or too few rows, or if
     the rows are equal, the customization does not change.
 
     Args:

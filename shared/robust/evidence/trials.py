@@ -24,23 +24,25 @@ class TrialRecord:
 
     Args:
         limit: evidence above which the client is evicted.
-        wealth: wealth of the bets that have begun, one number for each expected share.
+        wealth: wealth of the bets placed so far, one number for each expected share of objections.
         rounds: number of rounds in which the detector has bet on the client's answer.
-        trial: number of the client's own rounds for which it is still on trial.
-        seen: number of the client's own rounds in which another copy still starts a trial.
-        rest: number of the client's own rounds in which copies start no trial, because the client
-            was acquitted.
+        trial: remaining length of the trial, in rounds in which the client takes part.
+        seen: remaining number of the client's own rounds in which another copy starts a trial.
+        rest: remaining number of the client's own rounds in which copies start no trial, because
+            the client was acquitted.
         answered: number of rounds of this trial in which the client's answer was judged.
-        cleared: wealth of this trial's bets that the client answers like an honest client.
-        waited: number of the client's own rounds since its evidence first exceeded the limit; 0
-            before that.
+        cleared: wealth that the detector has won in this trial by betting that the client answers
+            like an honest client.
+        waited: number of the client's own rounds since its evidence first exceeded the limit; 0 if
+            it never has.
         length: length of the client's last upload that started from an unchanged model; 0 if there
             is no such upload.
         answer: the client's last answer to a challenge.
         upload: sketch (K,) of the client's last upload.
-        shift: challenge and decoys (1 + J, K) of the model that the last upload started from.
+        shift: sketches (1 + J, K) of the challenge in the last upload's starting model, and of its
+            decoys.
         due_start: sketch (K,) of the challenged model that the client may start from next.
-        due_shift: challenge and decoys (1 + J, K) of that challenged model.
+        due_shift: sketches (1 + J, K) of the challenge in `due_start`, and of its decoys.
     """
 
     limit: float
@@ -61,13 +63,14 @@ class TrialRecord:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value, which includes the bets that have not begun yet."""
+        """Logarithm of the e-value, including the wealth reserved for bets that begin later."""
         return evidence(self.wealth, self.rounds)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Shortens the client's trial by a round; two copies within `rounds` rounds start a trial.
+        """Updates the client's trial after one more of its rounds.
 
-        For `rest` rounds after an acquittal, copies that the client sends are ignored.
+        A second copy within `rounds` rounds starts a trial; a further copy extends it. For `rest`
+        rounds after an acquittal, copies that the client sends are ignored.
 
         >>> one = TrialRecord(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -99,8 +102,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. Earlier versions of Rampart stored only
-            one wealth per client, which is then used for every share.
+        shares: number of the detector's expected shares. If the state is from an earlier version of
+            Rampart, it has only one wealth per client, which is used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

@@ -3,8 +3,8 @@
 Rows are read in the order of their ids, products are summed in float64, and no pass copies the
 block. `native.backend()` returns which kernels are in use.
 
-This package knows neither clients nor rounds. Code that judges or aggregates rows belongs in the
-families of `robust`, such as `rules`.
+No code in this package depends on clients or rounds. Code that judges or aggregates rows belongs in
+the other packages of `robust`, such as `rules`.
 """
 
 from rampart_fl.shared.robust.linalg.directions import cosines, cosines_to

@@ -1,4 +1,4 @@
-"""Cosine similarities: between all rows, and of all rows to one vector.
+"""Cosine similarities between rows, and between rows and a vector.
 
 Legend: M rows of the view, D coordinates.
 """

@@ -15,16 +15,16 @@ from rampart_fl.shared.robust.pool_statistics import Geometry, PoolStatistics
 from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
-"""If the squared distance between two rows is below this share of both rows' squared distances to
-the centre, the squared distance is computed again with a nearer centre. Otherwise, float32 products
-would leave too few significant digits."""
+"""Two rows are near if their squared distance is below this share of each row's squared distance to
+the centre. The distance between near rows is computed again with a nearer centre, because with a
+distant centre, float32 products leave too few significant digits."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. The best row
 becomes the centre if the old centre's median squared distance is larger by more than this
 factor."""
 SAMPLE, PIECES = 2048, 32
-"""The row nearest to the coordinate-wise median is found on a sample of the coordinates:
-SAMPLE coordinates, taken from PIECES contiguous blocks."""
+"""The row nearest to the coordinate-wise median is found on `SAMPLE` coordinates, which are taken
+from `PIECES` contiguous blocks."""
 
 
 def squared_distances(rows: View) -> Tensor:
@@ -98,7 +98,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, with its first row as centre; recursive for nearer rows."""
+    """Squared distances in a cluster, with its first row as centre; recursive for near rows."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

@@ -1,4 +1,4 @@
-"""The compiled kernels: those shipped with the image, or else those that this machine compiles.
+"""The compiled kernels, either shipped with the container image or compiled on this machine.
 
 A container image contains kernels for several processor levels (`prebuild`), so it needs no
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
@@ -31,7 +31,7 @@ from rampart_fl.shared.runtime import caches, durable
 
 SOURCE = Path(__file__).with_name("kernels.c")
 PREBUILT = SOURCE.with_name("prebuilt")
-"""Folder of the kernels that were compiled in advance; only images have it."""
+"""Folder of the kernels that were compiled in advance; only container images have this folder."""
 PLAIN = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread")
 FAST = ("-fno-signed-zeros", "-ffinite-math-only", "-fno-math-errno", "-fno-trapping-math")
 TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
@@ -78,7 +78,7 @@ class Kernels:
             width: number of columns.
             arguments: the kernel's further arguments.
             sums: number of sums that the kernel computes. If `sums` is 0, because there are no
-                rows, nothing runs.
+                rows, the kernel does not run.
         Raises:
             MemoryError: the kernel could not allocate its buffers.
         """
@@ -100,12 +100,12 @@ def choice() -> str:
     """The value of `RAMPART_KERNELS`, after validation."""
     value = os.environ.get("RAMPART_KERNELS", "auto")
     if value not in ("auto", "native", "torch"):
-        raise ConfigurationError(f"RAMPART_KERNELS is auto, native or torch, not {value!r}")
+        raise ConfigurationError(f"RAMPART_KERNELS must be auto, native or torch, not {value!r}")
     return value
 
 
 def backend() -> str:
-    """Which kernels the CPU path uses: `native`, or `torch: ` followed by the reason."""
+    """The kernels that are in use on the CPU: `native`, or `torch: ` followed by the reason."""
     kernels, reason = _load("float", "float")
     return "native" if kernels else f"torch: {reason}"
 
@@ -123,7 +123,7 @@ def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) ->
 
 
 def threads() -> int:
-    """Number of threads that a pass may use; the same as torch uses."""
+    """Number of threads that a pass may use: as many as torch uses."""
     return torch.get_num_threads()
 
 
@@ -194,8 +194,8 @@ def compile_library(
         path: the library's path.
         real: C type of the rows.
         wide: C type in which products are computed.
-        flags: sets of options that select the processor; the compiler tries them in this order
-            until one set works.
+        flags: sets of compiler options that select the processor; the first set with which
+            compilation succeeds is used.
     Raises:
         OSError: the compiler failed with every set of options.
     """
@@ -203,7 +203,7 @@ def compile_library(
     with durable.replacing(path, several=True) as built:
         for tuned in flags:
             command = [compiler, *PLAIN, *FAST, *tuned, *defines, str(SOURCE), "-o", str(built)]
-            done = subprocess.run(  # noqa: S603 - a compiler by its path, never a shell
+            done = subprocess.run(  # noqa: S603 - the compiler runs without a shell
                 command, capture_output=True, text=True, timeout=SECONDS, check=False
             )
             if done.returncode == 0:

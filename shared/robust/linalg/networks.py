@@ -36,7 +36,8 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     """Comparators that move the values of ranks first .. last - 1 to wires first .. last - 1.
 
     Args:
-        ordered: whether these wires must hold the values in order; if not, any order is allowed.
+        ordered: whether wires first .. last - 1 must hold their values in order; if not, any order
+            is allowed.
 
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)

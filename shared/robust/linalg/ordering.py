@@ -1,8 +1,9 @@
 """Coordinate-wise medians, trimmed means and means around the median.
 
 On a CPU, a compiled, pruned sorting network runs on tiles of columns that fit into the cache.
-Without compiled kernels, the same network runs in torch on blocks of columns. For `SORT_FROM` rows
-or more, numpy then sorts transposed blocks instead. Other devices sort with torch.
+Without compiled kernels, torch runs the same network on blocks of columns if there are fewer than
+`SORT_FROM` rows; otherwise, numpy sorts transposed blocks. Numpy also sorts if there are more than
+`MOST_WIRES` rows. Other devices sort with torch.
 
 Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
 chunk. R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
@@ -27,9 +28,9 @@ MOST_WIRES = 1024
 SORT_FROM = 33
 """Smallest number of rows for which sorting is faster than a network that runs in torch."""
 BLOCK = 65_536
-"""Largest number of coordinates in a block on which a network runs in torch."""
+"""Largest number of coordinates per block if a network runs in torch."""
 BLOCKS = 8
-"""The coordinates are split into about this many blocks or more, to save memory."""
+"""To save memory, the coordinates are split into at least about this many blocks."""
 SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that is sorted."""
 DEVICE_NUMBERS = 1 << 26
@@ -126,12 +127,13 @@ def _run_compiled(
 def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
 
-    Returns the index of each row's first term (M + 2,), the row of each term, and its factor.
+    Returns the index of each row's first term (M + 2,), and the row and the factor of each term.
 
-    The first row is a base, which the other rows may use as if it were row K of the pool. The
-    base's coefficients are the medians over all rows of the mixing matrix. The base therefore does
-    not contain rows of the pool that most mixes leave out. If the base would save no terms, it is
-    empty. Mixes that average nearly the same rows need only a few terms each.
+    The first row of the sparse form is a base row, which the other rows may use as if it were row K
+    of the pool. The base's coefficients are the medians over all rows of the mixing matrix. The
+    base therefore does not contain rows of the pool that most mixes leave out. If the base would
+    save no terms, it is empty. If mixes average nearly the same rows, each mix needs only a few
+    terms.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]
@@ -194,7 +196,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
-            pass  # The iteration raises any exception that a block has raised.
+            pass  # Iterating re-raises any exception from a block.
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:

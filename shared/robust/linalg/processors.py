@@ -1,4 +1,4 @@
-"""Processor levels for which kernels can be compiled in advance, and which a machine supports."""
+"""Processor levels for which kernels can be compiled in advance, and the levels of a machine."""
 
 import platform
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Level:
     Args:
         machine: the architecture, as `platform.machine()` names it.
         flags: the compiler's options for these instructions.
-        features: what a processor must have, in the words of /proc/cpuinfo.
+        features: the features that a processor must have, named as in /proc/cpuinfo.
     """
 
     machine: str
@@ -47,8 +47,8 @@ def levels(machine: str | None = None, has: frozenset[str] | None = None) -> lis
     """The levels that a processor supports, best first.
 
     Args:
-        machine: the processor's architecture; by default, that of this machine.
-        has: the processor's features; by default, those of this machine.
+        machine: the processor's architecture; this machine's by default.
+        has: the processor's features; this machine's by default.
 
     >>> levels("x86_64", V3 | {"sse4_2"})
     ['x86-64-v3']

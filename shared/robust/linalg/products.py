@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
-"""If the mean square of coordinates is below this bound, float32 products may underflow to 0."""
+"""If the mean square of a row's coordinates is below this bound, float32 squares may underflow."""
 BLOCK = 8192
 """Number of coordinates that are converted to float64 at a time."""
 
@@ -45,7 +45,7 @@ def finite_and_squared_norms(
 
 
 def all_finite(rows: View) -> bool:
-    """Whether all values in the pool are finite; reads the pool only if it is unchecked."""
+    """Whether all values in the pool are finite; reads the pool only if it has not been checked."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(
             finite_and_squared_norms(rows.block_ND, rows.part)[0]
@@ -56,8 +56,8 @@ def all_finite(rows: View) -> bool:
 def combine(rows: View, coefficients_M: Tensor) -> Tensor:
     """The linear combination sum_i c_i row_i (D,) in the pool's dtype.
 
-    Rows with coefficient 0 are never read. Such rows therefore do not affect the result, even if
-    they are not finite.
+    Rows with coefficient 0 are never read, so they do not affect the result even if they are not
+    finite.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> combine(Rows.of(torch.tensor([[1.0, 2.0], [3.0, 4.0]])), torch.tensor([0.5, 0.5]))
@@ -250,7 +250,7 @@ def gram(rows: View, centre: int | None = None) -> Tensor:
 
 
 def _lost_precision(rows: View, centre: int | None, gram_MM: Tensor) -> bool:
-    """Whether products overflowed in float32, or the square of a non-zero row underflowed."""
+    """Whether float32 products overflowed, or the squared norm of a non-zero row underflowed."""
     if not bool(gram_MM.isfinite().all()):
         return True
     small_M = gram_MM.diagonal() < TINY * rows.whole_dim

@@ -1,7 +1,7 @@
 """Pre-aggregators, which turn rows into other rows before a rule aggregates them.
 
 To add a pre-aggregator, add a module here that defines a subclass of `PreAggregator` and registers
-it with `@preaggregators.register("name")`, and add a test file of the same name.
+it with `@preaggregators.register("name")`. Add a test file of the same name.
 
 Code that turns rows into one vector belongs in `rules`.
 """

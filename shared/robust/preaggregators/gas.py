@@ -37,9 +37,9 @@ class GAS(PreAggregator):
     )
     breakdown = "inherited"
     complexity = "that of the rule"
-    passes = "1, in `pieces` reads of coordinates all over the rows"
+    passes = "1, split into `pieces` reads of scattered coordinates"
     rule: str | dict[str, Any] = "median"
-    """The rule F, by name or as a table. It gets this stage's f unless the table has its own f."""
+    """The rule F, by name or as a table. Unless the table sets f, the rule gets this stage's f."""
     pieces: int = Field(default=1000, ge=1)
     """p, the number of pieces of the split; at most one piece per coordinate is used."""
 

@@ -25,4 +25,4 @@ def _build(value: Any, info: ValidationInfo) -> Rule:
 
 WrappedRule = Annotated[Rule, BeforeValidator(_build)]
 """A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
-rule given by name or table gets the f of that stage."""
+rule given by its name or as a table gets the f of the stage that wraps it."""

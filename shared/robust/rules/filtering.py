@@ -16,11 +16,11 @@ class Filtering(QuasiGradientRule):
 
     While ‖Cov_q‖₂ > ξ, a step sets q_i <- q_i (1 - g_i / max g) and renormalizes q.
 
-    q are the weights of the rows, with sum 1. Cov_q is the weighted covariance of the rows, and g_i
-    is the squared component of row i, relative to the weighted mean, along the top eigenvector of
-    Cov_q. Each step removes at least one row, and all steps together remove at most 2f rows, unless
-    `limited` is false. The steps stop before they exceed the limit of 2f rows or remove all rows.
-    If the steps stop early, the report says that the weights have not converged.
+    The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
+    rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Each step removes at
+    least one row. Unless `limited` is false, all steps together remove at most 2f rows. If the next
+    step would exceed this limit or remove all rows, the steps stop early, and the report says that
+    the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -1,4 +1,4 @@
-"""FLTrust: weights updates by their similarity to an update trained on the server's own data."""
+"""FLTrust: weighs each update by its similarity to an update trained on the server's own data."""
 
 import torch
 from torch import Tensor

@@ -23,13 +23,13 @@ class FoolsGold(Rule):
     """Weighted mean with low weights for clients whose summed updates are aligned.
 
     The result is sum_i α_i x_i, with a low α_i if client i's summed updates H_i point in the same
-    direction as another client's.
+    direction as the summed updates of another client.
 
     cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by v_i
     / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest α.
-    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is keyed by client id. An
-    update that is used in several rounds (metadata "fresh" 0) is added to the history only once. If
-    all α are zero, the global model is not updated.
+    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is keyed by client id. If
+    an update is used again in a later round ("fresh" is 0 in its metadata), it is not added to the
+    history again. If all α are zero, the global model is not updated.
 
     This rule defends against Sybils only. Honest clients with equal updates get weight zero, and
     magnitudes are not bounded.

@@ -1,9 +1,10 @@
 """Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
-A subset has diameter at most r if and only if it leaves out at least one row of every pair that is
-farther apart than r. So there is such a subset of n - f rows if at most f rows form a vertex cover
-of these pairs, that is, contain at least one row of each. Bisection over the distances finds the
-smallest r for which there is a cover, without a search through all subsets.
+Let a graph have one vertex per row, and an edge between any two rows that are farther apart than r.
+A subset of rows has diameter at most r if and only if the rows that it leaves out form a vertex
+cover, which touches every edge. Therefore, n - f rows with diameter at most r exist if and only if
+the graph has a vertex cover of at most f rows. Bisection over the distances finds the smallest such
+r without a search through all subsets.
 
 Legend: M rows, D coordinates.
 """
@@ -117,7 +118,7 @@ def has_vertex_cover(graph: Graph, most: int, steps: StepLimit) -> bool:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
     # A set of `most` vertices touches at most `most * degrees[top]` edges.
-    # The number of all edges is half the sum of the degrees.
+    # The number of edges is half the sum of the degrees.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

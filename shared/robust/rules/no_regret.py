@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.quasi_gradient import QuasiGradientRule, Weighting
 from rampart_fl.shared.robust.rules import rules
 
 NEGLIGIBLE = 1e-3
-"""The default step ignores rows whose weight is below this share of the uniform weight."""
+"""The default step size ignores rows whose weight is below this share of the uniform weight."""
 
 
 @rules.register("no_regret")
@@ -22,11 +22,11 @@ class NoRegret(QuasiGradientRule):
     While ‖Cov_q‖₂ > ξ, a step sets q to the KL projection of q_i (1 - s g_i) on {Σq = 1, q_i <=
     1/((1-ε)m')}.
 
-    q are the weights of the rows, with sum 1. Cov_q is the weighted covariance of the rows, and g_i
-    is the squared component of row i, relative to the weighted mean, along the top eigenvector of
-    Cov_q. Before the first step, rows that are farther than `radius` from more than 2f other rows
-    are removed; m' rows remain. In the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates.
-    If f = 0, the cap admits only uniform weights, so the result is the mean.
+    The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
+    rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Before the first
+    step, rows that are farther than `radius` from more than 2f other rows are removed; m' rows
+    remain. In the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap
+    admits only uniform weights, so the result is the mean.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -81,7 +81,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Mask (M,) of the rows that are farther than `radius` from at most 2f other rows."""
+        """Mask (M,) of the rows to keep: those farther than `radius` from at most 2f other rows."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

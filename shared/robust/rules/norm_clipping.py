@@ -12,8 +12,8 @@ from rampart_fl.shared.robust.rules import rules
 class NormClipping(Rule):
     """Weighted mean of rows that are clipped to length c.
 
-    sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, which is never longer than the threshold c. The w_i
-    are the trusted weights.
+    The result, sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, is never longer than the threshold c.
+    The w_i are the trusted weights.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

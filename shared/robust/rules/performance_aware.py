@@ -19,8 +19,8 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 class PerformanceAware(Rule):
     """Turns the aggregate of a robust rule towards trusted rows with a large loss gap.
 
-    |r| h / |h| with the rule's result r = sum_i q_i x_i and h = sum_i q_i softmax(q_i gap_i / μ)
-    x_i.
+    The result is |r| h / |h|, where r = sum_i q_i x_i is the result of the robust rule, and h =
+    sum_i q_i softmax(q_i gap_i / μ) x_i.
 
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
     claims. Unless `max_gap` bounds the gaps, a single row with q > 0 can determine the direction of
@@ -36,9 +36,9 @@ class PerformanceAware(Rule):
 
     paper = "PAwBRoFL, equations 8 and 9"
     breakdown = "that of its rule, in norm"
-    complexity = "that of its rule, and O(nd)"
+    complexity = "the cost of its rule, plus O(nd)"
     passes = "1 more than its rule"
-    rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # built from it
+    rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # see WrappedRule
     """The rule that gives the weights q. Its result must be linear in the rows. It gets this
     stage's f."""
     mu: float = Field(default=1.0, gt=0)

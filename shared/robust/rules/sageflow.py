@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weights the rest by loss."""
+"""Sageflow: drops models that are uncertain on public samples, and weighs the rest by loss."""
 
 import torch
 from pydantic import Field
@@ -49,7 +49,7 @@ class Sageflow(Rule):
     """E_th, in nats. A model that predicts all C classes with equal probability has entropy ln C
     (2.3 for ten classes)."""
     delta: float = Field(default=1.0, ge=0)
-    """δ, which sets how much a greater loss lowers a weight. If it is 0, losses do not affect the
+    """δ, which sets how much a greater loss lowers a weight. If δ is 0, losses do not affect the
     weights."""
     floor: float = Field(default=1e-6, gt=0)
     """Lower bound on losses, because a model with loss 0 would get all the weight."""

@@ -46,8 +46,8 @@ class SDEA(Rule):
     Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
-    meaningless, such as noise. If the mixed model's predictions are not finite, the rule leaves out
-    the longest row and learns the weights again, until the predictions are finite.
+    meaningless, such as noise. If a gradient is not finite while the weights are learned, the rule
+    leaves out the longest row and learns the weights again.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -68,24 +68,24 @@ class SDEA(Rule):
     passes = "in memory only: reads all rows in each step, and runs every client's model"
     streams = False
     learning_rate: float = Field(default=0.005, gt=0)
-    """Learning rate of Adam on the logits M, which start equal in every round."""
+    """Learning rate of Adam on the logits M. In every round, all logits start at 0."""
     weight_decay: float = Field(default=1e-5, ge=0)
     """L2 penalty on the logits."""
     epochs: int = Field(default=20, ge=1)
-    """Passes over the public samples in a round."""
+    """Number of passes over the public samples in a round."""
     batch_size: int = Field(default=64, ge=1)
     """Public samples per step. In a small batch, the class frequencies are mostly due to chance."""
     views: int = Field(default=1, ge=1)
-    """Number of random views of a batch whose losses are averaged, if the samples are augmented.
-    The paper's code uses two."""
+    """Number of random views of each batch if the samples are augmented. The losses of the views
+    are averaged. The paper's code uses two."""
     sharpness: bool = True
     """Whether the search rewards confident predictions."""
     diversity: bool = True
     """Whether the search rewards weights with which all classes are predicted equally often."""
     clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch_first"
-    """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, which
-    may have more than two groups, as in the paper's equation 14 and in its code. `finch` is our
-    variant: it runs FINCH until two groups are left, because the paper distinguishes a cooperative
+    """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, as in
+    the paper's equation 14 and in its code. This partition may have more than two groups. `finch`,
+    our variant, runs FINCH until two groups are left, because the paper distinguishes a cooperative
     and a hostile group. `k_means` splits the weights into two clusters by k-means; `dbscan` uses
     DBSCAN; `none` leaves the learned weights unchanged."""
     radius: float = Field(default=0.25, gt=0)
@@ -171,7 +171,7 @@ class SDEA(Rule):
         return loss.detach(), weights_M * (along_M - weights_M @ along_M)
 
     def group(self, weights_M: Tensor) -> Tensor:
-        """The cluster (M,) of every weight, numbered from 0."""
+        """The cluster number (M,) of every weight, from 0."""
         if self.clusters == "finch":
             return clustering.finch(weights_M.unsqueeze(1), clusters=2)
         if self.clusters == "finch_first":

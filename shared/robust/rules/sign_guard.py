@@ -20,10 +20,10 @@ from rampart_fl.shared.robust.rules import rules
 class SignGuard(Rule):
     """Mean of rows with plausible lengths and signs, each clipped to the median norm of all rows.
 
-    A row is kept if lower <= |x| / median <= upper and it is in the largest mean-shift cluster.
-    Rows are clustered by their shares of positive, negative and zero values among randomly drawn
-    coordinates. If no row is kept, the global model is not updated. The result is never longer than
-    the median norm.
+    A row x is kept if lower <= |x| / (median norm) <= upper and x is in the largest mean-shift
+    cluster. Rows are clustered by their shares of positive, negative and zero values among randomly
+    drawn coordinates. If no row is kept, the global model is not updated. The result is never
+    longer than the median norm.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -43,7 +43,7 @@ class SignGuard(Rule):
     upper: float = Field(default=3.0, gt=0)
     """Longest length that is kept, as a multiple of the median norm."""
     fraction: float = Field(default=0.1, gt=0, le=1)
-    """Share of the coordinates that are drawn for the sign statistics."""
+    """Share of coordinates drawn for the sign statistics."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

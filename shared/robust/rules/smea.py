@@ -86,7 +86,7 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
 
 
 def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
-    """Every subset's maximal variance (B,), taken over all directions."""
+    """The largest variance (B,) of every subset along any direction."""
     squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
     means_BS = squared_BSS.mean(dim=2)
     gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS
@@ -98,8 +98,8 @@ def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
 def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
     """Lower bounds (B,) on the subsets' top variances; infinite if a distance is not finite.
 
-    The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows with
-    the matrix d of squared distances, and with the vector 1 of ones, tr G = sum d / 2s and |G|² =
+    The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows, let
+    d be the matrix of squared distances and 1 the vector of ones. Then tr G = sum d / 2s and |G|² =
     (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
     """
     size = at_BS.shape[1]

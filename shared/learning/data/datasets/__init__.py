@@ -48,7 +48,7 @@ class Samples:
     standardized: bool = False
 
     def take(self, positions: Tensor | slice = slice(None)) -> Tensor:
-        """The k samples at the given positions as float32 (k, *shape), images in [0, 1].
+        """The k samples at the given positions as float32 (k, *shape); images are in [0, 1].
 
         >>> pixels = torch.tensor([[0], [255]], dtype=torch.uint8)
         >>> Samples(pixels, torch.zeros(2), classes=1, scale=255).take().tolist()
@@ -88,11 +88,11 @@ class Dataset(Member, ABC):
     licence: ClassVar[str] = ""
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
-    """Number of samples of the whole data set; a file may hold only a part of them. The value is 0
-    if a parameter of the data set determines the number."""
+    """Number of samples of the whole data set; a file may hold only a part of them. `total` is 0 if
+    a parameter of the data set determines the number."""
 
     scale: ClassVar[float] = 255.0
-    """Divisor of integer samples in a file."""
+    """Number by which integer samples from a file are divided."""
 
     discrete: ClassVar[bool] = False
     """Whether samples are rows of token ids, so that a mean of two samples has no meaning."""
@@ -129,9 +129,9 @@ class Dataset(Member, ABC):
         return None
 
     def features(self, array: np.ndarray, what: str) -> Tensor:
-        """Samples (n, *shape) from a file, in the form that `Samples.x` has: uint8 or float32.
+        """Samples (n, *shape) from a file, in the dtype for `Samples.x`: uint8 or float32.
 
-        Images without a channel dimension get one, and channels-last images are transposed.
+        A missing channel dimension is added, and channels-last images are transposed.
 
         Args:
             array: the array in the file.

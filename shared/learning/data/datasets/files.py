@@ -100,7 +100,7 @@ class FileDataset(Dataset):
         return Samples(torch.cat(x), torch.cat(y), self.labels, grouped, scale=scale)
 
     def from_openml(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The file's x and y, from the features (n, columns) and labels (n,) of OpenML's table.
+        """Converts OpenML's features (n, columns) and labels (n,) to the x and y of the file.
 
         Labels are integers. Grey images become (n, height, width), and colour images become (n, 3,
         height, width).

@@ -1,4 +1,4 @@
-"""Downloads tables from OpenML (docs/dependencies.md says why scikit-learn does not do it).
+"""Downloads tables from OpenML (docs/dependencies.md says why Rampart does not use scikit-learn).
 
 A table is an ARFF file: lines about its columns, a line "@DATA", and then one line per row. The
 rows are read while they arrive, so that the number of rows shows the progress of the download.
@@ -22,7 +22,7 @@ ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
 """Timeout in seconds if no data arrive on a connection."""
 PATIENCE = 30.0
-"""Seconds after which a failed download is not started again."""
+"""Seconds during which a failed download is retried."""
 STEP = 100
 """Number of rows between two progress reports."""
 Rows = Callable[[int], None]
@@ -33,7 +33,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
     """Features float64 (n, columns) and integer labels (n,) of one data set.
 
     Args:
-        data_id: OpenML's number of the data set.
+        data_id: the number of the data set at OpenML.
         arrived: a function that is called with the number of rows that have arrived.
     Raises:
         Unavailable: OpenML cannot be reached, or the connection was lost.
@@ -46,7 +46,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
         try:
             return _read(data_id, arrived)
         except HTTPError as error:
-            error.close()  # It holds the connection.
+            error.close()  # The error holds the connection open.
             if error.code not in RETRIED:
                 raise
             raise TemporaryFailure.after(error, error.headers.get("Retry-After", "")) from error

@@ -69,9 +69,9 @@ def relative_sizes(clients: int, imbalance: float, draws: torch.Generator) -> Te
 
 
 def two_sizes(clients: int, ratio: float, share: float, draws: torch.Generator) -> Tensor:
-    """Relative sizes (K,) in random order: `ratio` for a share of the clients, 1 for the rest.
+    """Relative sizes (K,) in random order: `ratio` for a share of the clients, 1 for the others.
 
-    If there are two or more clients, at least one is large, and at least one is small.
+    With two or more clients, at least one client is large and at least one client is small.
 
     >>> two_sizes(5, 100, 0.2, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 1.0, 1.0, 1.0, 100.0]

@@ -33,7 +33,7 @@ class ClassesPerClient(Partition):
     paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
     classes: int = Field(default=2, ge=1)
     imbalance: float = Field(default=1.0, ge=1)
-    """Ratio of the largest client's relative size to the smallest client's."""
+    """Ratio of the largest relative size of a client to the smallest."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("dominant_groups")
 class DominantGroups(Partition):
-    """Draws a share `dominant` of a client's samples from its group's classes, the rest from all.
+    """Draws a client's samples: a share `dominant` from its group's classes, the rest from all.
 
     Client k is in group ⌊k·G/K⌋. The paper's groups on EMNIST are digits, upper-case letters and
     lower-case letters. The paper specifies neither the group sizes nor the number of samples per

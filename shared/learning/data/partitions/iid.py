@@ -28,10 +28,10 @@ class IID(Partition):
     """
 
     imbalance: float = Field(default=1.0, ge=1)
-    """Approximate ratio of the largest client's size to the smallest client's."""
+    """Approximate ratio of the largest sample count of a client to the smallest."""
     large: float | None = Field(default=None, gt=0, lt=1)
     """Share of large clients. A large client has `imbalance` times as many samples as a small
-    one."""
+    client."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -20,14 +20,14 @@ class Model(Member, ABC):
     """An architecture, built for the shape of a sample and the number of classes."""
 
     task: ClassVar[str] = "classification"
-    """The model's task: `classification`, or `estimation` if its outputs are residuals."""
+    """The model's task: `classification`, or `estimation` if the model's outputs are residuals."""
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """A module that maps (B, *shape) to logits (B, classes).
 
         Raises:
-            ConfigurationError: the architecture does not take samples of that shape.
+            ConfigurationError: the architecture does not take samples of this shape.
         """
 
 

@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("mlp")
 class MLP(Model):
-    """Flattens a sample, then applies a ReLU layer per width in `hidden`, and a linear layer.
+    """Flattening, a linear layer with ReLU for each width in `hidden`, and a linear output layer.
 
     >>> sum(p.numel() for p in MLP(hidden=[]).build((1, 8, 8), 10).parameters())
     650

@@ -49,7 +49,7 @@ class Point:
     draws: StepRandomness
 
     def part(self, clients: Sequence[int]) -> "Point":
-        """The same point, restricted to the clients at these positions."""
+        """A copy with only the clients at these positions."""
         at_K = to_device(clients, self.models_KD.device, torch.long)
         batch = self.batch
         return replace(
@@ -78,13 +78,12 @@ class Objective(Member, ABC):
     reads_samples: ClassVar[bool] = True
     """Whether the gradient depends on the batch; if so, `PrivateTask` clips it per sample."""
     personal: bool = False
-    """Whether the term also acts on the personal models that clients train besides their
-    uploads."""
+    """Whether the term also acts on personal models, which clients train besides their uploads."""
 
     @property
     @abstractmethod
     def weight(self) -> float:
-        """The term's factor; factor 0 gives bit-for-bit the same training as no term."""
+        """The term's factor; a factor of 0 leaves training unchanged to the last bit."""
 
     @abstractmethod
     def gradient(self, point: Point) -> Tensor:

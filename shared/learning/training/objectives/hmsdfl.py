@@ -28,13 +28,13 @@ class HMSDFL(Objective):
     |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per projection.
 
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
-    per class. The tier "low" uses half as many projections. The tier "minimum" uses one projection.
-    With the tier "auto", the number of projections depends on each client's machine. A machine's
-    resources are its number of usable cores, but at most one per 2 GiB of memory. A machine with a
-    GPU has infinite resources. A machine with at least `high_resources` gets the high tier; one
-    with at most `low_resources` gets the minimum tier. If a machine's resources are between these
-    two bounds, its number of projections is interpolated. A machine below `minimum_resources`
-    trains without the term.
+    per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one
+    projection. With the tier "auto", the number of projections depends on each client's machine. A
+    machine's resources are its number of usable cores, but at most one per 2 GiB of memory. A
+    machine with a GPU has infinite resources. A machine with at least `high_resources` gets the
+    high tier; a machine with at most `low_resources` gets the minimum tier. If a machine's
+    resources are between these two bounds, its number of projections is interpolated. A machine
+    below `minimum_resources` trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]
@@ -52,7 +52,7 @@ class HMSDFL(Objective):
     low_resources: float = Field(default=2.0, gt=0)
     """A machine with at most these resources gets the minimum tier under "auto"."""
     minimum_resources: float = Field(default=1.0, ge=0)
-    """A machine with fewer resources trains without the term under "auto"."""
+    """A machine with fewer resources than this number trains without the term under "auto"."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "HMSDFL":
@@ -73,7 +73,7 @@ class HMSDFL(Objective):
 
         Args:
             classes: number of classes of the task.
-            resources: the machine's resources; if None, those of this machine.
+            resources: the machine's resources; if None, the resources of the current machine.
 
         >>> [HMSDFL(tier="auto").projections(10, cores) for cores in (0.5, 1, 2, 5, 8)]
         [0, 1, 1, 5, 10]

@@ -9,8 +9,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Largest number of elements in per-sample gradients, summed over clients, that are in memory at
-once. A processor's cache holds about this many elements."""
+"""How many elements of per-sample gradients, summed over clients, may be in memory at once. A
+processor's cache holds about this many elements."""
 
 
 @objectives.register("msdfl")

@@ -39,10 +39,10 @@ class Tiers(Objective):
     lambda_: float = Field(default=1e-4, ge=0, alias="lambda")
     """Weight λ of every tier's term."""
     shares: tuple[Share, Share, Share] = (0.3, 0.4, 0.3)
-    """Expected shares of the clients in the tiers high, low and minimum. The rest trains without a
-    term."""
+    """Expected shares of the clients in the tiers high, low and minimum. All other clients train
+    without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
-    """The term of the minimum tier; the paper allows both."""
+    """The term of the minimum tier; the paper allows MSDFL and HMSDFL."""
 
     @model_validator(mode="after")
     def _at_most_everyone(self) -> "Tiers":

@@ -32,7 +32,7 @@ class Batch:
         x_KB: samples (K, B, *shape).
         y_KB: class numbers.
         weight_KB: each sample's weight in its client's mean loss; 0 for padding.
-        whole: whether it is known that no client's batch is padded.
+        whole: True if the caller knows that no client's batch is padded.
     """
 
     x_KB: Tensor
@@ -68,7 +68,7 @@ class StepState:
         return StepState(self.model_KD[some], personal, velocity)
 
     def blank(self) -> "StepState":
-        """Models and state of the same shapes, with arbitrary values and without momenta."""
+        """Uninitialized models and personal state of the same shapes, without momenta."""
         personal = {name: torch.empty_like(tensor) for name, tensor in self.personal.items()}
         return StepState(torch.empty_like(self.model_KD), personal)
 
@@ -105,12 +105,13 @@ class Task(Protocol):
         Args:
             batch: the samples.
             models_KD: models that are trained for upload; their objective has all terms.
-            personal: models that the clients train for themselves. Their objective is the mean loss
-                plus the terms that have `personal` set. Their gradients are returned last.
+            personal: models that the clients train for themselves. The objective of personal models
+                is the mean loss plus the terms that have `personal` set. The gradients of personal
+                models are returned last.
         """
 
     def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
-        """Takes one optimizer step on `local.model_KD`; do not use the gradient afterwards."""
+        """Takes one optimizer step on `local.model_KD`; the step may overwrite the gradient."""
 
     def balanced(self) -> "Task":
         """The same task, but with each client's balanced softmax as the loss of uploaded models."""
@@ -126,12 +127,12 @@ class Personalizer(Member, ABC):
     """Defines how a client trains, and which personal model the client keeps."""
 
     accounted: ClassVar[bool] = True
-    """Whether an upload depends on a client's samples only through the gradients at the uploaded
-    models. Differential privacy clips, noises and accounts for these gradients only."""
+    """Whether an upload depends on a client's samples only through gradients at the models that are
+    trained for upload. Differential privacy adds noise to these gradients only."""
 
     whole: ClassVar[bool] = True
-    """Whether an upload is the change that plain training on all of the client's samples makes to
-    the received model, in all coordinates. Detectors that reconstruct training need such uploads.
+    """Whether an upload is the whole change that plain training on all of the client's samples
+    makes to the received model. Detectors that reconstruct training need `whole` to be True.
     """
 
     @property
@@ -162,10 +163,11 @@ class Personalizer(Member, ABC):
     def start(
         self, received_KD: Tensor, personal: Mapping[str, Tensor], offers: Offers, loss: Loss
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The models (K, D) from which training starts, and values (K,) to report, by name.
+        """The models (K, D) from which training starts, and values (K,) to report, keyed by name.
 
         Args:
-            received_KD: the models as received; an upload is the difference from these models.
+            received_KD: the models as received; an upload is the trained model minus the received
+                model.
             personal: personal state from the last round.
             offers: other clients' models.
             loss: the mean loss on the samples held out of training.

@@ -24,22 +24,24 @@ from rampart_fl.shared.modelspec import ModelSpec
 class FedRoD(Personalizer):
     """Trains a generic model with a class-balanced loss, and a second, personal head.
 
-    CE(z_c + log n_c) trains body and generic head; CE(sg(z) + h(sg(f))) trains a second head h.
+    CE(z_c + log n_c) trains the body and the generic head; CE(sg(z) + h(sg(f))) trains a second
+    head h.
 
     z are the generic logits, f are the features before the head, and sg stops the gradient. The
-    client has n_c training samples of class c; classes that it does not have are left out. The
-    prediction is z + h(f). The client uploads body and generic head. The personal head h starts at
-    0, stays with its client, and takes plain SGD steps.
+    client has n_c training samples of class c; classes without samples are left out. The prediction
+    is z + h(f). The client uploads the body and the generic head. The personal head h starts at 0,
+    stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
     sum of both heads. The model with the summed head is the client's own model. The gradient of the
-    second loss with respect to h is the part of this model's gradient that belongs to the head. An
+    second loss with respect to h is the head's part of the gradient of the client's own model. An
     attacker that flips labels computes n_c from the flipped labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"
     accounted: ClassVar[bool] = False
-    """False because training the generic model uses the client's exact class counts."""
+    """Differential privacy cannot account for FedRoD, because training the generic model uses the
+    client's exact class counts."""
     whole: ClassVar[bool] = False
     head: str | None = None
     """Name of the linear layer that gives the logits; the last linear layer by default."""

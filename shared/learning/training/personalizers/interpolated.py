@@ -26,25 +26,24 @@ from rampart_fl.shared.modelspec import ModelSpec
 class Interpolated(Personalizer):
     """Takes steps along a mix of the client's own gradient and a robust aggregate.
 
-    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]. This is local training if λ = 0, and
-    training on the aggregate alone if λ = 1.
+    The step is θ_i <- θ_i - η [(1-λ) ∇L_i(θ_i) + λ R_i]. With λ = 0, a client trains locally; with
+    λ = 1, it follows the aggregate alone.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
     experiment's pipeline. Every client computes its gradient at every client's model. A round
-    requires n² gradients, and every client sees every model, so this mode is available only in
-    simulation (`rampart_fl.shared.simulation.interpolation`).
+    requires n² gradients, and every client sees every model, so the mode `exact` is available only
+    in simulation (`rampart_fl.shared.simulation.interpolation`).
 
     The mode `shared` deviates from the paper, so that a round needs no more gradients than with
     other personalizers. Each client j trains from its own θ_j and uploads the change u_j that
-    training made. R is the resulting step of the global model, w^{t+1} - w^t = F(u_1, ..., u_n).
-    Clients receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ
-    (w^{t+1} - w^t).
+    training made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients
+    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. For any
     other λ, the two modes differ, because R does not pull θ_i back in the mode `shared`. If F is a
     mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
-    determines only how slowly θ_i approaches this optimum, so the result depends on the number of
-    rounds.
+    determines only how slowly θ_i approaches the client's own optimum, so the result depends on the
+    number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -100,7 +99,8 @@ class Interpolated(Personalizer):
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
         """Returns the models θ, recomputed with `model_KD` as the new global model w.
 
-        Within a round, `model_KD` is the client's own trained upload; the result is the trained θ.
+        During a round, `model_KD` is the model that the client trains for upload; the result is
+        then the trained θ.
         """
         if self.mode == "exact":
             return personal["model"]

@@ -15,11 +15,11 @@ from rampart_fl.shared.families.registry import Member, Registry
 
 
 class Schedule(Member, ABC):
-    """The factor by which the learning rate is multiplied in each round."""
+    """Sets the learning rate of each round, as a multiple of the experiment's learning rate."""
 
     @abstractmethod
     def share(self, round_: int, rounds: int) -> float:
-        """The factor that is applied to the experiment's learning rate in one round.
+        """The learning rate of one round, as a multiple of the experiment's learning rate.
 
         Args:
             round_: the round's number, from 0.

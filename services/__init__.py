@@ -1,4 +1,4 @@
 """The processes of Rampart: aggregator, client agent, attacker, console.
 
-Code that more than one of these subpackages needs belongs in `rampart_fl.shared`.
+Code that more than one subpackage needs belongs in `rampart_fl.shared`.
 """

@@ -59,7 +59,7 @@ class Settings(ServiceSettings):
     blob_cache: Path = Path("blob-cache")
     """Local folder that caches the blobs of an object store."""
     blob_cache_gib: float = Field(default=20.0, gt=0)
-    """Largest size of the cache in GiB; the least recently read blobs are removed first."""
+    """Maximum size of the blob cache in GiB; the least recently read blobs are removed first."""
     records_mib: float = Field(default=64.0, gt=0)
     """Maximum total size in MiB of the newest rounds' entries in Redis; older entries move to
     blobs."""
@@ -79,7 +79,7 @@ class Settings(ServiceSettings):
     """Maximum size of a round's updates in memory, such as 2GiB; larger pools are kept in files in
     the blobs' folder and read piece by piece. By default, there is no limit."""
     operator_token: SecretStr
-    """Token of the operators; there is no default."""
+    """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
@@ -87,8 +87,8 @@ class Settings(ServiceSettings):
     share the processors that the container may use. Equal numbers of threads give bit-identical
     results."""
     worker_id: str = Field(default_factory=socket.gethostname)
-    """Name of this worker in the lease. A worker that restarts under the same name gets its lease
-    back at once."""
+    """Name under which this worker holds the lease. A worker that restarts under the same name gets
+    its lease back at once."""
     lease: float = Field(default=10.0, gt=0.5)
     """Seconds after which another worker may take over if the lease is not renewed."""
     tls_certificate: Path | None = None

@@ -37,7 +37,8 @@ PAIR = 8
 REFERENCE = "/reference"
 """Name of the global model in the response of the aggregator's test tap."""
 STARTED = "/started/"
-"""In this response, "/started/<client>" is the model from which the client trained."""
+"""In the response of the test tap, "/started/<client>" is the model from which the client
+trained."""
 
 
 class CohortSettings(ServiceSettings):
@@ -131,8 +132,9 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. After a
-        restart of the cohort, a member thus notices that it must share its update again.
+        If `member` has shared nothing in the round, the function returns immediately. A member
+        whose update is missing from the response, for example after a restart of the cohort, shares
+        its update again.
         """
         meeting = self._meetings[run, round_, kind]
         wait = wait and (member is None or member in meeting.shared)
@@ -179,7 +181,7 @@ class Tap:
         self._reading: dict[tuple[str, int, str], asyncio.Task[bytes]] = {}
 
     async def read(self, run: str, round_: int, kind: str, members: set[str], wait: bool) -> bytes:
-        """All updates of a round except those of `members`, in the format of the tap's response."""
+        """A round's updates without the updates of `members`, in the tap's response format."""
         if not wait:
             return await self._read(run, round_, kind, members, 0.0)
         for key in [k for k in self._reading if k[0] != run or k[1] < round_ - 2]:

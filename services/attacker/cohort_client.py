@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class HonestRound:
-    """What only an attacker with full knowledge knows about a round.
+    """The part of a round that only an attacker with full knowledge sees.
 
     Args:
         updates: the honest clients' updates (D,), keyed by client.
@@ -69,15 +69,14 @@ class CohortClient:
         sent_D: NDArray[np.float32],
         wait: bool,
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Shares an honest update and the model that it started from.
+        """Shares an honest update and the model from which the client trained.
 
         Returns the update and the model of each colluder, keyed and sorted by id.
         """
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarts between the two requests, it loses the update. So repeat both
-        # requests.
+        # A cohort that restarts between the two requests loses the update, so repeat both requests.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")

@@ -151,8 +151,8 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if the server makes one.
 
-        `tables` define the experiment. They include the `server` table, which a client gets only
-        from the tap.
+        `tables` defines the experiment, and includes the `server` table, which a client gets only
+        from the test tap.
         """
         if self._server is None:
             experiment = Experiment.from_tables(tables)

@@ -127,7 +127,8 @@ def fill_secret(
             return
         data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
         if there:
-            # Given the version, Kubernetes refuses the patch if the Secret has changed meanwhile.
+            # Because of the version, Kubernetes refuses the patch if the Secret has changed
+            # meanwhile.
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             known = cluster.patch(
                 f"{path}/{name}",

@@ -30,16 +30,17 @@ SILENCE = 60.0
 class Operator(FederationConnection):
     """Reads the state of a federation and of its runs, and sends commands to the federation.
 
-    The three classes of this connection form one interface: each adds methods to the same object.
-    If an operator held the other two as parts, it would have to repeat their methods' signatures.
+    `Operator` inherits the methods of `FederationConnection`, which inherits from
+    `AggregatorConnection`. With composition, `Operator` would have to repeat the signatures of the
+    inherited methods.
 
     Args:
         url: URL of the aggregator.
         token: the operator token.
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
-        run: id of the run that the methods for a single run use. By default, the first call of
-            such a method chooses the current run, or the newest run if no run is current.
+        run: id of the run that the methods for a single run use. By default, the first method that
+            needs a run chooses the current run, or the newest run if no run is current.
     """
 
     def __init__(

@@ -92,8 +92,8 @@ class Progress:
         Args:
             done: the number of steps done.
             total: the number of steps, if it has changed.
-            label: what was done last, shown next to the bar.
-            line: what was done last, as a line of text; by default, the title.
+            label: the most recent step, shown next to the bar.
+            line: the most recent step, as a line of text; by default, the title.
         """
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)

@@ -107,7 +107,7 @@ class FinishedRun:
     def evicted(self) -> list[str]:
         """The clients that are evicted at the end of the run.
 
-        Without final metrics, these are all clients that a verdict has evicted.
+        If there are no final metrics, the result lists every client that a verdict evicted.
         """
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
@@ -196,5 +196,5 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # One weight per pair of clients; most of a record's size.
+    fields.pop("mixing", None)  # These weights, one per pair of clients, are most of a record.
     return RoundFacts.model_validate(fields)

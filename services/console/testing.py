@@ -1,8 +1,8 @@
 """Whole federations for tests: the real services on loopback, with clients controlled by the test.
 
 `federation` starts the services, and `run_on` executes one experiment on them; the pytest fixtures
-of `rampart_fl.pytest_plugin` do the same. `run` does both, for tests that need special settings or
-kill the services.
+of `rampart_fl.pytest_plugin` do the same. `run` starts separate services for one experiment, for
+tests that need special settings or kill the services.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ class TestClients:
     """Clients controlled by a test; they run on one background thread.
 
     Args:
-        operator: a connection with the operator's token.
-        folder: folder for the clients' identities, so that the same name is always the same client.
+        operator: a connection that uses the operator's token.
+        folder: folder that stores the clients' identities; a name always refers to the same client.
 
     The object is a context manager, which stops all its clients on exit.
     """
 
-    __test__ = False  # Otherwise pytest would collect this class as tests.
+    __test__ = False  # Keeps pytest from collecting this class as tests.
 
     def __init__(self, operator: Operator, folder: Path) -> None:
         self.operator = operator
@@ -77,13 +77,13 @@ class TestClients:
         return self.operator.url
 
     def join(self, name: str) -> Identity:
-        """The identity of the client with this name; the first call lets the client join."""
+        """The identity of the client with this name; on the first call, the client joins."""
         kept = self.folder / name / "identity.json"
         token = None if kept.exists() else self.operator.mint([name]).tokens[0]
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def accept(self, name: str, slot: int | None = None) -> Identity:
-        """Makes a client accept the run, without a participant; returns the client's identity."""
+        """Accepts the run as a client without a participant; returns the client's identity."""
         identity = self.join(name)
         connection = self.client(name)
 
@@ -97,7 +97,7 @@ class TestClients:
         return identity
 
     def client(self, name: str, compress: bool = False) -> AggregatorClient:
-        """A connection with this client's identity for one event loop; the caller closes it."""
+        """A connection with this client's identity, for one event loop; close it after use."""
         return AggregatorClient(self.url, self.join(name).token, PATIENCE, compress=compress)
 
     def take_part(
@@ -107,10 +107,10 @@ class TestClients:
         compress: bool = False,
         slot: int | None = None,
     ) -> None:
-        """Starts a participant as the client `name`, which accepts the next run that it is offered.
+        """Starts a participant for the client `name`; the client accepts the next run offered.
 
-        The participant runs until the client's last ticket of the run. If `slot` is given, the
-        client asks for this slot.
+        The participant runs until the client gets its last ticket of the run. If `slot` is given,
+        the client asks for this slot.
         """
 
         async def accept(run: str, part: dict[str, Any]) -> tuple[bool, str, int | None]:
@@ -159,12 +159,12 @@ class TestClients:
     ) -> RunStatus:
         """Waits until the federation reaches this phase of this round; returns the status.
 
-        Without `round_`, the function waits for this phase of the current round. The federation
-        continues meanwhile, so the returned status may be that of a later phase, unless the round
-        waits for a client.
+        If `round_` is None, the method waits for this phase of the current round. The federation
+        keeps running, so the returned status may already show a later phase, unless the round waits
+        for a client.
 
         Raises:
-            TimeoutError: the federation did not reach the phase; the message has its status.
+            TimeoutError: the federation did not reach the phase; the message states its status.
             Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
@@ -194,7 +194,7 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: a whole federation, or one run of a federation that keeps running.
+        local: a whole federation, or one run on a federation that outlives the run.
         folder: folder for the identities of the test's clients.
     """
 
@@ -212,7 +212,7 @@ class RunningFederation(TestClients):
 
 
 def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> LocalServers:
-    """The servers of a federation without runs, as a context manager.
+    """A context manager that runs the servers of a federation; no run is created.
 
     Args:
         folder: folder for state and logs.
@@ -241,7 +241,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined without `TestClients`; no later run has them."""
+    """Revokes the tokens of clients that joined without `TestClients`; later runs exclude them."""
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():

@@ -164,7 +164,7 @@ def test_gas_reads_every_coordinate_once_in_pieces(
     monkeypatch.setattr(Part, "gathered", note)
     stage = preaggregators.build("gas", f=F, pieces=7)
     stage.apply(rows, State(), context())
-    assert stage.passes == "1, in `pieces` reads of coordinates all over the rows"
+    assert stage.passes == "1, split into `pieces` reads of scattered coordinates"
     assert len(drawn) == 7 and torch.cat(drawn).sort().values.tolist() == list(range(D))
     assert file.passes() == 0
 

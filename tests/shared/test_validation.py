@@ -39,7 +39,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     "If a detector reconstructs training, clients train and upload the whole model.": (
         {**DIGITS, "server": RETRACES, "personalizer": "fedper"},
         "fedredefense reconstructs training of the whole model on all samples, but the "
-        "personalizer fedper does not upload such training; use another personalizer",
+        "personalizer fedper does not upload the result of such training; use another personalizer",
     ),
     "If a detector reconstructs training, the model has no running statistics.": (
         {**RESNET, "server": RETRACES},

@@ -1,5 +1,5 @@
 """The HTTP API: connections, identities, admission of uploads, waiting requests, routes.
 
-The API makes no decisions about a round. The API stores uploads, and reads what the worker has
-published; both go through `state`. No module of this package imports torch or `worker`.
+The API makes no decisions about a round. Through `state`, the API stores uploads and reads what the
+worker has published. No module of this package imports torch or `worker`.
 """

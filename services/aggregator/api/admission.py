@@ -38,7 +38,8 @@ ZSTD_WINDOW = 1 << 23
 
 @dataclass(frozen=True)
 class Limits:
-    """Maximum size of a body, longest pause in seconds, and minimum average bytes per second."""
+    """Limits on a body: maximum size, longest pause in seconds, minimum average bytes per
+    second."""
 
     size: int
     idle: float
@@ -140,9 +141,9 @@ class Admission:
             judge: checks the complete body on a thread; returns the report of an admitted upload,
                 or None if the bytes are to be discarded.
         Raises:
-            SlowBody: the body paused for too long, or its average rate was too low.
+            SlowBody: the upload paused for too long, or its average rate was too low.
             TooLarge: there are more bytes than declared, or more than allowed after decompression.
-            Malformed: there are fewer bytes than declared, or they are not zstd.
+            Malformed: there are fewer bytes than declared, or the bytes are not valid zstd.
             Refusal: raised by `judge`.
         """
         run = asyncio.get_running_loop().run_in_executor
@@ -173,7 +174,7 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes all pieces of a body except the last one, which it returns."""
+        """Writes all pieces of a body except the last piece; returns the last piece."""
         loop = asyncio.get_running_loop()
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0

@@ -1,18 +1,18 @@
 """HTTP connections with limits that an application cannot set: on heads, bodies and responses.
 
-By default, uvicorn
+By default, uvicorn has these gaps:
 
-- limits neither the size of a request's head (request line and headers) nor the time until the
-  head is complete;
-- responds in plain text to bytes that are not HTTP;
-- waits indefinitely for the rest of a request's body after it has sent the response;
-- waits indefinitely for a client to read the response;
-- accepts connections until the process has no file descriptors left.
+- uvicorn limits neither the size of a request's head (request line and headers) nor the time until
+  the head is complete;
+- it responds in plain text to bytes that are not HTTP;
+- after it has sent the response, it waits indefinitely for the rest of the request's body;
+- it waits indefinitely for a client to read the response;
+- it accepts connections until the process has no file descriptors left.
 
-A `Connection` limits the size of a request's head and the time until the head is complete. It
-answers every refused request with an RFC 9457 problem. The same time limit applies to the rest of a
-body after the response, and to each pause in which the client does not read the response. If too
-many connections are open, a new one is refused.
+A `Connection` limits the size of a request's head and the time until the head is complete, and
+answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
+the rest of a request's body after the response, and to each pause in which the client does not read
+the response. If too many connections are open, a new one is refused.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Connection(HttpToolsProtocol):
         self._stalled = self.loop.call_later(self.patience, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Called when the client resumes reading the response; cancels the timer of the pause."""
+        """Called when the client resumes reading the response; cancels the pause's timer."""
         self._flowing()
         super().resume_writing()
 

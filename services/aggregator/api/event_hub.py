@@ -51,12 +51,12 @@ class Listener:
         self.heard = False
 
     def wake(self) -> None:
-        """Notes an event, and ends the wait."""
+        """Records that an event came, and ends the wait."""
         self.heard = True
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds` for `wake`; returns whether it was called since the last wait."""
+        """Waits up to `seconds`; returns whether `wake` was called since the last wait."""
         if not self.heard:
             self._waiting = self._loop.create_future()
             timer = self._loop.call_later(seconds, self._end)
@@ -77,7 +77,7 @@ class EventHub:
 
     Args:
         stores: the stores of the events and of the times of clients' last requests.
-        flush_every: seconds between two writes of these times to the store.
+        flush_every: seconds between two writes of the clients' last request times to the store.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -107,7 +107,7 @@ class EventHub:
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str, software: str = "") -> None:
-        """Records that a client has just sent a request, and the software that the client named."""
+        """Records the time of a client's request, and the software that the client named."""
         self._seen[client] = time.time(), software
 
     @contextmanager
@@ -116,7 +116,7 @@ class EventHub:
 
         Yields a function that waits up to a number of seconds for the next event, and returns
         whether an event came. If an event came after the context began but before the call, the
-        wait ends at once. So the caller misses no event.
+        wait ends at once, so the caller misses no event.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)

@@ -1,4 +1,4 @@
-"""The links of the OpenAPI document: each leads from a response to an operation that can follow."""
+"""The links of the OpenAPI document: each leads from a response to a possible next operation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,8 @@ def link(operation: str, **parameters: str) -> Link:
 
     Args:
         operation: the operation's id.
-        parameters: for each parameter, the field of the response's JSON that has its value.
+        parameters: maps each parameter to the field of the response's JSON that has the parameter's
+            value.
 
     >>> link("one_run", run="run")
     {'operationId': 'one_run', 'parameters': {'run': '$response.body#/run'}}

@@ -1,6 +1,6 @@
 """Sends small models whole and large models in pieces.
 
-So a large model is never entirely in memory, even if the client reads slowly.
+Because of the pieces, a large model is never entirely in memory, even if the client reads slowly.
 """
 
 import asyncio

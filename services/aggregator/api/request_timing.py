@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
 from rampart_fl.services.aggregator.metrics import Metrics
 
 HELD = ("/ticket", "/events")
-"""Endings of the paths of long polls and event streams. These requests wait on purpose, so they are
-not timed."""
+"""Path suffixes of long polls and event streams, which wait on purpose and are therefore not
+timed."""
 
 
 class RequestTiming:

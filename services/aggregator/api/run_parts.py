@@ -15,7 +15,7 @@ from rampart_fl.shared.protocol.refusals import NotStarted
 
 @dataclass(frozen=True)
 class RunDefinition:
-    """The parts of a run's state that never change after its start."""
+    """The parts of a run's state that never change after the run's start."""
 
     experiment: Experiment
     spec: ModelSpec

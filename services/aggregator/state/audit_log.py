@@ -118,7 +118,7 @@ class AuditLog:
                 return answer
 
     async def end(self) -> tuple[int, str]:
-        """The number of entries, and the head."""
+        """The number of entries in the log, and the head of the log."""
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.llen(self.keys.audit)
             pipe.get(self.keys.audit_head)

@@ -1,8 +1,8 @@
 """Batches requests that arrive while an earlier batch is being answered.
 
 When a round opens, all waiting requests ask Redis the same questions at once; a batch answers these
-questions in one round trip. Likewise, updates that arrive at about the same time are recorded in
-one batch, which needs only one fsync.
+questions in one round trip. Updates that arrive at about the same time are also recorded in one
+batch, which needs only one fsync.
 """
 
 import asyncio

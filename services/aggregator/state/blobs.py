@@ -2,8 +2,9 @@
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
 fsynced. Small blobs that arrive together share one file (segments.py), which is written in the same
-way. So a blob survives a power failure once its writer has returned the digest. On Kubernetes, an
-object store holds the blobs (see object_blobs.py). Each run has its own blobs (run_blobs.py).
+way. Once a blob's writer has returned the digest, the blob therefore survives a power failure. On
+Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
+(run_blobs.py).
 """
 
 import hashlib

@@ -151,7 +151,7 @@ class TokenRecord(NamedTuple):
 
 
 class ClientRecord(NamedTuple):
-    """What Redis stores about a registered client, with the keys of the stored object."""
+    """What Redis stores about a registered client; the fields are the keys of the stored JSON."""
 
     registered_at: float
     token_hash: str

@@ -156,5 +156,5 @@ class EvictionStore:
 
 
 def _bars(raw: Mapping[str, str]) -> dict[str, Bar]:
-    """Parses a Redis hash of the reasons of bars, and sorts the reasons by client id."""
+    """Parses a Redis hash that has the reason why each client is barred; sorts it by client id."""
     return {client: parse_bar(raw[client]) for client in sorted(raw)}

@@ -1,7 +1,7 @@
 """The names of all keys in Redis, and the version of their schema.
 
-All keys begin with the namespace in braces, and are therefore in one hash slot. Their values are
-small, because models and updates are kept in the blob store. The keys of the federation
+All keys begin with the namespace in braces, and are therefore in one hash slot. The values in Redis
+are small, because models and updates are kept in the blob store. The keys of the federation
 (`FederationKeys`):
 
     schema       string  version of the whole state; a worker writes it when it takes over
@@ -58,7 +58,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
 """
 
 SCHEMA = "3"
-"""Version of the whole state in Redis; the snapshot repeats it."""
+"""Schema version of all state in Redis; each snapshot also contains this version."""
 MIGRATED = ("1", "2")
 """The older schemas that a worker converts when it starts (see schema_migration.py)."""
 
@@ -108,7 +108,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of an answer, or, if `request` ends in `:asked`, of the experiment to check."""
+        """The key of a request's answer, or of its experiment if `request` ends in `:asked`."""
         return f"{self.prefix}checks:{request}"
 
     def of_run(self, run: str) -> "RunKeys":

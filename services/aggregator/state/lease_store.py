@@ -69,8 +69,8 @@ class LeaseStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. Through them, `acquire` finds the current run, and extends
-            its deadline.
+        keys: the keys of the federation. `acquire` uses these keys to find the current run and to
+            extend the run's deadline.
     """
 
     redis: RedisAccess
@@ -93,7 +93,7 @@ class LeaseStore:
         return int(answer[1]) if answer[0] == "acquired" else None
 
     async def renew(self, worker: str, fence: int, ttl: float, now: float) -> None:
-        """Extends the lease; raises `Fenced` if the lease was lost."""
+        """Extends the lease; raises `LeaseLost` if the lease was lost."""
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         given = (worker, fence, int(ttl * 1000), now, self.keys.prefix)
         await self.redis.run(RENEW, keys, *given)

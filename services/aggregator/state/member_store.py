@@ -1,8 +1,8 @@
 """The members of a run: which clients accepted its offer, and which slot each holds.
 
 Clients answer the offer before the run starts. When the run starts, the worker assigns a slot to
-each client that accepted, and these clients become members. A client that accepts later gets a free
-slot at once, if there is one.
+each client that accepted, and these clients become members. A client that accepts after the start
+gets a free slot at once, if there is one.
 """
 
 import json
@@ -118,7 +118,7 @@ class MemberStore:
         """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:
-            The clients, sorted by id; and the number of all answers, for `assign_slots`.
+            The clients, sorted by id, and the number of all answers, which `assign_slots` needs.
         """
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
@@ -136,7 +136,7 @@ class MemberStore:
         Args:
             fence: the worker's fencing token.
             slots: the slots, by client.
-            answers: number of answers on which the slots are based.
+            answers: number of answers that were read to assign the slots.
         Returns:
             False if another client has answered meanwhile, so that the slots must be assigned
             again.

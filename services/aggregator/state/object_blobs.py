@@ -48,9 +48,9 @@ class ObjectBlobs(Blobs):
     Args:
         url: URL of the object store.
         cache: the local folder.
-        most: bytes that the cache may hold; the least recently read blobs are removed first.
+        most: maximum size of the cache in bytes; the least recently read blobs are removed first.
         caches: folder with the caches of all runs; `most` limits the total size of this folder. If
-            None, `most` limits the size of `cache`.
+            `caches` is None, `most` limits the size of `cache`.
     """
 
     groups = False
@@ -144,9 +144,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        Whenever new blobs add up to a tenth of the cache's limit, this method checks whether the
-        cache exceeds nine tenths of the limit. If so, it deletes the least recently read blobs
-        until the cache is down to nine tenths of the limit.
+        Whenever new blobs add up to a tenth of the cache's limit, this method checks the size of
+        the cache. If the cache exceeds nine tenths of the limit, the method deletes the least
+        recently read blobs until the cache is down to nine tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)

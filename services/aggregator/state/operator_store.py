@@ -48,15 +48,18 @@ return {'revoked'}
 
 
 class OperatorRecord(NamedTuple):
-    """What Redis stores about an operator, with the keys of the stored object; times are Unix."""
+    """What Redis stores about an operator; the fields are the keys of the stored JSON.
+
+    All times are Unix times.
+    """
 
     role: Role
     token_hash: str
     created_at: float
     created_by: str
-    """Name of the operator that added this one."""
+    """Name of the operator that added this operator."""
     expires_at: float | None
-    """None if the token is valid until it is revoked."""
+    """Time at which the token expires; None if the token is valid until it is revoked."""
     revoked_at: float | None = None
 
 

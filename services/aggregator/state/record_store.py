@@ -1,15 +1,16 @@
 """The records of a run's finished rounds, kept as blobs whose digests are in Redis.
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
-Redis has an entry for each of the newest rounds, with the digests of these blobs (see
+Redis has an entry for each of the newest rounds, with the digests of the round's blobs (see
 round_entry.py). When there are more than `ROUNDS` entries, or when they would exceed `bound` bytes,
-the older entries move to a blob, called a *segment*, and Redis keeps only the segment's digest. So
-the entries in Redis never exceed `bound` bytes, and an older round takes only a few bytes in Redis.
+the older entries move to a blob, called a *segment*, and Redis keeps only the segment's digest. The
+entries in Redis therefore never exceed `bound` bytes, and an older round takes only a few bytes in
+Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
-Readers add these notes to the entries. When an entry moves to a segment, the notes on its round
-become part of the entry. Unless it exceeds `bound` bytes alone, the entry of the newest round stays
-in Redis, so that notes on late updates can be added.
+Readers of an entry add the notes to the entry. When an entry moves to a segment, the notes on its
+round become part of the entry. The entry of the newest round stays in Redis, so that notes on late
+updates can be added, unless this entry alone exceeds `bound` bytes.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class RecordStore:
         keys: the keys of the run.
         blobs: the store of the records.
         disk: threads that read and write blobs; by default, the threads of asyncio.
-        bound: bytes that the entries may take in Redis.
+        bound: maximum size in bytes of the entries in Redis.
         kept: number of newest rounds whose records are never deleted; None keeps all records.
     """
 
@@ -129,8 +130,8 @@ class RecordStore:
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Late clients are read first. Otherwise, they would be lost if their entry moved to a
-        # segment between the two reads.
+        # Late clients are read before the entries. If the entries were read first, late clients
+        # would be lost if their entry moved to a segment between the two reads.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -138,9 +139,9 @@ class RecordStore:
     # -- reading -------------------------------------------------------------------------------
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
-        """The kept entries of the rounds `first` to `last`, in order."""
-        # Entries only ever move from the history to segments. So if an entry moves after the
-        # history was read, the entry is in a segment.
+        """The entries of the rounds `first` to `last` that are still kept, in order."""
+        # The history is read before the segments, because entries only ever move from the history
+        # to segments: an entry that moves between the two reads is still found, in a segment.
         texts, late = await self._read_maps()
         entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)
@@ -161,7 +162,7 @@ class RecordStore:
         return None
 
     async def record_json(self, entry: RoundEntry) -> bytes | None:
-        """The record that an entry names, as JSON of a `StoredRound`; None if no longer kept."""
+        """The record that an entry names, as JSON of a `StoredRound`; None if it was deleted."""
 
         def read() -> bytes:
             with self.blobs.open(entry.record) as file:
@@ -217,7 +218,7 @@ class RecordStore:
 
 
 def _with_late(entries: Mapping[int, str], late: Mapping[int, str]) -> dict[int, str]:
-    """The entries, as JSON and in order, with their late clients."""
+    """The entries as JSON, in order of round; each entry includes its late clients."""
 
     def noted(number: int) -> str:
         if number not in late:

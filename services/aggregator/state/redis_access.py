@@ -27,7 +27,7 @@ local function fenced(key, token)
   return redis.call('GET', key) ~= token
 end
 """
-"""The beginning of every script that needs the worker's fencing token."""
+"""The beginning of every script that checks the worker's fencing token."""
 
 
 class LeaseLost(RampartError):
@@ -66,7 +66,7 @@ class RedisAccess:
         Raises:
             LeaseLost: the lease is lost.
             Unavailable: Redis did not respond, or too few replicas confirmed the writes. The script
-                may have run, so scripts must be idempotent.
+                may have run in spite of the error, so scripts must be idempotent.
         """
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":

@@ -27,7 +27,8 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections; with `inuse_connections`, also those to the Sentinels."""
+        """Closes the connections; with `inuse_connections`, also the connections to the
+        Sentinels."""
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:
@@ -56,8 +57,8 @@ def connect(
         "password": password,
         "decode_responses": True,
         # With a socket_timeout, redis-py sends through asyncio.wait_for. Before Python 3.12,
-        # wait_for loses a cancellation that arrives together with the response. So there is no
-        # socket_timeout here; `converted_errors` sets the timeout instead.
+        # wait_for loses a cancellation that arrives together with the response. The client
+        # therefore has no socket_timeout; `converted_errors` sets the timeout instead.
         "socket_timeout": None,
         "socket_connect_timeout": CONNECTING,
         "health_check_interval": 30,

@@ -22,7 +22,7 @@ from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED,
 ROUNDS = 64
 """The maximum number of rounds in a segment."""
 OVERHEAD = 100
-"""Bytes that a hash field takes in Redis in addition to its name and value."""
+"""Overhead of a hash field in Redis in bytes, in addition to its name and value."""
 DIGITS = np.uint32(12)
 """Number of low mantissa bits to clear in a score; the other bits hold three decimal digits."""
 
@@ -65,7 +65,7 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """The entry with late clients marked; `late` lists them, separated by spaces."""
+        """The entry with clients marked as late; `late` has their ids, separated by spaces."""
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})

@@ -197,7 +197,7 @@ class RoundStore:
         abstained: Sequence[str] = (),
         everywhere: bool = False,
     ) -> None:
-        """Atomically publishes a round's record, its snapshot, and the clients that it bars.
+        """Atomically publishes a round's record and snapshot, and its evictions and quarantines.
 
         If `everywhere` is true, evicted clients are also barred from the whole federation.
         """

@@ -32,7 +32,7 @@ class RunBlobs:
     Args:
         location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).
         cache: local folder that caches the blobs of an object store.
-        most: bytes that the cache may hold.
+        most: maximum size of the cache in bytes.
     """
 
     def __init__(self, location: str, cache: Path, most: float = float("inf")) -> None:
@@ -98,13 +98,13 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs directly in the folder or at the URL, as stored by versions without runs."""
+        """The blobs that versions without runs stored directly in the folder or at the URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Moves the blobs of an old version, which had no runs, to the folder or prefix of a run.
+        """Moves the blobs of a version without runs to the folder or the prefix of a run.
 
         If the process dies during a move, the next call moves the rest.
         """

@@ -1,7 +1,7 @@
 """The registry of runs: the queue, the current run, and how each run ended.
 
-An entry is a `RunInfo` as JSON. During a run, its status and round are in its own state (see
-run_store.py); they are copied to the entry when the run ends.
+An entry is a `RunInfo` as JSON. During a run, the run's state (see run_store.py) has the status and
+the round. When the run ends, both are copied to the entry.
 """
 
 import json
@@ -18,7 +18,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 LONGEST_NAME = 48
 """Maximum length of a run's name, which is the part of its id before the number."""
 FOUNDING = "founding"
-"""The submission key of the run that the aggregator submits from its settings."""
+"""The submission key for the experiment in the aggregator's settings."""
 
 SUBMIT = (
     AUDITED
@@ -233,7 +233,7 @@ class RunRegistry:
         """Deletes a run; a worker removes its keys and blobs soon afterwards.
 
         Returns:
-            "deleted", "unknown", or "current" if it is the current run.
+            "deleted", "unknown", or "current" if the run is the current one.
         """
         keys = self.keys
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)

@@ -21,7 +21,7 @@ from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.messages import RunState
 
 EVENTS_KEPT = 86_400
-"""Seconds after a run's end for which its events are kept, for programs that follow the run."""
+"""Seconds for which a run's events are kept after its end, for programs that follow the run."""
 
 FOUND = (
     FENCED
@@ -210,7 +210,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def set_mode(self, mode: Mode, by: Attribution) -> tuple[str, str]:
-        """Sets the mode of evictions from now on.
+        """Sets the mode of evictions for rounds that are decided from now on.
 
         Returns:
             ("done" | "already", the mode), ("over", the status) if the run has ended or is
@@ -241,7 +241,7 @@ class RunStore:
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
             reason: why the run failed; if empty, the reason for which the run was stopped.
-            segment: last round and digest of the segment with all entries that are still in Redis;
+            segment: last round and digest of a segment that contains all entries left in Redis;
                 None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation

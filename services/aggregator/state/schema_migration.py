@@ -1,9 +1,9 @@
-"""Converts state in Redis and in blobs from an older schema to the present one.
+"""Converts state in Redis and in blobs from an older schema to the current one.
 
-Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis then has
-only a short entry for each of the newest rounds, and digests of blobs that hold the older entries
-(see record_store.py). Schema 3 has runs. A federation of schema 2 is a single run. Its keys and
-blobs are converted to those of a run of schema 3, and the run is registered.
+Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs; Redis has only a
+short entry for each of the newest rounds, and digests of blobs that hold the older entries (see
+record_store.py). Schema 3 has runs. A federation of schema 2 becomes a single run. The migration
+moves the federation's keys and blobs to this run, and registers the run.
 """
 
 import asyncio
@@ -74,8 +74,8 @@ return {'migrated'}
 async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     """Converts a federation of an older schema; does nothing if there is no such federation.
 
-    Each step writes blobs first, and then changes Redis with one atomic script. If a worker dies in
-    between, the next worker repeats the step.
+    Each step writes blobs first, and then changes Redis with one atomic script. If a worker dies
+    between the two operations, the next worker repeats the step.
 
     Args:
         stores, blobs: the federation's state.
@@ -187,4 +187,4 @@ def _slots(clients: Collection[str], most: int) -> dict[str, int]:
 
 Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
-"""The step from each older schema to the next, keyed by the schemas in `MIGRATED`."""
+"""The function that converts each older schema to the next one, keyed by the older schema."""

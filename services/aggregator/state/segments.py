@@ -1,8 +1,8 @@
 """Segments: files that each hold many small blobs, so that one fsync makes all of them durable.
 
 A segment consists of the length of its index (u64, little-endian), the index, and the blobs' bytes.
-The index is a JSON list of [digest, size], in the order of the blobs. A segment never changes. The
-deletion of its last blob also deletes the segment.
+The index is a JSON list of [digest, size], in the order of the blobs. A segment never changes.
+Deleting a segment's last blob also deletes the segment.
 """
 
 import json
@@ -109,8 +109,8 @@ class Segments:
         """Deletes segments that were written before a Unix time and are not needed.
 
         A segment is needed if one of its blobs is referenced and no newer segment contains this
-        blob. So if clients upload the same bytes in every round, only the newest segment with
-        these bytes is needed for them.
+        blob. Therefore, if clients upload the same bytes in every round, only the newest segment is
+        needed for these bytes.
 
         Returns:
             The number of deleted segments.
@@ -156,7 +156,7 @@ class Segments:
             return json.loads(file.read(length)), LENGTH.size + length
 
     def _digests_in(self, name: str) -> set[str]:
-        """The digests in a segment; does not cache the index of an unknown segment."""
+        """The digests in a segment; reads the index of an unknown segment without caching it."""
         if (live := self._live.get(name)) is not None:
             return set(live)
         try:

@@ -21,10 +21,10 @@ class Snapshot(BaseModel):
     - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
       the model `reference`.
     - `origins` maps a client to the digest of the model to which the server added the client's
-      upload to compute the row. Clients that trained from the same model have no entry.
+      upload to compute the row. A client that trained from this model has no entry.
     - `customized` maps the names of all models, except the global one, to their digests.
-    - `assignment` maps a client to the names of its models. A client needs no entry if its only
-      model is stored under the client's id.
+    - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
+      if its only model is stored under the client's id.
     - `groups` has the names of the groups' models. A client that has neither an entry in
       `assignment` nor a model of its own gets the group model that the hash of its id selects.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
@@ -91,7 +91,7 @@ class Snapshot(BaseModel):
         return self.ticket_models(client)["model"]
 
     def own(self, client: str) -> str:
-        """Digest of the model from which a client trains unless it is challenged."""
+        """Digest of the model from which a client trains unless the client is challenged."""
         return self.ticket_models(client, final=True)["model"]
 
     def has_own_model(self, client: str) -> bool:
@@ -106,5 +106,5 @@ class Snapshot(BaseModel):
         return uploads | models | {digest for digest in (self.state, self.initial) if digest}
 
     def _names(self, client: str) -> tuple[str, ...]:
-        """The names of a client's models, without its challenge; empty if it has none."""
+        """Names of a client's customized models, ignoring challenges; empty if there are none."""
         return names_for(client, self.customized, self.assignment, self.groups)

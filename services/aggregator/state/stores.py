@@ -50,7 +50,7 @@ class RunStores:
         return RecordStore(self.state.redis, self.keys, blobs, **options)
 
     async def aclose(self) -> None:
-        """Cancels pending questions and uploads."""
+        """Cancels pending ticket lookups and uploads."""
         await self.tickets.aclose()
         await self.uploads.aclose()
 
@@ -131,7 +131,7 @@ class Stores:
         )
 
     async def aclose(self) -> None:
-        """Cancels pending questions and uploads, then closes the connections."""
+        """Cancels pending ticket lookups and uploads, then closes the connections."""
         for stores in self._of_runs.values():
             await stores.aclose()
         await self.redis.client.aclose()

@@ -64,7 +64,7 @@ class TicketStore:
         self._standings = RequestBatcher(self._stand)
 
     async def aclose(self) -> None:
-        """Cancels pending questions; call this before the connection is closed."""
+        """Cancels pending ticket lookups; call this before the connection is closed."""
         await self._standings.close()
 
     async def grant(self, fence: int, client: str, ticket: Ticket) -> None:
@@ -106,7 +106,7 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: the round and the kind of an upload whose receipt is looked up as well.
+            upload: the round and the kind of an upload, to look up the upload's receipt, too.
         """
         return await self._standings.ask((client, upload))
 

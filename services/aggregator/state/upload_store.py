@@ -97,8 +97,8 @@ class UploadStore:
     async def note_late(self, client: str, round_: int) -> None:
         """Stores a note that a member's update came after the end of a round.
 
-        Only the round that is being aggregated, and rounds whose entries are in Redis, accept these
-        notes. So the size of the notes is bounded, however often a client uploads.
+        The store accepts notes only for the round that is being aggregated, and for rounds whose
+        entries are in Redis. This bounds the size of the notes, however often a client uploads.
         """
         keys = self.keys
         names = (keys.state, keys.history, keys.late, keys.events)

@@ -32,11 +32,11 @@ class ServedDigests:
         return self.digest
 
     def own(self, client: str) -> str:
-        """The digest of the model that the client trains from unless it is challenged."""
+        """The digest of the model that the client trains from unless the client is challenged."""
         return self.snapshot.own(client)
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that challenges the client; None if there is no challenge."""
+        """The digest of the challenged model that the client got; None if there is no challenge."""
         name = self.snapshot.challenged.get(client)
         return None if name is None else self.snapshot.customized[name]
 
@@ -60,7 +60,7 @@ class RememberedDigests:
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that the client trained from, if this is not the row's origin."""
+        """The digest of the model that the client trained from; None if it is the row's origin."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 
@@ -73,9 +73,9 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: defines the models with which a row is calibrated.
+        rounds: has the plan, which determines how rows are calibrated.
         vectors: reads models and updates from blobs.
-        served: the models that the clients were served.
+        served: the models that the server sent to clients.
         pool: the pool to fill; the pool and `served` have the same reference.
     """
 
@@ -84,8 +84,8 @@ class Arrivals:
     ) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
-        """For each client, the digest of the model to which its upload was added. Only clients that
-        trained from a different model have an entry."""
+        """The digest of the model to which the server added a client's upload, keyed by client. A
+        client has an entry only if it trained from another model."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served

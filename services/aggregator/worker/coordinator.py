@@ -41,7 +41,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 
 log = logging.getLogger(__name__)
 Observer = Callable[[RoundRecord, int | None], None]
-"""Gets a finished round's record and the size of its pool in bytes, or None if it failed."""
+"""Called with a finished round's record and the pool's size in bytes (None if the round failed)."""
 
 
 class Coordinator:
@@ -321,7 +321,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Gives each member that is not evicted a last ticket: to evaluate the final models."""
+        """Gives each member that is not evicted its last ticket, to evaluate the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

@@ -1,4 +1,4 @@
-"""The disk quota: a run starts when its estimated blobs fit beside those of all other runs."""
+"""The disk quota: a run waits until there is room for its blobs and those of all other runs."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class DiskQuota:
             )
 
     async def lack(self, needed: int) -> str:
-        """What a run waits for; empty if the run fits beside the blobs that exist now.
+        """Why a run has to wait; empty if its blobs fit into the quota now.
 
         Args:
             needed: estimated size of the run's blobs in bytes.

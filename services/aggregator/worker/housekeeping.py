@@ -42,7 +42,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs, which crashes, refusals and customized models leave behind."""
+        """Deletes unused blobs, such as those left by crashes, refusals and customized models."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue
@@ -81,7 +81,7 @@ class Housekeeping:
             log.info("run removed", extra={"run": run})
 
     async def expire(self) -> None:
-        """Cancels runs whose first round has not begun within their maximum waiting time."""
+        """Cancels each run that has not begun its first round within its maximum waiting time."""
         now, runs = time.time(), self._stores.runs
         for info in await runs.entries():
             if info.wait_until is None or info.wait_until > now or info.state in OVER:

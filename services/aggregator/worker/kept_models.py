@@ -5,7 +5,7 @@ from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
 
 class KeptModels:
-    """Digests of the global models of the newest rounds that published one.
+    """Digests of the global models from the newest rounds that published a model.
 
     Args:
         count: number of rounds whose models are kept.

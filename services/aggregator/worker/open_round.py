@@ -24,7 +24,7 @@ class OpenRoundData:
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
     closed: "ClosedRound | None" = None
-    """What the round engine computed from this round; None until then."""
+    """What the round engine computed from this round; None before the computation."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def published_record(
         experiment: the run's experiment.
         state: the state of the phase machine.
         opened: the round.
-        closed: what the round engine computed from the round.
+        closed: the round engine's result.
         now: Unix time at which the round closed.
     """
     before, receipts, decided = closed.before, closed.receipts, closed.decided
@@ -55,7 +55,7 @@ def published_record(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def given(client: str) -> int:
-        """Number of models sent to a client: those of its ticket, and one more for a probe."""
+        """Number of models sent to a client: the models of its ticket, and one more for a probe."""
         return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}

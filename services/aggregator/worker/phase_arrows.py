@@ -49,7 +49,7 @@ class Arrow(NamedTuple):
     target: MachinePhase
     when: str
     commands: tuple[type[Command], ...] = ()
-    """The kinds of commands that may follow, in order."""
+    """The kinds of commands that the transition may cause, in order."""
 
 
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)

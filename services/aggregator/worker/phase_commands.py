@@ -19,7 +19,7 @@ class AssignSlots:
 
 @dataclass(frozen=True)
 class OpenRound:
-    """Store the round as open, and issue tickets to clients."""
+    """Record that the round is open, and issue tickets to clients."""
 
     number: int
     opened_at: float
@@ -29,13 +29,13 @@ class OpenRound:
     tickets: tuple[str, ...]
     """Clients that get a ticket."""
     barrier: bool
-    """Whether the round waits for its clients. If so, the round's tickets are valid until the
-    round's deadline."""
+    """Whether the round waits for its clients. If the round waits, its tickets are valid until its
+    deadline."""
 
 
 @dataclass(frozen=True)
 class CloseRound:
-    """Store that the collection has ended."""
+    """Record that the collection of updates has ended."""
 
     number: int
     position: str
@@ -49,7 +49,7 @@ class PublishRound:
 
 @dataclass(frozen=True)
 class FailRound:
-    """Store that the round failed; the models remain unchanged."""
+    """Record that the round failed; the models remain unchanged."""
 
     reason: str
 
@@ -65,7 +65,7 @@ class OpenEvaluation:
 
 @dataclass(frozen=True)
 class Finish:
-    """Store that the run has ended."""
+    """Record that the run has ended."""
 
 
 # -- work within a phase -----------------------------------------------------------------------
@@ -73,14 +73,14 @@ class Finish:
 
 @dataclass(frozen=True)
 class PrepareRound:
-    """Prepare this worker for the open round, which this or another worker opened."""
+    """Prepare this worker for the open round, even if another worker opened it."""
 
     selected: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class LoadUpdates:
-    """Load the updates that these events report."""
+    """Load the updates that the given events report."""
 
     events: tuple[Event, ...]
 
@@ -166,7 +166,7 @@ class CatchUp:
 
 @dataclass(frozen=True)
 class DecideRound:
-    """Which models follow from the updates of the round?"""
+    """Which models result from the round's updates?"""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ class PhaseMachine:
         if self._buffered:
             selected = event.candidates
             # Only a client's first request for a ticket is recorded, and repeated requests are
-            # ignored. So each client that has asked gets a ticket now, even if it is offline.
+            # ignored. Therefore each client with a recorded request gets a ticket now, even if the
+            # client is offline.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
@@ -203,8 +204,8 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with its last handled event, so it needs no further events. Other
-        # rounds first read all new events.
+        # A buffered round ends with the last event that it handled. Under other policies, the
+        # worker reads all new events before it decides the round.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
@@ -216,7 +217,8 @@ class PhaseMachine:
             known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
-            # The worker reads updates from the round's receipts, so only other events matter.
+            # The worker reads updates from the round's receipts, so of these events, only requests
+            # for customized models matter.
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
             after = replace(state, position=position, heard=position)
@@ -246,8 +248,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again. It ignores requests for customized models, because
-    they have been answered by then.
+    The next round reads the same events again, but ignores the requests for customized models,
+    because the worker has answered them.
     """
     after = replace(state, heard=batch[-1].position if batch else state.heard)
     return Step(after, _customizations(batch), _question(after, now))
@@ -258,7 +260,7 @@ def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """The question whose answer can end a phase in which no round is open."""
+    """The question that the machine asks in a phase without an open round."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

@@ -39,13 +39,13 @@ class State:
     barred: frozenset[str] = frozenset()
     """Clients that are evicted or quarantined."""
     evicted: frozenset[str] = frozenset()
-    """Clients that lost their ticket because they were evicted. The round does not wait for them,
-    even if they are reinstated."""
+    """Clients that lost their ticket because they were evicted. The round does not wait for these
+    clients, even if they are reinstated."""
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""
 
     # `expected` and `counted` intersect sets, which takes time in proportion to the smaller set. A
-    # set difference would take time in proportion to the first set, which may have all clients.
+    # set difference would take time in proportion to its first set, which may contain all clients.
 
     @property
     def expected(self) -> int:

@@ -1,6 +1,6 @@
 """The ranks of a worker: processes of torchrun, each with a part of the coordinates of all vectors.
 
-Rank 0 is the worker. It holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
+Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
 on vectors, it sends the name and the arguments of the method to the other ranks, which then call
 the same method on their own coordinates (`follower`).
 
@@ -27,7 +27,7 @@ from rampart_fl.shared.robust.shards import Group, Part
 PATIENCE = timedelta(minutes=30)
 """Maximum time for which a rank waits for another rank during a computation."""
 IDLE = timedelta(days=365)
-"""Maximum time for which a rank waits for a call of rank 0. If rank 0 exits, the wait ends."""
+"""Maximum time for which a rank waits for a call from rank 0. If rank 0 exits, the wait ends."""
 EXPECTED_ERRORS = (ConfigurationError, PreconditionError)
 """Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
 
@@ -43,7 +43,7 @@ class RankFailed(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks of one worker, seen from one of them; by default, there is only this process.
+    """The ranks of one worker, as seen by one rank; by default, this process is the only rank.
 
     Args:
         rank: number of this process.
@@ -109,7 +109,7 @@ class Ranks:
             raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
 
     def next_call(self) -> Call | None:
-        """The next call of rank 0; None if rank 0 has exited."""
+        """The next call from rank 0; None if rank 0 has exited."""
         try:
             call: Call = _broadcast(None, self.calls)
         except RuntimeError:  # The connection was closed. torchrun knows why rank 0 ended.

@@ -64,7 +64,7 @@ def handle_events(
         answers.append(commands.LoadUpdates(tuple(updates.values())))
     after = replace(
         state,
-        # A union copies the whole set, so skip it if there is no client to add.
+        # A union copies the whole set, so skip the union if there is no client to add.
         selected=state.selected | joined if joined else state.selected,
         arrived=state.arrived.union(updates) if updates else state.arrived,
         evicted=frozenset(evicted),

@@ -6,7 +6,7 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Assigns a slot to each client that accepted, as requested or at random; fixes the members."""
+    """Assigns a requested or random slot to each client that accepted; fixes the members."""
     seated = False
     while not seated:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
@@ -20,13 +20,13 @@ async def count_accepted(
 ) -> int:
     """The number of clients that have accepted a run whose first round has not begun.
 
-    If even the number of answers is too low for a start, the function returns that number without
-    reading the answers. Reading thousands of answers after each new answer would take most of the
+    If too few clients have answered to start the run, the function returns the number of answers
+    without reading them. Reading thousands of answers after each new answer would take most of the
     time of the joining phase.
 
     Args:
         members: the clients' answers.
-        experiment: says how many clients the run needs.
+        experiment: determines how many clients the run needs.
         deadline: Unix time from which fewer clients suffice; None if there is no such time.
     """
     answers = await members.answer_count()

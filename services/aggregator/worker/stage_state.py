@@ -1,4 +1,4 @@
-"""Stores in a blob the state that stages carry from round to round, and loads it."""
+"""Stores the stages' state between rounds in a blob, and loads it."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def _ordered(data: bytes) -> bytes:
 def load_state(
     blobs: Blobs, digest: str | None, device: torch.device, here: slice | None = None
 ) -> State:
-    """Loads what `store_state` stored; keeps only the coordinates `here` of vectors."""
+    """Loads a state that `store_state` wrote; keeps only the coordinates `here` of each vector."""
     if digest is None:
         return State()
     with blobs.open(digest) as file:

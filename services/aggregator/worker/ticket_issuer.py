@@ -80,7 +80,8 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRoundData) -> None:
-        """Makes a model for a client that answered a probe; issues a ticket to train from it."""
+        """Makes a model for a client that answered a probe; issues a ticket to train from this
+        model."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):
@@ -107,7 +108,7 @@ class TicketIssuer:
         number = (await self._brief()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
-        except FileNotFoundError:  # The event is an old one whose blob has been deleted.
+        except FileNotFoundError:  # The event is old, and its blob has been deleted.
             return
         await customizations.answer(self._fence, request, digest)
 

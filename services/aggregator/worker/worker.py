@@ -88,8 +88,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The other worker may have the same name as this worker. If both could take over a
-                # lease that is held under that name, they would take it from each other forever.
+                # The other worker may have the same name as this worker. If both workers could take
+                # over a lease that is held under their shared name, they would take it from each
+                # other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -189,7 +190,8 @@ class Worker:
                 await self._news.wait()
             else:
                 await self._execute(run, fence)
-                # The next run may need memory blocks of other sizes, and may start much later.
+                # Free this run's memory: the next run may need blocks of other sizes, or start much
+                # later.
                 await self.compute(release_unused_memory)
 
     async def _start_next(self, fence: int) -> str | None:

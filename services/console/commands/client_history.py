@@ -14,7 +14,7 @@ def show_history(
 ) -> None:
     """Shows what one client did in the newest runs, with the oldest of these runs first.
 
-    If `before` is given, it is a run, and only older runs count.
+    If `before` names a run, only runs older than this run are shown.
     """
     enrolled = operator.client(client)  # Only an enrolled client has a history.
     if before is not None:

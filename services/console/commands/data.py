@@ -196,8 +196,9 @@ def _each(
 ) -> None:
     """Calls `one` for every name and prints the results; reports errors as they occur.
 
-    After an error, the function continues with the other names; the command then exits with code 1.
-    If `counts` is true, a progress bar shows the number of names; otherwise, `one` shows progress.
+    If one name fails, the function continues with the other names, and makes the command exit with
+    code 1 at the end. If `counts` is true, a progress bar shows the number of names; otherwise,
+    `one` shows progress.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -21,7 +21,7 @@ from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.messages import NO_REASON
 
 Everywhere = Annotated[
-    bool, typer.Option("--everywhere", help="In the whole federation, not only in one run.")
+    bool, typer.Option("--everywhere", help="Apply to the whole federation, not only to one run.")
 ]
 
 

@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """Whether a token is valid, has expired or was revoked, with the time, as text."""
+    """A text that states whether a token is valid, has expired or was revoked, and the time."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

@@ -36,7 +36,7 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="AXIS=CHOICE: run only these cells, also any that reduced leaves out; repeatable."
+            help="AXIS=CHOICE: run only these cells, even if reduced leaves them out; repeatable."
         ),
     ] = None,
     out: Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FEDERATION = RUNS / "federation"
 Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
 PATIENCE = 120.0
-"""Seconds that a federation has to become ready."""
+"""Maximum time in seconds until a federation is ready."""
 
 
 def serve(

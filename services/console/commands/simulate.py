@@ -38,8 +38,8 @@ def simulate(
         typer.Option(
             min=1,
             envvar="RAMPART_THREADS",
-            help="Number of threads; by default, 1 for a small model or a sweep. Results are "
-            "bit-identical if this number is the same.",
+            help="Number of threads; by default, 1 for a small model or a sweep. Runs with "
+            "equal numbers of threads have bit-identical results.",
         ),
     ] = None,
     accuracy: Annotated[

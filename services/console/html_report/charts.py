@@ -18,8 +18,8 @@ class Line:
     """A line of a chart.
 
     Args:
-        name: its name, shown in a legend and as a tooltip.
-        values: its values; None leaves a gap.
+        name: the line's name, shown in a legend and as a tooltip.
+        values: the line's values; None leaves a gap.
         style: a class of the style sheet.
     """
 
@@ -56,9 +56,9 @@ def line_chart(
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
-        marks: what happened at the positions of the vertical marks, keyed by position.
+        marks: the text of each vertical mark, keyed by its position on the horizontal axis.
         bounds: the lowest and highest value shown; values outside are drawn at the edge.
-        percent: whether values are shares.
+        percent: whether values are fractions, which the axis shows in percent.
     """
     known = [v for line in lines for v in line.values if v is not None]
     known += [v for band in bands for side in (band.low, band.high) for v in side if v is not None]
@@ -132,7 +132,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
     Args:
         label: a description of the matrix, for screen readers.
         rounds: the rounds, which are the columns.
-        rows: each client's name, and the decision on it in every round; "" leaves a gap.
+        rows: each client's name, and the decision on this client in every round; "" leaves a gap.
     """
     longest = max((len(name) for name, _ in rows), default=0)
     left = min(7.2 * min(longest, 24) + 12, 200)

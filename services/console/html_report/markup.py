@@ -33,8 +33,8 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
 
     Args:
         name: the element's name.
-        children: its content, escaped unless it is `Html`; iterables are joined.
-        attributes: its attributes; a final "_" is removed, any other "_" becomes "-", and
+        children: the element's content, escaped unless it is `Html`; iterables are joined.
+        attributes: the element's attributes; a final "_" is removed, any other "_" becomes "-", and
             attributes that are None are left out. Floats are rounded to two decimals.
 
     >>> tag("td", "a & b", class_="x", title=None)

@@ -28,7 +28,7 @@ DECISIONS = {
     "late": "update too late",
     "absent": "no update",
 }
-"""What the colours of the matrix of verdicts mean."""
+"""The meaning of each colour in the matrix of verdicts, keyed by CSS class."""
 
 
 def accuracy_chart(run: FinishedRun) -> Html:
@@ -52,8 +52,8 @@ def accuracy_chart(run: FinishedRun) -> Html:
                 legend([(line.style, line.name) for line in lines]),
             ]
     about = (
-        "Measured on the test samples of all honest clients; each client counts with its newest "
-        "measurement. Dashed vertical lines mark rounds in which clients were barred."
+        "Measured on the test samples of all honest clients; only each client's newest "
+        "measurement counts. Dashed vertical lines mark rounds in which clients were barred."
     )
     if not sections:
         return section("Accuracy over rounds", tag("p", "No client reported measurements."))

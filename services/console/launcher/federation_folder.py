@@ -1,7 +1,7 @@
 """The folder of a federation that `rampart serve` serves; finds and stops the serving process.
 
-The serving process holds a lock on the folder. If nobody holds the lock, the stored process id is
-stale.
+The serving process holds a lock on the folder. If no process holds the lock, the stored process id
+is stale.
 """
 
 import fcntl

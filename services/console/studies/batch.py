@@ -55,7 +55,7 @@ def run_all_cached(
     path: Callable[[T], Path],
     pool: Pool | None = None,
 ) -> Iterator[tuple[T, Figures]]:
-    """Like `run_all`, but reads results of finished runs from files, and writes those of new runs.
+    """Like `run_all`, but reads stored results from files, and writes new results to files.
 
     Only this process reads and writes the files. The results of failed runs are not written.
 

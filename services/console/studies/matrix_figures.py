@@ -13,8 +13,8 @@ ACCURACIES = {
     "customized": "as received",
     "personalized": "of the personal model",
 }
-"""The models whose accuracy is shown. The first is the received model after local training, as in
-Table I of the FedCAP paper. Only this model exists under every defence, so only its accuracy can
+"""The models whose accuracy is shown. The model `local` is the received model after local training,
+as in Table I of the FedCAP paper. Only `local` exists under every defence, so only its accuracy can
 compare all defences."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the metrics of a detector, keyed by metric."""
@@ -33,7 +33,7 @@ class SeedMean:
     """The mean of one metric over seeds.
 
     Args:
-        value: a share from 0 to 1.
+        value: a fraction from 0 to 1.
         spread: sample standard deviation over the seeds; None for one seed.
     """
 

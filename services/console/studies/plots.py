@@ -18,7 +18,7 @@ class MatplotlibMissing(RampartError):
 COLUMNS = 5
 """Maximum number of panels side by side."""
 COLORS = 10
-"""Number of colours, after which lines repeat colours in another style."""
+"""Number of colours; further lines repeat the colours in another line style."""
 STYLES = ("-", "--", ":")
 
 
@@ -89,8 +89,8 @@ def curves(
         place.grid(alpha=0.3)
         if not one_legend:
             place.legend()
-    if one_legend:  # Outside the panels, where it hides no line.
+    if one_legend:  # Outside the panels, the legend hides no line.
         picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # The layout takes long to compute, so reuse it.
+        picture.set_layout_engine("none")  # Computing the layout takes a long time, so reuse it.

@@ -1,8 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, no further run starts. Processes and Ray tasks are then
-stopped, but threads finish their runs.
+an interrupt ends the executor's context, no further run starts. Runs in processes and Ray tasks are
+stopped, but runs in threads finish.
 """
 
 import os
@@ -30,7 +30,7 @@ def pool(
     gpus: float | None = None,
     device: str = "cpu",
 ) -> Pool | None:
-    """The pool that a command line asks for.
+    """The pool that the command-line options select.
 
     Args:
         jobs: maximum number of runs at the same time on this machine.

@@ -20,7 +20,7 @@ LOCAL = "local"
 AUTO = "auto"
 """The address that selects the cluster to which this machine belongs."""
 PATIENCE = 5.0
-"""Seconds that a cluster has to respond."""
+"""Seconds to wait for a cluster to respond."""
 RETRIES = 5
 """Maximum number of restarts of a run whose node or process died."""
 

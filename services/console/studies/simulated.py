@@ -26,7 +26,7 @@ from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoin
 class Folder:
     """The folder of a simulation.
 
-    The folder has experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
+    The folder contains experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
     records.jsonl is the record of a round, in the format of `/v1/runs/{run}/rounds`. When the run
     ends, result.json and accuracy.png or error.png are added.
     """
@@ -131,7 +131,7 @@ def run(
 
 
 def run_status(simulation: Simulation) -> RunStatus:
-    """The status of a simulation, in the services' format for a run."""
+    """The status of a simulation, in the format that the services use for a run's status."""
     experiment, records = simulation.experiment, simulation.records
     took_part: Sequence[str] = records[-1].participants if records else []
     return RunStatus(

@@ -110,7 +110,7 @@ def label(value: Any) -> str:
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The metrics to show: those of `HEADLINES` that at least one point has."""
+    """The metrics to show: the metrics in `HEADLINES` that at least one point has."""
     return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
 
 
@@ -133,7 +133,7 @@ def table(result: dict[str, Any]) -> Any:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """Writes sweep.json and sweep.png to a folder; the plot shows metrics over the longest axis.
+    """Writes sweep.json and sweep.png to a folder; the plot's x-axis is the longest axis.
 
     Raises:
         MatplotlibMissing: matplotlib is not installed; sweep.json has been written.
@@ -148,13 +148,13 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Panels:
-    """The curves of a sweep: its metrics over its longest axis.
+    """The curves of a sweep: its metrics along the axis with the most values (the longest axis).
 
     Args:
         along: the key of the longest axis.
         at: the values on the longest axis, as text if any of them is not a number.
-        lines: values by metric, then by the point's position on the other axes.
-        spread: standard deviations over runs, by metric and position.
+        lines: values keyed by metric, and then by the point's values on the other axes.
+        spread: standard deviations over runs, keyed by metric and line.
     """
 
     along: str
@@ -164,7 +164,7 @@ class Panels:
 
 
 def panels(result: Mapping[str, Any]) -> Panels:
-    """The curves of a sweep's result."""
+    """Extracts the curves from the result of a sweep."""
     rows, axes = result["sweep"], result["axes"]
     different = {key: list(dict.fromkeys(label(row[key]) for row in rows)) for key in axes}
     along = max(axes, key=lambda key: len(different[key]))

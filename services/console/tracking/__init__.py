@@ -1,7 +1,7 @@
 """`rampart track`: copies runs to common experiment trackers, such as MLflow.
 
-`Tracker` is the interface; the calls of its methods follow the course of a run. There is one module
-per tracker. A tracker's library is imported only when the tracker is used.
+`Tracker` is the interface; its methods are called at the start, in each round and at the end of a
+run. There is one module per tracker. A tracker's library is imported only when the tracker is used.
 
 Code that shows a run to people, such as the live table, belongs in `console` itself.
 """

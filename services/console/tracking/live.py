@@ -26,7 +26,7 @@ PAGE = 100
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
 """Events that change which clients are barred; a round's own verdicts override these events."""
 CLOSES = frozenset({"published", "failed"})
-"""Events that end a round; the record of the round can then be read."""
+"""Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0
 """Seconds to wait for an aggregator that restarts."""
 
@@ -35,7 +35,7 @@ def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
     """Copies the rounds of a started run until it ends, and then its final results.
 
     Args:
-        reader: the run.
+        reader: reads the run.
         tracker: an unused tracker.
     """
     run, operator, began = reader.info.run, reader.operator, reader.info.started_at
@@ -70,7 +70,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 yield from records(since, inf)
                 return
             elif kind == "tick":
-                # All events up to the run's end arrive before the next tick.
+                # If the run is over, all its remaining events arrive before the next tick.
                 over = operator.info().state in OVER
 
     for_records, for_metrics = tee(ended())
@@ -85,7 +85,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
     """Yields the events of a run; reconnects after a lost connection.
 
-    While there are no new events, yields an empty event for each of the aggregator's ticks.
+    While there are no new events, yields an empty event at each tick that the aggregator sends.
 
     Raises:
         Unavailable: the aggregator has not responded for `PATIENCE` seconds.

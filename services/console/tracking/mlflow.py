@@ -11,7 +11,7 @@ from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, mis
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Maximum number of parameters (or tags), and of metrics, in one request to MLflow."""
+"""Maximum numbers of parameters (or tags) and of metrics in one request to MLflow."""
 
 
 class MlflowTracker:
@@ -102,12 +102,12 @@ class MlflowTracker:
 
 
 def milliseconds(at: float) -> int:
-    """Unix seconds as MLflow's milliseconds."""
+    """Converts Unix seconds to the milliseconds that MLflow expects."""
     return int(1000 * at)
 
 
 def key(text: str) -> str:
-    """Converts a text to a part of a tag's key, in which MLflow allows only certain characters.
+    """Replaces the characters of a text that MLflow does not allow in the key of a tag.
 
     >>> key("client-07"), key("<img>")
     ('client-07', '_img_')

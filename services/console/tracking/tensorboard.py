@@ -8,7 +8,7 @@ from typing import Any
 from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, missing_library
 
 GROUPS = ("accuracy", "error", "verdicts")
-"""Prefixes of the metrics that TensorBoard shows in groups."""
+"""Prefixes of metrics' names; TensorBoard shows the metrics with one prefix as a group."""
 
 
 class TensorBoardTracker:
@@ -18,7 +18,8 @@ class TensorBoardTracker:
         destination: TensorBoard's folder.
         name: the run's name, which is the name of its folder.
     Raises:
-        TrackerUnavailable: tensorboard is not installed, or the folder has a run of this name.
+        TrackerUnavailable: tensorboard is not installed, or the folder already contains a run with
+            this name.
     """
 
     def __init__(self, destination: Path, name: str) -> None:
@@ -68,7 +69,7 @@ class TensorBoardTracker:
 
 
 def table(values: Mapping[str, str]) -> str:
-    """A Markdown table of names and values; values are escaped, so that they stay in their cells.
+    """A Markdown table of names and values, both escaped so that they cannot break the table.
 
     >>> print(table({"a|b": "1"}))
     | | |

@@ -29,7 +29,8 @@ class TrackedRound:
     Args:
         record: the round's record.
         curves: the accuracies and errors after the round, such as "accuracy_local".
-        acts: what barred or readmitted clients since the last round, keyed by client.
+        acts: events since the previous round that barred or readmitted clients, as text keyed by
+            client.
     """
 
     record: RoundFacts
@@ -64,12 +65,13 @@ def copy(
     tracker: Tracker,
     began: float,
 ) -> FinishedRun:
-    """Copies each round as soon as it is available, then the end of the run.
+    """Copies each round as soon as it is available, and the final results after the run's end.
 
     Args:
         experiment: the run's experiment.
-        rounds: the rounds, until the run ends.
-        finished: returns the run after its end; may write the run to the given empty folder.
+        rounds: yields the rounds until the run ends.
+        finished: called after the run's end; returns the finished run, and may use the given empty
+            folder to store the run.
         tracker: an unused tracker.
         began: Unix time at which the run began.
     """
@@ -114,7 +116,7 @@ def _settings(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dict[str, float]:
-    """The metrics of a round: accuracies, decisions, the median norm, and seconds.
+    """The metrics of a round: accuracies, counts of decisions, the median norm, and the duration.
 
     Args:
         record: the round.
@@ -136,7 +138,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
 
 
 def barrings(record: RoundFacts) -> dict[str, str]:
-    """Why clients were barred in a round, keyed by client."""
+    """The reasons for which a round barred clients, keyed by client."""
     return {
         v.client: f"{v.decision} in round {record.round} by {v.detector}: {v.reason}"
         for v in record.verdicts

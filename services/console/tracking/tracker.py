@@ -40,7 +40,7 @@ class Tracker(Protocol):
 
         Args:
             number: the round's number.
-            metrics: its metrics.
+            metrics: the round's metrics.
             events: what happened to clients, such as an eviction with its reason, as text keyed by
                 client.
             at: when the round ended.

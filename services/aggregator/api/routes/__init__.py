@@ -32,7 +32,7 @@ BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*errors: type[RampartError]) -> Responses:
-    """The error responses of a route for the OpenAPI document: for `errors`, and for common errors.
+    """The error responses of a route in the OpenAPI document: those for `errors` and common ones.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: The round is closed.'

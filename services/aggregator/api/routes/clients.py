@@ -185,7 +185,7 @@ async def clients(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[ClientInfo]:
-    """Lists clients by id, with their labels, and whether each is online or barred."""
+    """Lists clients by id; shows each client's labels, and whether it is online or barred."""
     records = await runtime.stores.clients.records()
     chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
     return await client_infos(runtime, {client_id: records[client_id] for client_id in chosen})

@@ -42,8 +42,8 @@ async def acceptance(
 ) -> Acceptance:
     """Accepts or declines the offer of a run; a client may change its answer until the run starts.
 
-    When the run starts, the clients that accepted get its slots. A client that accepts later gets a
-    slot immediately, or is refused if no slot is free.
+    When the run starts, the clients that accepted get its slots. A client that accepts after the
+    start gets a slot immediately, or is refused if no slot is free.
     """
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):

@@ -18,7 +18,7 @@ watched = APIRouter(
 metrics_router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
 """Timeout in seconds of each part of a health check. The two parts check Redis and the blobs. The
-platform's timeout has to be longer than both parts together."""
+platform's timeout for a health check has to be longer than the timeouts of both parts together."""
 
 
 @asynccontextmanager

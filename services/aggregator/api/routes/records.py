@@ -100,7 +100,7 @@ async def one_round(
     """Shows one finished round's record: verdicts with evidence, weights, metrics and timings.
 
     Filters and paging apply only to the verdicts; all other fields are always complete. The weights
-    that mixed the models are at `/v1/runs/{run}/rounds/{round}/weights`.
+    with which the round mixed its models are at `/v1/runs/{run}/rounds/{round}/weights`.
     """
     data = await run.records.record_json(await find(run, round))
     if data is None:

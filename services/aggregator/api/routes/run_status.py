@@ -115,9 +115,9 @@ async def events(
 ) -> AsyncIterable[ServerSentEvent]:
     """Streams all events of the run as server-sent events.
 
-    With the header `Last-Event-ID`, the stream continues after that event. If there are no events,
-    an event `tick` without data is sent every two seconds. The stream closes when the operator's
-    token is revoked or expires.
+    With the header `Last-Event-ID`, the stream continues after the event with this id. If there are
+    no events, an event `tick` without data is sent every two seconds. The stream closes when the
+    operator's token is revoked or expires.
     """
     position = last_event_id or await run.stores.events.last_position()
     while not runtime.hub.closing:

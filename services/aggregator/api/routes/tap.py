@@ -22,11 +22,11 @@ from rampart_fl.shared.runtime.tokens import matches
 
 log = logging.getLogger(__name__)
 PAUSE = 0.05
-"""Seconds between checks of a round that is not complete."""
+"""Seconds between two checks for missing uploads."""
 REFERENCE = "/reference"
-"""Name of the reference model in the response; no client can have this id."""
+"""Name of the reference model in the response; no client's id can equal this name."""
 STARTED = "/started/"
-"""Prefix that, followed by a client's id, names the model that the client trained from."""
+"""Prefix of the name of the model that a client trained from; the client's id follows."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
@@ -61,8 +61,8 @@ async def honest_updates(
 ) -> Response:
     """Sends the updates of a round, except those of the clients in `without`.
 
-    The response is delayed until these updates have arrived, the round is over, or `patience`
-    seconds have passed. The response is a safetensors file with one vector per client, named by the
+    The response is delayed until the updates have arrived, the round is over, or `patience` seconds
+    have passed. The response is a safetensors file with one vector per client, named by the
     client's id. `/started/<client>` is the model that the client trained from, and `/reference` is
     the model that calibrated updates are relative to. The metadata contains the experiment's table
     `server`.

@@ -29,7 +29,7 @@ POLLS = 16
 IN_HEADER = 4096
 """Maximum number of characters of a ticket or receipt that is sent as a header."""
 TICKET_FOR_UPLOAD = {"update": "train", "probe": "probe", "evaluation": "evaluate"}
-"""The kind of ticket that asks for each kind of upload."""
+"""Maps each kind of upload to the kind of ticket that asks for it."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSO
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
     The clients' part includes the tables `data`, `model`, `training` and `personalizer`. Only
-    members of the run and clients that the run selects may read it. If the first model is not
-    initialized from the seed, the clients' part also has `initial`, the digest of the first model.
+    members of the run and clients that the run selects may read this part. If the first model is
+    not initialized from the seed, the clients' part also has `initial`, the digest of the first
+    model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
@@ -117,13 +118,14 @@ async def ticket(
     way, the client learns that the run has ended even if the next run has already started. If the
     named run does not exist any more, the response is the ticket for the current run.
 
-    `If-None-Match` may contain the ETag of the ticket that the client already has. If the request
-    also has `Prefer: wait=N`, the response is delayed for up to N seconds until there is another
-    ticket.
+    `If-None-Match` may contain the ETag of the ticket that the client already has. With
+    `If-None-Match` and `Prefer: wait=N`, the response is delayed for up to N seconds until the
+    client has another ticket.
 
     A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`, and the
-    model that the ticket names as the body. This saves a request per round. If the header
-    `Rampart-Model` shows that the client already holds the model, the body is the ticket alone.
+    model that the ticket names as the body. Sending both in one response saves a request per round.
+    If the header `Rampart-Model` shows that the client already holds the model, the body is the
+    ticket alone.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -218,7 +220,7 @@ def barred_ticket(barred: Bar) -> Ticket:
 
 
 async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | None:
-    """A client's ticket for one run; None if the run neither offers nor gives the client a slot."""
+    """A client's ticket for one run; None if the client has no slot and the run offers it none."""
     standing = await run.stores.tickets.standing(client)
     brief, slot = standing.brief, standing.slot
     if standing.barred is not None:

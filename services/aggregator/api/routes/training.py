@@ -106,9 +106,10 @@ async def upload(
     the same receipt.
 
     With `Prefer: wait=N`, the response is delayed for up to N seconds until the client has its next
-    ticket. The response is then that of `/v1/ticket` with the receipt in the header
-    `Rampart-Receipt`, so a client needs only one request per round. If there is no ticket after N
-    seconds, the response is the receipt. Clients that need the receipt immediately omit `Prefer`.
+    ticket. The response is then the same as the response of `/v1/ticket`, with the receipt added in
+    the header `Rampart-Receipt`. A client therefore needs only one request per round. If there is
+    no ticket after N seconds, the response is the receipt. Clients that need the receipt
+    immediately omit `Prefer`.
     """
     outcome = "failed"
     try:

@@ -16,7 +16,7 @@ Scale = Literal["full", "reduced", "smoke"]
 SCALES: tuple[Scale, ...] = ("full", "reduced", "smoke")
 ROUNDS = "rounds"
 """The name of a figure's horizontal axis if this axis shows the rounds of a run. The table itself
-has no such axis."""
+has no axis `rounds`."""
 At = dict[str, str]
 """The choice on each of several axes, keyed by axis."""
 
@@ -25,7 +25,7 @@ class Choice(Table):
     """One value of an axis, such as one attack."""
 
     label: str = ""
-    """Its label in the table; by default, its key."""
+    """The choice's label in the table; by default, the choice's key."""
     change: dict[str, Any] = {}
     """Changes to the experiment."""
     measure: str | None = None
@@ -57,7 +57,7 @@ class ImpossibleCells(CellSelector):
 class OnRequest(CellSelector):
     """Cells that the scale `reduced` runs only if the user selects one of their choices.
 
-    With these cells, the table would take more than an hour on two cores.
+    If the scale ran all cells of this kind, the table would take more than an hour on two cores.
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
@@ -65,7 +65,7 @@ class OnRequest(CellSelector):
         return any(set(_listed(wanted)) & set(only.get(a, ())) for a, wanted in self.at.items())
 
     def reason(self, at: At) -> str:
-        """Why one of these cells is left out, and the option that runs it."""
+        """Why a cell is left out, and the option that runs the cell."""
         axis = list(self.at)[-1]
         return f"left out to save time; run it with --only {axis}={at[axis]}"
 
@@ -76,7 +76,7 @@ class Figure(Table):
     along: str
     """Horizontal axis: an axis of the table, or `rounds`."""
     panels: str | None = None
-    """The axis that has a panel for each of its choices."""
+    """The axis whose choices each get a panel."""
     measures: list[str] = Field(default=[])
     """The metrics that are drawn, each in a panel; by default, the table's `measure`."""
     together: bool = False
@@ -171,7 +171,8 @@ class Definition(Paper):
     def metric(self, at: At) -> str:
         """The metric that the table shows for a cell.
 
-        This is the `measure` of the last choice that defines one; otherwise, the table's `measure`.
+        The last choice with a `measure` determines the metric; otherwise, the table's `measure` is
+        used.
         """
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure
@@ -212,7 +213,7 @@ def _listed(wanted: str | list[str]) -> list[str]:
 
 
 def check_choices(place: str, axis: str, wanted: list[str], known: Mapping[str, list[str]]) -> None:
-    """Refuses an axis or choices that are not in `known`; the error names their `place`."""
+    """Refuses an axis or choices that are not in `known`; the error message starts with `place`."""
     if axis not in known:
         raise ConfigurationError(f"{place}: there is no axis {axis!r}; axes: {', '.join(known)}")
     for choice in wanted:

@@ -1,7 +1,7 @@
 """Reads the files that define tables and papers.
 
 A file in `papers` contains what the tables of one paper have in common. A file in `tables` defines
-a table, and selects from its paper's file. An example of each:
+one table, whose axes select choices from the paper's file. An example of each:
 
     [experiment]                           # what all cells have in common
     [axes.attack.lie]                      # a cell has one choice of every axis
@@ -15,9 +15,9 @@ a table, and selects from its paper's file. An example of each:
     [values]                               # the paper's values, nested like the axes
     lie = [77.24, 84.95]
 
-Changes apply in this order: choices in the order of the axes, settings of the paper's file, and
-settings of the table's file. Settings can also refer to the scale (`full`, `reduced` or `smoke`) as
-an axis.
+Changes are applied in this order: the choices (in the order of the axes), the settings of the
+paper's file, and the settings of the table's file. In a setting's `at`, the scale (`full`,
+`reduced` or `smoke`) counts as an axis.
 """
 
 import tomllib
@@ -39,7 +39,7 @@ from rampart_fl.shared.families.registry import explain
 TABLES = Path(__file__).parent / "tables"
 PAPERS = Path(__file__).parent / "papers"
 HOURS = Path(__file__).parent / "hours.toml"
-"""Estimated hours of each table at each scale, written by `benchmarks/hours.py`."""
+"""Estimated hours to run each table at each scale, written by `benchmarks/hours.py`."""
 
 
 def names() -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def hours() -> dict[str, dict[str, float]]:
-    """Estimated hours of tables with three seeds on one core, by table and scale."""
+    """Estimated hours to run each table at each scale, with three seeds on one core."""
     return tomllib.loads(HOURS.read_text())
 
 
@@ -96,7 +96,7 @@ def _paper(name: str) -> dict[str, Any]:
 
 
 def _joined(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Merges the content of a file in `tables` with that of its paper's file in `papers`."""
+    """Merges the definition of a table with the definition of its paper."""
     library, axes = dict(shared["axes"]), dict[str, Any]()
     for axis, choices in own.get("axes", {}).items():
         if isinstance(choices, list):

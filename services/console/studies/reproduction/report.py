@@ -32,12 +32,12 @@ paper's."""
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell's metric over its seeds, in the unit of the table.
+    """A cell's metric, averaged over seeds, in the unit of the table.
 
     Args:
         cell: the cell.
         mean: mean over the seeds; None if no run has the metric.
-        half: half the width of the 95 % confidence interval of the mean; None for one seed.
+        half: half-width of the mean's 95 % confidence interval; None if there is only one seed.
         missing: why the cell or one of its runs has no value; None if nothing is missing.
         runs: the results of the cell's runs.
     """
@@ -79,7 +79,7 @@ def outcome(cell: Cell, results: Results) -> CellResult:
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """A metric in the unit of the tables: shares in percent, errors and gaps unchanged."""
+    """A metric in the unit of the tables: shares in percent, lists as lengths, others unchanged."""
     value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None
@@ -96,7 +96,7 @@ def _scale(measure: str) -> int:
 
 
 def interval(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % confidence interval of a mean, by Student's t; None for one value.
+    """Half-width of a mean's 95 % confidence interval (Student's t); None for a single value.
 
     >>> interval([1.0, 2.0, 3.0])
     2.48...
@@ -111,7 +111,7 @@ def interval(values: Sequence[float]) -> float | None:
 def markdown(
     definition: Definition, scale: Scale, outcomes: Sequence[CellResult], command: str
 ) -> str:
-    """The table as Markdown, with the reasons for missing cells and the command for this table."""
+    """The table as Markdown, with the reasons for missing cells and the command that made it."""
     runs = {file: run for one in outcomes for file, run in _files(one)}
     seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [
@@ -222,11 +222,11 @@ def draw(base: Path, definition: Definition, outcomes: Sequence[CellResult]) -> 
 def lines_of(
     definition: Definition, drawn: Figure, outcomes: Sequence[CellResult]
 ) -> tuple[list[Any], dict[str, dict[str, list[float | None]]], dict[Any, list[float | None]]]:
-    """The positions, panels with lines, and intervals, as arguments of `plots.curves`.
+    """The arguments of `plots.curves`: positions, panels with their lines, and intervals.
 
-    There is a panel for every metric and every choice of the axis `panels`; if `drawn.together` is
-    set, all metrics share one panel. There is a line for every combination of choices on the other
-    axes.
+    The plot has a panel for every combination of a metric and a choice on the axis `drawn.panels`.
+    If `drawn.together` is set, the metrics share a panel. Each panel has a line for every
+    combination of choices on the other axes.
     """
     panels: dict[str, dict[str, list[float | None]]] = {}
     spread: dict[Any, list[float | None]] = {}
@@ -263,12 +263,12 @@ def lines_of(
 
 
 def _kind(one: CellResult) -> str:
-    """The suffix of a metric's name for the kind of model, such as `_local`; "" without one."""
+    """The part of a metric's name that states the kind of model, such as `_local`; "" if absent."""
     return next((f"_{kind}" for kind in KINDS if one.cell.measure.endswith(f"_{kind}")), "")
 
 
 def _curve(one: CellResult, measure: str) -> list[float | None]:
-    """A metric over the rounds, averaged over the runs that have it."""
+    """The values of a metric in each round, averaged over the runs that have this metric."""
     lines = [run["curves"][measure] for run in one.runs if measure in run.get("curves", {})]
     means: list[float | None] = []
     for values in zip(*lines, strict=False):

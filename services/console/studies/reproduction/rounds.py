@@ -25,11 +25,10 @@ SIDES = ("honest", "hostile")
 def curves(result: SimulationResult) -> Curves:
     """Metrics after every round, keyed by name; metrics that the run lacks are left out.
 
-    Accuracies, errors, attack success and the largest gap are those of the honest clients, except
-    for `accuracy_server`, which the server measures.
-    `norm_honest` and `norm_hostile` are mean norms of updates; `entropy_honest` and
-    `entropy_hostile` are mean entropies of the clients' models on public samples; `weight_honest`
-    and `weight_hostile` are shares of the aggregate.
+    The honest clients measure the accuracies, errors, attack success and the largest gap; only
+    `accuracy_server` is measured by the server. `norm_honest` and `norm_hostile` are mean norms of
+    updates; `entropy_honest` and `entropy_hostile` are mean entropies of the clients' models on
+    public samples; `weight_honest` and `weight_hostile` are shares of the aggregate.
     """
     both = sides(result.experiment)
     lines: Curves = {}

@@ -72,13 +72,14 @@ def run(
     pool: Pool | None = None,
     device: str = "cpu",
 ) -> Results:
-    """Runs all cells and shows the progress; a failed run has its error instead of metrics.
+    """Runs all cells and shows the progress; the result of a failed run is its error message.
 
     Args:
         cells: the cells; a cell with a `reason` is not run.
         folder: folder for cached results and checkpoints.
         title: title of the progress bar.
-        resume: whether to continue from what an interrupted execution left in the folder.
+        resume: whether to use the results and checkpoints of an interrupted execution in the
+            folder.
         pool: where to run; by default, one run after another in this process.
         device: device of the models and data.
     Raises:
@@ -125,8 +126,8 @@ def _run(
 def figures_of(one: Run, folder: Path, device: str) -> Figures:
     """Simulates a run; returns its results, or its error if it fails.
 
-    An interrupted run continues from its last checkpoint. On a machine without the folder, the
-    run has no checkpoints.
+    An interrupted run continues from its last checkpoint. If the folder does not exist on this
+    machine, the run has no checkpoints.
     """
     place = folder / "runs" / one.experiment.digest()
     try:
@@ -145,7 +146,7 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
 
 
 def metric_value(figures: Figures, measure: str) -> Any:
-    """A run's metric with this name; a suffix after a dot selects one of several values.
+    """Looks up a metric of a run by name; a suffix after a dot selects one of several values.
 
     >>> metric_value({"rounds_to_accuracy": {"0.8": 9}}, "rounds_to_accuracy.0.8")
     9
@@ -174,10 +175,10 @@ def versions() -> dict[str, str]:
 
 
 def seconds(results: Results) -> float:
-    """Total duration of all runs in seconds, measured when each run was executed."""
+    """Total duration of all runs in seconds; a cached run counts with its original duration."""
     return sum(float(figures.get("seconds", 0.0)) for figures in results.values())
 
 
 def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
-    """The results of a cell's runs, in the order of seeds; a failed run's results have `error`."""
+    """The results of a cell's runs, in the order of seeds; a failed run has only an `error`."""
     return [results[one.file] for one in plan([cell]) if one.file in results]

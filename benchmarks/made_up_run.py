@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -103,13 +105,13 @@ class MadeUpRun(LocalServers):
         await run.state.start(fence, experiment, ModelSpec.of([]), SNAPSHOT, time.time())
         await run.members.assign_slots(fence, {}, 0)
         valid = [client for client in self.clients if re.match(CLIENT_ID, client)]
-        joins = {f"join-{client}": {"expires_at": time.time() + 60} for client in valid}
+        joins = {f"join-{client}": JoinTokenRecord(time.time() + 60) for client in valid}
         by = Attribution("owner", "made up", time.time())
         await stores.clients.add_join_tokens(joins, by)
         for client in valid:
             now = time.time()
             await stores.clients.join(f"join-{client}", f"t-{client}", client, "", now, now + 3600)
-            answer = {"accept": True, "reason": "", "slot": None, "at": now}
+            answer = AnswerRecord(accept=True, at=now)
             await run.members.answer(client, answer, len(self.clients))
         await stores.aclose()
 

@@ -25,6 +25,8 @@ from pydantic import SecretStr
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
@@ -259,12 +261,12 @@ class Hosted(TestClients):
 
     def join_quickly(self, names: Sequence[str]) -> list[str]:
         """Makes many clients at once, which accept the run; their tokens."""
-        run, accepted = self.run, {"accept": True, "reason": "", "slot": None, "at": 0.0}
+        run, accepted = self.run, AnswerRecord(accept=True, at=0.0)
         joins, tokens, now = [mint() for _ in names], [mint() for _ in names], time.time()
 
         async def join(stores: Stores) -> None:
             await stores.clients.add_join_tokens(
-                {token_hash(one): {"expires_at": now + 60} for one in joins},
+                {token_hash(one): JoinTokenRecord(now + 60) for one in joins},
                 Attribution("owner", "a test", now),
             )
             for name, one, token in zip(names, joins, tokens, strict=True):

@@ -13,6 +13,7 @@ import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.launcher.processes import (
@@ -79,7 +80,7 @@ async def api(
     await stores.runs.submit(experiment, "a", Attribution("owner", "a test", 0.0))
     run = stores.of_run(RUN)
     assert await run.state.start(fence, experiment, SPEC, snapshot, 0.0) == "founded"
-    await run.members.answer("ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 1)
+    await run.members.answer("ada", AnswerRecord(accept=True, at=0.0), 1)
     await run.members.assign_slots(fence, {"ada": 0}, 1)
     await stores.runs.set_ready(fence)
     digest = experiment.digest()

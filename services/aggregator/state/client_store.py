@@ -143,6 +143,22 @@ return {'readmitted'}
 )
 
 
+class JoinTokenRecord(NamedTuple):
+    """What Redis stores about an unused join token; the fields are the keys of the stored JSON."""
+
+    expires_at: float
+    """Unix time at which the join token expires."""
+    client_id: str | None = None
+    """The id of the client that joins; None if the client may request an id."""
+    sample_cap: int | None = None
+    """The cap on the client's sample count; None if each run's own cap applies."""
+    labels: Mapping[str, str] = LABELS
+
+    def to_json(self) -> str:
+        """The record as JSON, without fields that have no value, which Lua would take for true."""
+        return json.dumps({name: value for name, value in self._asdict().items() if value})
+
+
 class TokenRecord(NamedTuple):
     """The client that a token belongs to, and the Unix time at which the token expires."""
 
@@ -188,17 +204,15 @@ class ClientStore:
     keys: FederationKeys
     audit: AuditLog
 
-    async def add_join_tokens(
-        self, joins: Mapping[str, Mapping[str, Any]], by: Attribution
-    ) -> None:
+    async def add_join_tokens(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> None:
         """Stores join tokens, keyed by their hash."""
-        clients = [join["client_id"] for join in joins.values() if "client_id" in join]
-        until = max(join["expires_at"] for join in joins.values())
+        clients = [join.client_id for join in joins.values() if join.client_id is not None]
+        until = max(join.expires_at for join in joins.values())
         details: dict[str, Any] = {"count": len(joins), "expires_at": timestamp(until)}
         if clients:
             details["clients"] = clients
         act = Act("make-join-tokens", by, details=details)
-        texts = {hash_: json.dumps(join) for hash_, join in joins.items()}
+        texts = {hash_: join.to_json() for hash_, join in joins.items()}
         await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
 
     async def revoke_join_token(self, join_hash: str, by: Attribution) -> str:

@@ -8,7 +8,7 @@ gets a free slot at once, if there is one.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
@@ -73,6 +73,17 @@ return {'seated'}
 )
 
 
+class AnswerRecord(NamedTuple):
+    """A client's answer to a run's offer; the fields are the keys of the stored JSON."""
+
+    accept: bool
+    at: float
+    """Unix time of the answer."""
+    reason: str = ""
+    slot: int | None = None
+    """The slot that the client requests; None if any slot will do."""
+
+
 @dataclass(frozen=True)
 class MemberStore:
     """Records clients' answers to a run's offer, and the slots of the members.
@@ -87,12 +98,12 @@ class MemberStore:
     keys: RunKeys
     federation: FederationKeys
 
-    async def answer(self, client: str, answer: Mapping[str, Any], slots: int) -> tuple[str, str]:
+    async def answer(self, client: str, answer: AnswerRecord, slots: int) -> tuple[str, str]:
         """Records a client's answer; the call is idempotent.
 
         Args:
             client: the client's id.
-            answer: {accept, reason, slot, at}.
+            answer: the answer.
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
@@ -102,13 +113,13 @@ class MemberStore:
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
-        given = (client, json.dumps(dict(answer)), slots)
+        given = (client, json.dumps(answer._asdict()), slots)
         reply = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
         return reply[0], reply[1] if len(reply) > 1 else ""
 
-    async def answers(self) -> dict[str, dict[str, Any]]:
+    async def answers(self) -> dict[str, AnswerRecord]:
         """Every client's answer, keyed and sorted by id."""
-        return by_client(await self.redis.ask("hgetall", self.keys.answers))
+        return _parse_answers(await self.redis.ask("hgetall", self.keys.answers))
 
     async def answer_count(self) -> int:
         """The number of clients that have accepted or declined."""
@@ -126,8 +137,8 @@ class MemberStore:
             pipe.hkeys(self.federation.barred)
             answers, evicted, barred = await pipe.execute()
         out = {*evicted, *barred}
-        parsed = by_client(answers)
-        willing = {c: a["slot"] for c, a in parsed.items() if a["accept"] and c not in out}
+        parsed = _parse_answers(answers)
+        willing = {c: a.slot for c, a in parsed.items() if a.accept and c not in out}
         return willing, len(parsed)
 
     async def assign_slots(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
@@ -150,3 +161,7 @@ class MemberStore:
         """The members and their slots, sorted by id."""
         raw = await self.redis.ask("hgetall", self.keys.members)
         return {client: int(raw[client]) for client in sorted(raw)}
+
+
+def _parse_answers(raw: Mapping[str, str]) -> dict[str, AnswerRecord]:
+    return {client: AnswerRecord(**fields) for client, fields in by_client(raw).items()}

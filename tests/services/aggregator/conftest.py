@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
@@ -66,14 +68,14 @@ class LiveRun:
         """Registers clients, which accept the run and become members at once."""
         await self.register(*clients)
         for client in clients:
-            answer = {"accept": True, "reason": "", "slot": None, "at": NOW}
+            answer = AnswerRecord(accept=True, at=NOW)
             assert (await self.run.members.answer(client, answer, 100))[0] == "recorded"
 
     async def register(self, *clients: str) -> None:
         """Registers clients."""
         for client in clients:
             await self.stores.clients.add_join_tokens(
-                {f"join-{client}": {"expires_at": NOW + 60}}, BY
+                {f"join-{client}": JoinTokenRecord(NOW + 60)}, BY
             )
             answer = await self.stores.clients.join(
                 f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600

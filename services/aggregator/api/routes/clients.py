@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -21,7 +21,7 @@ from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import ClientRecord
+from rampart_fl.services.aggregator.state.client_store import ClientRecord, JoinTokenRecord
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.messages import (
@@ -57,18 +57,13 @@ async def mint_join_tokens(
         raise refusals.InvalidRequest("client_ids repeat")
     if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
         raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} names")
-    tokens = [mint() for _ in range(len(ids) if ids else body.count)]
+    client_ids: Sequence[str | None] = ids or [None] * body.count
+    tokens = [mint() for _ in client_ids]
     expires_at = time.time() + body.lifetime
-    joins = {}
-    for position, token in enumerate(tokens):
-        join: dict[str, object] = {"expires_at": expires_at}
-        if ids:
-            join["client_id"] = ids[position]
-        if body.sample_cap:
-            join["sample_cap"] = body.sample_cap
-        if body.labels:
-            join["labels"] = body.labels
-        joins[token_hash(token)] = join
+    joins = {
+        token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
+        for token, client_id in zip(tokens, client_ids, strict=True)
+    }
     await runtime.stores.clients.add_join_tokens(joins, actor.because(body.reason))
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 

@@ -17,6 +17,7 @@ from rampart_fl.services.aggregator.api.routes.clients import ClientPath
 from rampart_fl.services.aggregator.api.routes.tickets import eligible
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.clients import Proposal
 from rampart_fl.shared.protocol.messages import ClientId, Decision
@@ -48,7 +49,7 @@ async def acceptance(
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):
         raise refusals.NotMember(f"run {run.run} does not select {client}")
-    answer = {**body.model_dump(), "at": time.time()}
+    answer = AnswerRecord(body.accept, time.time(), body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted(f"{client} is barred from run {run.run}"),
@@ -88,8 +89,8 @@ async def members(
     return [
         Member(
             client_id=client,
-            accept=answers.get(client, {}).get("accept"),
-            reason=answers.get(client, {}).get("reason", ""),
+            accept=answers[client].accept if client in answers else None,
+            reason=answers[client].reason if client in answers else "",
             slot=slots.get(client),
             online=(facts[client].seen or 0) > since,
             software=facts[client].software,

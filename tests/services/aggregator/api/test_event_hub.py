@@ -11,6 +11,8 @@ import pytest
 from rampart_fl.services.aggregator.api import event_hub
 from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
@@ -20,7 +22,7 @@ from tests.services.aggregator.conftest import SNAPSHOT
 pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64
 BY = Attribution("ada", "a test", 0.0)
-YES = {"accept": True, "reason": "", "slot": None, "at": 0.0}
+YES = AnswerRecord(accept=True, at=0.0)
 
 
 @asynccontextmanager
@@ -150,7 +152,7 @@ async def test_after_an_outage_everyone_looks_again(
                 raise Unavailable("Redis is away")
 
             monkeypatch.setattr(event_hub, "read_streams", away)
-            await stores.clients.add_join_tokens({"j": {"expires_at": 9.0}}, BY)
+            await stores.clients.add_join_tokens({"j": JoinTokenRecord(9.0)}, BY)
             await stores.clients.join("j", "h", "x", "", 1.0, 9.0)
             assert await wait(10)
             assert hub.token_changes > before, "nor is any token remembered"

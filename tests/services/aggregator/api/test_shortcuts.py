@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.shared.protocol import wire
 from tests.services.aggregator.api.conftest import RUN, Api
 from tests.services.aggregator.api.routes.test_members import enrol
@@ -51,9 +52,7 @@ async def test_an_answer_is_that_of_the_route(
     api: Api, live_run: Any, method: str, path: str, headers: dict[str, str]
 ) -> None:
     token = await enrol(api, "ada")
-    await live_run.run.members.answer(
-        "ada", {"accept": True, "reason": "", "slot": None, "at": 0.0}, 3
-    )
+    await live_run.run.members.answer("ada", AnswerRecord(accept=True, at=0.0), 3)
     await live_run.open(0, ["bob"])
     given = {"authorization": f"Bearer {token}", **headers}
     shortened = await ask(api.app, method, path, **given)

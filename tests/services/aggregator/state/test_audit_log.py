@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution, AuditLog
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.audit import START, ActName, AuditBroken, check_chain
@@ -16,7 +17,7 @@ from tests.services.aggregator.conftest import held
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
 BY = Attribution("ada", "a test", NOW)
-JOIN = {"expires_at": NOW + 60}
+JOIN = JoinTokenRecord(NOW + 60)
 OTHER = Experiment.from_tables(
     {"name": "other", "data": {"dataset": "digits"}, "model": "logistic"}
 )
@@ -167,7 +168,7 @@ async def test_the_log_begins_empty(stores: Stores) -> None:
 
 
 async def test_the_entry_for_join_tokens_names_their_clients(live_run: Any) -> None:
-    joins = {name: {**JOIN, "client_id": name} for name in ("a", "b")}
+    joins = {name: JOIN._replace(client_id=name) for name in ("a", "b")}
     await live_run.stores.clients.add_join_tokens(joins, BY)
     (entry,) = await live_run.stores.audit.entries(1, 10)
     until = "1970-01-12T13:47:40.000Z"

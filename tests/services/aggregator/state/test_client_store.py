@@ -5,7 +5,11 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import ClientRecord, TokenRecord
+from rampart_fl.services.aggregator.state.client_store import (
+    ClientRecord,
+    JoinTokenRecord,
+    TokenRecord,
+)
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.protocol.clients import BarReason
 
@@ -15,7 +19,7 @@ BY = Attribution("ada", "a test", NOW)
 
 
 async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: Stores) -> None:
-    await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}}, BY)
+    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60)}, BY)
     first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600)
     assert first[:2] == ("joined", "client-1")
     assert first[2] == ClientRecord(NOW, "hash", NOW + 600)
@@ -32,9 +36,7 @@ async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: St
 
 
 async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
-    await stores.clients.add_join_tokens(
-        {"j": {"expires_at": NOW + 60, "client_id": "bank", "sample_cap": 5}}, BY
-    )
+    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60, "bank", 5)}, BY)
     answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9)
     assert known is not None
     assert (answer, client, known.sample_cap) == ("joined", "bank", 5)
@@ -42,7 +44,7 @@ async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
 
 async def test_refused_joins(stores: Stores) -> None:
     await stores.clients.add_join_tokens(
-        {name: {"expires_at": NOW} for name in ("a", "b", "c")}, BY
+        {name: JoinTokenRecord(NOW) for name in ("a", "b", "c")}, BY
     )
     assert (await stores.clients.join("garbage", "h", None, "x", NOW, NOW))[0] == "unknown"
     assert (await stores.clients.join("a", "h", None, "x", NOW + 1, NOW))[0] == "expired"
@@ -95,7 +97,7 @@ async def test_when_clients_were_seen(stores: Stores) -> None:
 
 
 async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) -> None:
-    joins = {"j": {"expires_at": NOW + 60, "labels": {"site": "eu", "ward": "3"}}}
+    joins = {"j": JoinTokenRecord(NOW + 60, labels={"site": "eu", "ward": "3"})}
     await stores.clients.add_join_tokens(joins, BY)
     await stores.clients.join("j", "h", None, "a", NOW, NOW + 9)
     assert (await stores.clients.records())["a"].labels == {"site": "eu", "ward": "3"}

@@ -1,10 +1,10 @@
 """Clients' answers to the offer of a run, and its members, in a real Redis."""
 
-from typing import Any
-
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.shared.experiment import Experiment
@@ -17,12 +17,12 @@ BY = Attribution("ada", "a test", NOW)
 SLOTS = 4
 
 
-def yes(slot: int | None = None) -> dict[str, Any]:
+def yes(slot: int | None = None) -> AnswerRecord:
     """The answer of a client that accepts, and asks for a slot."""
-    return {"accept": True, "reason": "", "slot": slot, "at": NOW}
+    return AnswerRecord(accept=True, at=NOW, slot=slot)
 
 
-NO = {"accept": False, "reason": "too many epochs", "slot": None, "at": NOW}
+NO = AnswerRecord(accept=False, at=NOW, reason="too many epochs")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def test_only_a_client_that_asks_for_it_gets_the_slot_of_an_evicted_one(
     offered: RunStores, stores: Stores
 ) -> None:
     members = offered.members
-    await stores.clients.add_join_tokens({"j": {"expires_at": NOW + 60}}, BY)
+    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60)}, BY)
     await stores.clients.join("j", "h", "a", "", NOW, NOW + 600)
     await members.answer("a", yes(), 1)
     assert await members.assign_slots(1, {"a": 0}, 1)
@@ -110,7 +110,7 @@ async def test_only_a_client_that_asks_for_it_gets_the_slot_of_an_evicted_one(
 
 async def test_barred_clients_do_not_count(offered: RunStores, stores: Stores) -> None:
     for name in ("a", "b", "c"):
-        await stores.clients.add_join_tokens({name: {"expires_at": NOW + 60}}, BY)
+        await stores.clients.add_join_tokens({name: JoinTokenRecord(NOW + 60)}, BY)
         await stores.clients.join(name, name, name, "", NOW, NOW + 600)
         await offered.members.answer(name, yes(), SLOTS)
     await offered.evictions.evict("a", BY)

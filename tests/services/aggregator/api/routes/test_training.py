@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
+from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
@@ -51,7 +52,7 @@ async def tokens(api: Api, live_run: Any) -> list[str]:
     await shrink(live_run.run)
     tokens = [await enrol(api, name) for name in NAMES]
     for name in NAMES:
-        answer = {"accept": True, "reason": "", "slot": None, "at": 0.0}
+        answer = AnswerRecord(accept=True, at=0.0)
         await live_run.run.members.answer(name, answer, 100)
     await live_run.open(0, NAMES)
     return tokens

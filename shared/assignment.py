@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
 GLOBAL = ":global"
-"""The name of the global model in a list of names."""
+"""The name that stands for the global model in a list of models' names."""
 
 
 def group_of(client: str, groups: Sequence[str]) -> str:
@@ -35,7 +35,7 @@ def names_for(
             `assignment` names other models for the client.
         assignment: names of models, keyed by client.
         groups: the groups. A client that is neither in `assignment` nor in `own` gets the model of
-            its group, which depends on the hash of its id.
+            its group (see `group_of`).
     Returns:
         The names; an empty tuple if the client has no model of its own, no assignment and no group.
 

@@ -57,10 +57,12 @@ def build(experiment: Experiment) -> Members:
 
 
 def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
-    """Builds every member that clients need; returns the data set and the personalizer.
+    """Builds the data set, the personalizer and the other members that clients need.
 
     Args:
         experiment: the whole experiment, or the part that clients know.
+    Returns:
+        The data set and the personalizer.
     Raises:
         RampartError: a member is unknown, or its parameters are wrong.
     """

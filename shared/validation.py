@@ -1,4 +1,4 @@
-"""Checks, before an experiment runs, that its members can be combined.
+"""Checks that the members of an experiment fit together, before the experiment runs.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.
@@ -28,9 +28,10 @@ class Constraint:
         holds: the constraint in words.
         broken_by: returns the names of the stages or settings that break the constraint, or nothing
             if the constraint holds.
-        message: the error message for the user. The message may contain four placeholders:
-            {culprit} is the first name that `broken_by` returns, {culprits} are all these names,
-            and {customizer} and {personalizer} are the names of these members.
+        message: the error message for the user. The message may contain four placeholders.
+            {culprit} is the first name that `broken_by` returns, and {culprits} are all names that
+            it returns. {customizer} and {personalizer} are the names of the experiment's customizer
+            and personalizer.
     """
 
     holds: str
@@ -52,7 +53,7 @@ class Constraint:
 
 
 def _lack(members: Members, need: "Need") -> list[str]:
-    """Stages whose required samples the experiment does not define."""
+    """Stages that need samples that the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]

@@ -1,9 +1,9 @@
 """Acceptance: a file that the client's owner writes determines which runs the client accepts.
 
 An experiment reaches a client as settings, never as code. The owner's file restricts the settings
-that the client accepts. If the file rules out a setting, the client declines the run before it
-starts and tells the operator why. The reason states the client's limits, but never the names of the
-client's files.
+that the client accepts. If the file rules out a setting of a run, the client declines this run
+before its start, and tells the operator why. The reason states the client's limits, but never the
+names of the client's files.
 """
 
 import tomllib
@@ -49,7 +49,7 @@ class Policy(Table):
     """Names of the objectives that a run may add to the cross entropy; an empty list allows
     none."""
     privacy: LeastPrivacy | None = None
-    """If this table is given, the client takes part only in runs with differential privacy."""
+    """If the file has this table, the client takes part only in runs with differential privacy."""
 
     @classmethod
     def load(cls, path: Path | None) -> Self:

@@ -126,8 +126,8 @@ async def host(
 ) -> None:
     """Runs all clients of this process until each is barred from the federation.
 
-    If `settings.stay_when_barred` is set, the function waits until it is cancelled, even after all
-    clients are barred.
+    If `settings.stay_when_barred` is set, the function does not return when all clients are barred,
+    but waits until it is cancelled.
 
     Args:
         settings: settings of the process.
@@ -136,8 +136,8 @@ async def host(
         check: raises an error for an experiment that the clients must decline, even if the owner's
             file (`settings.accept`) allows the experiment.
 
-    A client that fails, for example because its token was revoked or its data cannot be read, does
-    not stop the other clients. If a client failed, the process fails after all clients have
+    A client that fails does not stop the other clients. For example, a client fails if its token is
+    revoked or its data cannot be read. If a client failed, the process fails after all clients have
     stopped.
     """
     torch.set_num_threads(settings.threads)
@@ -261,8 +261,8 @@ class HostedClient:
         """Takes part in one run; returns the last ticket.
 
         The method checks the experiment against the owner's file again. The owner may have changed
-        the file since the client accepted the run, and the settings from the aggregator may differ
-        from those in its offer.
+        the file since the client accepted the run. The aggregator's settings may also differ from
+        the settings in its offer.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

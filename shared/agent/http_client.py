@@ -23,7 +23,7 @@ def _system() -> ssl.SSLContext:
 
 
 def tls_context(ca: str | None) -> ssl.SSLContext:
-    """The TLS context that trusts a CA bundle, or, without a bundle, the system's authorities.
+    """The TLS context; it trusts the CA bundle, or the system's authorities if `ca` is None.
 
     Raises:
         ConfigurationError: the bundle cannot be read.

@@ -35,7 +35,7 @@ class Identity(BaseModel):
     renew_at: float = 0.0
     """Unix time at which the token is to be renewed."""
     next_token: str | None = None
-    """The new token during a renewal, until the aggregator has confirmed it."""
+    """The new token while a renewal is in progress; None once the aggregator has confirmed it."""
 
     def with_token(self, token: str, joined: Joined) -> "Identity":
         """This identity with a new token, which the aggregator has confirmed."""

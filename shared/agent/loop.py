@@ -30,7 +30,7 @@ class Participant(Protocol):
 
 @runtime_checkable
 class Receiver(Protocol):
-    """A participant that also needs the additional models that its tickets name."""
+    """A participant that also needs the additional models named in its tickets."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Receives a ticket's additional models by name, before `work` or `evaluate` is called."""
@@ -45,8 +45,8 @@ async def participate(
 ) -> Ticket:
     """Takes part in a run until it ends or the client is evicted; returns the last ticket.
 
-    If the run is deleted, the last ticket does not name this run. If `activity` is given, each
-    upload is recorded there before it is sent.
+    If the run is deleted, the returned ticket names a different run or no run. If `activity` is
+    given, each upload is recorded there before it is sent.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
@@ -75,8 +75,8 @@ async def participate(
             else:
                 await participant.idle(ticket)
         except RequestRefused as refusal:
-            # The upload was late, or the client was evicted or has a newer ticket.
-            # The next ticket contains the client's next task.
+            # The upload was late, the client was evicted, or the client has a newer ticket. The
+            # next ticket contains the client's next task.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
@@ -104,7 +104,7 @@ async def _answer(
     model: bytes,
     activity: ActivityLog | None,
 ) -> TicketAndModel | None:
-    """Processes a ticket; returns the next ticket if the answer to the upload contained one."""
+    """Processes a ticket; returns the next ticket if the response to the upload contains one."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
             metrics = await participant.evaluate(ticket, model)
@@ -132,5 +132,6 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
         yield
     finally:
         beating.cancel()
-        # `gather` absorbs the heartbeat task's CancelledError, but not a cancellation of this task.
+        # `gather` absorbs the CancelledError of the heartbeat task. If this task itself is
+        # cancelled, the error is still raised.
         await asyncio.gather(beating, return_exceptions=True)

@@ -10,8 +10,8 @@ from rampart_fl.shared.protocol.messages import Ticket
 log = logging.getLogger(__name__)
 Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
 """A function that gets a run's id and the part of the run's experiment that clients know. The
-function returns whether the client accepts the run, the reason if the client declines, and the slot
-that the client asks for."""
+function returns three values: whether the client accepts the run, the reason if the client
+declines, and the slot that the client asks for."""
 
 
 async def next_run(
@@ -45,7 +45,7 @@ async def next_run(
 
 
 async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
-    """Waits, without training, until a run ends for the client; returns the last ticket.
+    """Waits until a run ends for the client, but does not train; returns the last ticket.
 
     Args:
         connection: the client's connection.

@@ -18,8 +18,8 @@ async def run_experiment(
 ) -> tuple[Experiment, int]:
     """A run's experiment as clients see it, and the largest sample count that a client may claim.
 
-    If the run's first model is not initialized from the seed, the client stores this model in its
-    folder for the run, and the returned experiment starts from the stored model.
+    If the run's first model is not initialized from the seed, the client stores the model in its
+    folder for the run. The returned experiment then starts from the stored model.
     """
     part = await connection.experiment(run)
     experiment = client_experiment(part)

@@ -52,8 +52,8 @@ def craft(
         The upload (D,), in the dtype of `own_D`.
     Raises:
         UnknownMember, ConfigurationError: there is no such attack, or a parameter is wrong.
-        PreconditionError: there are no honest updates, but the attack or the default of `own_D`
-            needs at least one.
+        PreconditionError: `honest_ND` is empty, but the attack or the default of `own_D` needs an
+            honest update.
         ValueError: `honest_ND` is not a floating-point tensor of shape [N, D].
 
     >>> craft("ipm", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), n=20, m=6, epsilon=2)

@@ -24,9 +24,9 @@ from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.seeding import generator
 
 KnowledgeLevel = Literal["agnostic", "partial", "full"]
-"""What an attacker knows. `agnostic`: only its own data and update; `partial`: also the honest
-updates of the other attackers, which collude; `full`: every honest update of the round and the
-server's plan."""
+"""What an attacker knows. `agnostic`: only the attacker's own data and update; `partial`: also the
+honest updates of the other attackers, which collude; `full`: every honest update of the round and
+the server's plan."""
 
 LEVELS: tuple[KnowledgeLevel, ...] = ("agnostic", "partial", "full")
 """The levels, from the least knowledge to the most."""
@@ -39,9 +39,9 @@ class Knowledge:
     Args:
         participants: number n of clients in the round, attackers included.
         attackers: number m of attackers in the round.
-        honest_BD: honest updates that the attacker knows, one per row. With full knowledge,
-            `honest_BD` holds the updates of the benign clients; with partial knowledge, it holds
-            the updates of the colluders; otherwise, it is None.
+        honest_BD: honest updates that the attacker knows, one per row. With full knowledge, these
+            are the updates of the benign clients. With partial knowledge, they are the updates of
+            the colluders. An agnostic attacker has None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge. A client may receive a
@@ -51,8 +51,8 @@ class Knowledge:
         colluders_MD: honest updates of all attackers, in the order of their ids. If None, attacks
             use the honest updates `own_FD` of the current call instead.
         first: position of the first of the F attackers among all attackers. An attacker's random
-            draws are seeded with its position, so they differ between attackers and do not depend
-            on the process in which an attacker runs.
+            draws are seeded with its position. The draws therefore differ between attackers, and do
+            not depend on the process in which an attacker runs.
         sent_FD: for each of the F attackers, the model that it trained from; None if all of them
             trained from `reference_D`.
         colluders_sent_MD: for each of the M attackers, the model that it trained from; None if
@@ -60,8 +60,8 @@ class Knowledge:
         honest_sent_BD: for each row of `honest_BD`, the model that its client trained from.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
-        jacobian: maps parameters (D,) and a generator to an estimate of the squared Jacobian norm
-            on the attacker's data, and to the gradient (D,) of this estimate.
+        jacobian: from parameters (D,) and a generator, estimates the squared norm of the Jacobian
+            on the attacker's data; returns the estimate and its gradient (D,).
     """
 
     participants: int

@@ -1,4 +1,4 @@
-"""Attacks in which attackers share their knowledge, and the statistics that such attacks use.
+"""Colluding attacks: attackers share their knowledge, and may use statistics of updates.
 
 Legend: F attackers, B known honest updates, D coordinates.
 """

@@ -1,4 +1,4 @@
-"""Attacks that shift the mean in one direction, as far as a bound on distances allows.
+"""Attacks that shift the mean in one direction until a bound on distances is reached.
 
 The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
 feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost is computed from the
@@ -26,7 +26,7 @@ relative distance of the limit are computed again from the updates."""
 
 @dataclass(frozen=True)
 class Line:
-    """The line μ + γ p, given by the numbers that determine its distances to the known updates.
+    """The line μ + γ p, stored as numbers from which its distances to the known updates follow.
 
     Args:
         squares_B: |μ - x_i|².
@@ -49,8 +49,8 @@ class LineSearchAttack(MomentAttack):
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the
     cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`). If
-    no point with γ ≥ 0 is feasible, which can happen only with `bound="min"`, u is the known update
-    with the smallest cost.
+    no point with γ ≥ 0 is feasible, u is the known update with the smallest cost. This can happen
+    only with `bound="min"`.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

@@ -35,10 +35,10 @@ class Backdoor(DataAttack):
     scale: float = Field(default=1.0, gt=0)
     """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
     epochs: int | None = Field(default=None, ge=1)
-    """Local epochs in a round in which the attacker poisons; by default, as many as for honest
+    """Local epochs in rounds in which the attacker poisons; by default, as many as for honest
     clients."""
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate in a round in which the attacker poisons; by default, the experiment's rate."""
+    """Learning rate in rounds in which the attacker poisons; by default, the experiment's rate."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -46,7 +46,7 @@ class Backdoor(DataAttack):
 
     @abstractmethod
     def whole(self) -> Pixels:
-        """The pixels of the whole trigger, which test images show."""
+        """The pixels of the whole trigger, which is stamped on test images."""
 
     def apply(
         self, x: Tensor, y: Tensor, classes: int, draws: torch.Generator, attacker: int = 0
@@ -71,9 +71,9 @@ class Backdoor(DataAttack):
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
         """Test images of all classes except the target class, each with the whole trigger on it.
 
-        The attack's success rate is `success` of the predictions on these images. Images of the
-        target class are left out, because predicting their class correctly is not a success of the
-        attack.
+        The method `success` computes the attack's success rate from the predictions on these
+        images. Images of the target class are left out, because predicting their class correctly is
+        not a success of the attack.
         """
         return self.with_trigger(x[y != self.target])
 

@@ -1,4 +1,4 @@
-"""An experiment: the file that defines a federation completely, and the tables of that file.
+"""Experiments: the file that defines a federation completely, and the tables in this file.
 
 This package contains the schema, sweeps, the shipped experiments, and everything that the file
 alone determines, such as which clients are selected and which clients attack. Nothing here needs

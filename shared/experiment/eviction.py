@@ -26,7 +26,7 @@ Mode = Literal["observe", "reject", "quarantine", "evict"]
 
 
 class Eviction(Table):
-    """How the federation treats clients that a detector asks to evict."""
+    """What the federation does if a detector asks it to evict a client."""
 
     later: ClassVar[frozenset[str]] = frozenset({"scope"})
 
@@ -41,9 +41,9 @@ class Eviction(Table):
     """Number of rounds after which a proposed eviction is dismissed if no operator has confirmed
     it."""
     bounded: bool = True
-    """Whether the number of barred clients is bounded. The bound is less than half of all clients.
-    If `f` is set, the bound is also at most `f` plus the number of clients that joined after round
-    0 began."""
+    """Whether the number of barred clients is bounded: fewer than half of all clients may be
+    barred. If `f` is set, the number of barred clients is also at most `f` plus the number of
+    clients that joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""

@@ -19,10 +19,11 @@ class Clients(Table):
     """Which clients of the federation take part in the run."""
 
     select: Select = Field(default={}, max_length=16)
-    """Values that a client's labels may have, keyed by label: `{ site = ["eu", "us"] }`. A client
-    must match all of these labels. If no label is given, every client may take part."""
+    """The allowed values of a client's labels, keyed by label: `{ site = ["eu", "us"] }`. A client
+    must have an allowed value for every label in this table. If the table is empty, every client
+    may take part."""
     least: int = Field(default=1, ge=1)
-    """Smallest number of clients with which the run starts after `phases.joining.deadline`."""
+    """After `phases.joining.deadline`, the run starts with this number of clients or more."""
 
     def eligible(self, labels: Mapping[str, str]) -> bool:
         """Whether a client with these labels may take part.

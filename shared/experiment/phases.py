@@ -7,7 +7,7 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """Limits on a count or a time; a count of at most 1 is a fraction of the selected clients."""
+    """A lower and an upper limit; a count up to 1 means a fraction of the selected clients."""
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -40,8 +40,8 @@ class Joining(Table):
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""
     deadline: float | None = Field(default=None, gt=0)
-    """Seconds after which round 0 starts with the clients that have joined, provided that at least
-    `clients.least` have joined. Without a deadline, round 0 waits until all required
+    """Seconds after which round 0 no longer waits for all required clients, but starts as soon as
+    `clients.least` clients have joined. Without a deadline, round 0 waits until all required
     clients have joined."""
 
 
@@ -56,7 +56,7 @@ class Collecting(Table):
 
 
 class Phases(Table):
-    """Limits on how long phases wait for clients, and on how many clients they wait for."""
+    """How long each phase waits for clients, and for how many clients."""
 
     joining: Joining = Joining()
     collecting: Collecting = Collecting()

@@ -80,10 +80,11 @@ class Training(Table):
 
 
 class Evaluation(Table):
-    """What clients measure in addition to accuracy, with or without an attack."""
+    """What clients measure in addition to accuracy, whether or not there is an attack."""
 
     trigger: MemberSpec | None = None
-    """A backdoor, such as `dba`, whose success every client measures on its own test images."""
+    """A backdoor, such as `dba`. Every client measures the backdoor's success on its own test
+    images."""
 
 
 class ServerSamples(Table):
@@ -96,11 +97,11 @@ class ServerSamples(Table):
 
 
 class PublicSamples(ServerSamples):
-    """Data set of public samples; only rules that need labels use its labels."""
+    """Data set of public samples; its labels are used only by rules that need labels."""
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
-    """How the rules that train on the public samples augment them."""
+    """How the public samples are augmented by the rules that train on them."""
 
 
 class Server(Table):
@@ -111,18 +112,18 @@ class Server(Table):
     rule: Annotated[
         list[MemberSpec], BeforeValidator(lambda v: v if isinstance(v, list) else [v])
     ] = [{"name": "weighted_mean"}]
-    """A rule, or a list of pre-aggregators in the order of application, followed by a rule."""
+    """A rule, or a list: pre-aggregators in the order in which they are applied, then a rule."""
     f: int | None = Field(default=None, ge=0)
-    """Declared bound on the number of hostile clients, which all stages use. `f` also bounds the
-    number of barred clients."""
+    """Declared bound on the number of hostile clients; all stages use this bound. `f` also bounds
+    the number of barred clients."""
     detectors: list[MemberSpec] = []
     eviction: Eviction = Eviction()
     customizer: MemberSpec = {"name": "global_model"}
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Whether to judge updates relative to the global model, whichever model each client started
-    from (FedCAP)."""
+    """Whether updates are judged relative to the global model even if clients started from other
+    models (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
@@ -158,18 +159,18 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The clients that `fraction` refers to: the clients that may be drawn (`candidates`), or
-    all `data.clients` clients of the experiment (`founders`). With `founders`, evictions do not
-    make rounds smaller, as long as enough clients are left."""
+    """The clients that `fraction` refers to. `candidates` are the clients that may be drawn for the
+    round, and `founders` are all `data.clients` clients of the experiment. With `founders`,
+    evictions do not make rounds smaller, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
     data: Data
     clients: Clients = Clients()
     model: Annotated[MemberSpec, AfterValidator(with_start)]
-    """The network to train. The key `start` says where the first global model comes from: from a
-    run of the same federation, `{ run = "...", round = 30 }`, or from a safetensors file, `{ file =
-    "..." }`. Without `start`, the model is drawn from the seed."""
+    """The network to train. The key `start` sets the first global model: `{ run = "...", round = 30
+    }` takes the model from a run of the same federation, and `{ file = "..." }` takes it from a
+    safetensors file. Without `start`, the model is drawn from the seed."""
     training: Training = Training()
     personalizer: MemberSpec = {"name": "none"}
     evaluation: Evaluation = Evaluation()
@@ -179,9 +180,9 @@ class Experiment(Table):
     placement: Placement = "random"
     """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
-    """The package of each member from outside Rampart, keyed by the member's name: `midrange =
-    "my-rules==1.2"`. `rampart_fl.validate` fills in this table, so that an error message can name
-    the package that a machine lacks."""
+    """The packages of all members that are not part of Rampart, keyed by the member's name:
+    `midrange = "my-rules==1.2"`. `rampart_fl.validate` fills in this table, so that an error
+    message can name the package that a machine lacks."""
 
     @model_validator(mode="after")
     def _fewer_attackers_than_clients(self) -> "Experiment":
@@ -250,7 +251,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """All settings as JSON values, except keys in `Table.later` that have their defaults."""
+        """All settings as JSON values; default values of keys in `Table.later` are left out."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
@@ -320,7 +321,7 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that a round may have, unless more clients join.
+        """The largest number of rows that a round may have if no further clients join.
 
         The buffered policy selects no clients, so a round may use the newest row of every client.
         """

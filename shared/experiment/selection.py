@@ -41,7 +41,8 @@ def drawn_count(clients: int, fraction: float) -> int:
 def quota(buffer: float, expected: int) -> int:
     """The number of uploads that close a round under the buffered policy.
 
-    `buffer` is a number of uploads; a value up to 1 is a fraction of the expected clients.
+    A buffer of at most 1 is a fraction of the expected clients. A larger buffer is a number of
+    uploads.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)
@@ -52,7 +53,7 @@ def quota(buffer: float, expected: int) -> int:
 def count(bound: float, of: int) -> int:
     """Converts a bound to a number of clients; the result is at most `of`.
 
-    A bound up to 1 is a fraction of `of` clients; a bound above 1 is itself a number of clients.
+    A bound of at most 1 is a fraction of `of` clients. A larger bound is a number of clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)
@@ -61,7 +62,7 @@ def count(bound: float, of: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """Computes ceil(fraction · of), but ignores a rounding error just above a whole number.
+    """Computes ceil(fraction · of), but small rounding errors do not raise the result.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

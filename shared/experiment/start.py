@@ -18,7 +18,7 @@ class Start(Table):
     run: str | None = Field(default=None, pattern=RUN_ID)
     """Id of a run of the same federation."""
     round: int | None = Field(default=None, ge=0)
-    """Round of the run whose resulting global model is taken; by default, the run's last round."""
+    """Number of the round that produced the global model; by default, the last round of `run`."""
     file: str | None = Field(default=None, min_length=1, max_length=4096)
     """Path of a safetensors file with the model's tensors, relative to the current folder."""
 

@@ -80,8 +80,8 @@ class Axis:
     """One parameter that varies.
 
     Args:
-        key: the name of the axis in results: the last part of the first path, or the whole first
-            path if two axes have the same last part.
+        key: the name of the axis in results. It is the last part of the first path. If two axes
+            have the same last part, it is the whole first path.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the values in order.
     """
@@ -173,8 +173,8 @@ class Sweep:
         """Builds and checks every point, so that errors are reported before anything runs.
 
         Args:
-            check: called only with the first run of every point, because a point's runs differ only
-                in their seeds; usually `rampart_fl.validate`.
+            check: usually `rampart_fl.validate`. A point's runs differ only in their seeds, so
+                `check` is called only with the first run of each point.
         Raises:
             ConfigurationError: there is no setting at a path, or a value is not allowed.
             RampartError: `check` refuses a point.

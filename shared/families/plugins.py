@@ -1,8 +1,8 @@
 """Members that other installed packages add to families through entry points.
 
 Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
-declares an entry point of that group in its pyproject.toml: the name of the entry point is the
-member's name, and its value is the member's class. Rampart imports a package's code only when one
+declares an entry point of the group in its pyproject.toml. The name of the entry point is the
+member's name, and the value is the member's class. Rampart imports a package's code only when one
 of its members is looked up; before that, it reads only the package's metadata.
 """
 
@@ -36,7 +36,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """The class that an entry point refers to.
 
     Args:
-        family: what error messages call a member of the family, such as "rule".
+        family: the word for a member of the family in error messages, such as "rule".
         name: the name of the member.
         entries: the entry points with this name; more than one entry point is refused.
         kind: the class that the member must derive from.
@@ -96,7 +96,7 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Records in the enclosing `record_lookups` that a member of another package was looked up."""
+    """Tells the enclosing `record_lookups` that a member of another package was looked up."""
     lookups = _looked_up.get()
     if lookups is not None:
         lookups[name] = package

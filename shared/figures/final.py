@@ -18,7 +18,7 @@ KINDS = ("customized", "local", "personalized")
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or an evaluation at the end, in which every client evaluates the models after the last
+or an evaluation at the end. In this evaluation, every client evaluates the models after the last
 aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Target accuracies. A run reports how many rounds it needed to reach each of these accuracies."""
@@ -218,14 +218,14 @@ def final_figures(
     """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. For an evicted honest client, the
-    newest measurement is of the last model that the client received. `accuracy` is the customized
-    or the personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each
-    accuracy in `TARGETS` to the number of rounds until it was reached. `attack_success` is measured
-    on the same model as `accuracy`, at the end of the run. If the experiment has a trigger, there
-    is also a success rate for each kind of model, such as `attack_success_customized`.
-    `largest_gap` and the errors also use each client's newest measurement. Errors are reported only
-    if the task is estimation.
+    all honest clients, from each client's newest measurement. After an honest client is evicted,
+    its newest measurement is of the last model that it received. `accuracy` is the customized or
+    the personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy
+    in `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the
+    same model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also
+    a success rate for each kind of model, such as `attack_success_customized`. `largest_gap` and
+    the errors also use each client's newest measurement. Errors are reported only if the task is
+    estimation.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
@@ -263,7 +263,8 @@ def decisions(
 
     A client-round is a pair of a client and a round. If a client was in quarantine before the round
     was decided, the client-round counts as "away". For each side, `silenced` is the fraction of
-    client-rounds, including "away", in which the client's row was not accepted.
+    client-rounds in which the client's row was not accepted. This fraction includes the
+    client-rounds that count as "away".
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

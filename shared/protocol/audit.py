@@ -1,8 +1,8 @@
 """The audit log: its entries, the chain of their hashes, and a check that the chain is unbroken.
 
 The hash of an entry is the SHA-256 of the canonical JSON of all its other fields (UTF-8, sorted
-keys, no spaces). Every entry contains the hash of the previous entry, so the hash of the last
-entry, the head of the log, depends on the whole log.
+keys, no spaces). Every entry contains the hash of the previous entry. The hash of the last entry is
+the head of the log, and therefore depends on the whole log.
 """
 
 import hashlib

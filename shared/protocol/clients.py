@@ -1,7 +1,7 @@
 """The messages about registered clients: who they are, and why they are barred.
 
-Redis stores the reason for a bar as one of these messages. The keys of a stored reason identify its
-message class, so a reason has no optional fields.
+Redis stores the reason for a bar as a message of one of the classes in this module. The keys of a
+stored reason identify its message class, so a reason has no optional fields.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import LABELS, ClientId, Labels, Messag
 
 
 class BarReason(Message):
-    """Why a client is barred; if an operator barred it, there are no other fields."""
+    """Why a client is barred; a bar by an operator has only these fields."""
 
     reason: str
     detector: str = Field(description="detector that barred the client, or `operator`")

@@ -275,7 +275,8 @@ class RoundFacts(Message):
     )
     assignment: dict[str, list[str]] = Field(
         default={},
-        description="names of each client's models; left out: clients with only their own model",
+        description="names of each client's models, keyed by client; clients with only their own "
+        "model are left out",
     )
     norms: dict[str, float] = Field(default={}, description="norms of the calibrated updates")
     staleness: dict[str, int] = {}

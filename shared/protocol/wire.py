@@ -28,8 +28,8 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Number of bytes read in one step (in `read_vector`, number of 16-bit numbers). One step's data
-fits into the processor's cache."""
+"""Number of bytes that are read in one step; `read_vector` reads this many 16-bit numbers in one
+step. One step's data fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header with a client's ticket; the response's body is the ticket's model."""
@@ -82,12 +82,12 @@ def encode(
 
 
 def header_cap(spec: ModelSpec) -> int:
-    """The largest accepted length, in bytes, of a header for this model."""
+    """The largest length in bytes that a header for this model may have."""
     return 65_536 + sum(256 + 6 * len(tensor.name) for tensor in spec.tensors)
 
 
 def size_cap(spec: ModelSpec) -> int:
-    """The largest valid length, in bytes, of a file for this model."""
+    """The largest length in bytes that a file for this model may have."""
     return LENGTH.size + header_cap(spec) + 4 * spec.dim
 
 

@@ -118,7 +118,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False`, among this stage and the stages in its fields."""
+        """Of this stage and the stages in its fields, those with `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -135,7 +135,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split, among this stage and the stages in it."""
+        """Of this stage and the stages in it, the names of those that ranks cannot split."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -166,7 +166,7 @@ class ToleratesF(Stage):
             )
 
     def require_majority(self, rows: Rows) -> int:
-        """Checks that there are more than 2f rows, with f from `tolerated`, and returns f."""
+        """Checks that there are more than 2f rows; returns f, which `tolerated` computes."""
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
@@ -199,8 +199,7 @@ class Detector(Stage):
     alone: ClassVar[bool] = False
     """Whether the verdict on a row depends on that row alone."""
     retraces: ClassVar[bool] = False
-    """Whether the detector checks that training from the global model could have produced each
-    row."""
+    """Whether the detector checks that each row could come from training the global model."""
 
     @property
     def traces(self) -> int:

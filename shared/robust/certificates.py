@@ -40,7 +40,7 @@ def radii(votes_TC: Tensor) -> Tensor:
 def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
     """For each sample (T,), the winner's lead over the strongest rival.
 
-    If `ties` is set, the lead over a rival that would win a tie is reduced by one vote.
+    If `ties` is set, each rival that would win a tie gets one additional vote.
     """
     winner_T1 = winners(votes_TC).unsqueeze(1)
     rivals_TC = votes_TC.clone()
@@ -51,10 +51,10 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead, as a share of votes, that m hostile clients can reverse if subsets of clients vote.
+    """The lead that m hostile clients can reverse if subsets of clients vote, as a share of votes.
 
-    The lead is 2 (1 - C(n-m, k) / C(n, k)): twice the fraction of subsets of size k that contain a
-    hostile client, if m of n clients are hostile.
+    If m of n clients are hostile, a fraction 1 - C(n-m, k) / C(n, k) of the subsets of size k
+    contains a hostile client. The lead is twice this fraction.
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -76,9 +76,9 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: 0 if every subset of k clients voted, so that the shares p are known exactly. If
-            subsets were drawn at random, `error` is the largest probability that any bound on a
-            share is wrong. The function uses Clopper-Pearson bounds, with error / C per class.
+        error: 0 if every subset of k clients voted; the shares p are then known exactly. If subsets
+            were drawn at random, the function uses Clopper-Pearson bounds on the shares, with error
+            / C per class. The probability that any of the bounds is wrong is then at most `error`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -95,7 +95,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # Without attackers, a tie has a certain winner.
+        m = torch.where(lead_T == 0, 0, m)  # Without attackers, even a tie has a fixed winner.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

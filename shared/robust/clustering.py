@@ -2,7 +2,8 @@
 
 Complete linkage and mean shift are implemented here because SciPy and scikit-learn return other
 results in some cases. If distances are equal, for example between identical rows, SciPy's linkage
-joins other pairs. If clusters overlap, scikit-learn's mean shift converges to other peaks.
+joins other pairs than this module. If clusters overlap, scikit-learn's mean shift converges to
+other peaks.
 
 Legend: M points, C clusters, F features.
 """
@@ -76,10 +77,10 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
     """Labels (M,) by FINCH: its first partition, or its partition into `clusters` clusters.
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
-    neighbour. Linked points are in one cluster, so no point is alone unless it is the only point.
-    Each further partition links the clusters' means as the first partition links the points. If a
-    partition would leave fewer than `clusters` clusters, only the two clusters with the nearest
-    means are merged instead. Clusters are never split.
+    neighbour. Linked points are in one cluster. Every cluster therefore has at least two points,
+    unless there is only one point in total. Each further partition links the means of the clusters
+    in the same way. If a partition would leave fewer than `clusters` clusters, only the two
+    clusters with the nearest means are merged instead. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)

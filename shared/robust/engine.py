@@ -177,8 +177,8 @@ class RoundOutcome:
 
     Args:
         global_D: the next global model.
-        survivors: the calibrated rows of the accepted clients, without running statistics. The
-            customized models are combinations of these rows.
+        survivors: the calibrated rows of the accepted clients; these rows contain no running
+            statistics. The customized models are combinations of these rows.
         customization: the models besides the global model, and which client gets which model.
         verdicts: the final verdict on each client whose row was received, including rows dropped
             as non-finite; ordered by client id.
@@ -204,8 +204,8 @@ def run_round(
 ) -> RoundOutcome:
     """Runs one round on calibrated rows.
 
-    If models have running statistics, the stages work on the parameters alone, and every model
-    of the outcome gets the median of the accepted clients' statistics
+    If models have running statistics, the stages work on the parameters alone. Every model of the
+    outcome then gets the median of the accepted clients' statistics
     (`rampart_fl.shared.robust.statistics`).
 
     Args:
@@ -328,7 +328,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """The first of the most severe verdicts on each client, ordered by client id."""
+    """Each client's most severe verdict (the first, if several are equal), ordered by client id."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

@@ -20,8 +20,8 @@ def apply_policy(
 
     If detectors request more evictions than the limit allows, the evictions with the most evidence
     are carried out, and the other requests become abstentions. Among requests with equal evidence,
-    the request whose score is furthest from its threshold comes first. If scores are also equally
-    far from their thresholds, the request with the lowest client id comes first.
+    the request whose score is furthest from its threshold comes first. If both the evidence and the
+    distances to the thresholds are equal, the request with the lowest client id comes first.
 
     Args:
         asked: the detectors' requests, one verdict per client: accepted, rejected or evicted.

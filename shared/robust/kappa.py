@@ -69,9 +69,9 @@ def kappa(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: seed (also used to sample subsets) and server data.
-        samples: number of subsets that are sampled if there are more than `exact` subsets. Then,
-            rows of the sampled subset with the largest ratio are swapped for other rows as long as
-            the ratio increases.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. The
+            sampled subset with the largest ratio is then improved: its rows are swapped for other
+            rows as long as the ratio increases.
         exact: all subsets are tried if there are at most this many.
     Raises:
         PreconditionError: a row is not finite, or f is not below n / 2.

@@ -32,7 +32,7 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Builds a pipeline; each stage gets those `defaults`, such as f, that it accepts.
+        """Builds a pipeline; passes to each stage those `defaults` that it accepts, such as f.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -184,7 +184,8 @@ def aggregate(
     def result_of(rows: Rows) -> Tensor:
         return pipeline.apply(rows, pipeline.init(rows.dim), context or Context())[0]
 
-    # Rows are nearly always finite, and the passes detect non-finite rows at no extra cost.
+    # Rows are nearly always finite, so they are not checked first: the passes detect non-finite
+    # rows at no extra cost.
     rows = Rows.of(updates_ND, ids, weights, metadata, assume_finite=True, group=group)
     with suppress(linalg.NonFiniteRows, PreconditionError):
         result_D = result_of(rows)

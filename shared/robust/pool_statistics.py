@@ -28,14 +28,14 @@ class PoolStatistics:
     """Measurements of one pool, shared by all views of the pool.
 
     Passes over rows add measurements. The measurements are valid for one block of rows only. A view
-    of another block, or of other columns, has its own `PoolStatistics`.
+    of a different block or of different columns has its own `PoolStatistics`.
 
     Args:
-        unchecked: whether the rows are only assumed to be finite, because no pass has read them
-            all yet.
+        unchecked: True while the rows are only assumed to be finite; no pass has read all of them
+            yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         geometry: the geometry of some rows; None before it is measured.
-        positions: positions, within the block, of the rows that `geometry` describes.
+        positions: the positions in the block of the rows that `geometry` describes.
     """
 
     unchecked: bool = False

@@ -39,7 +39,7 @@ class Rows(View):
         assume_finite: bool = False,
         group: Group | None = None,
     ) -> "Rows":
-        """Rows in canonical order (by id), without non-finite rows, whose ids go to `dropped`.
+        """Rows in the order of their ids; non-finite rows are left out, and listed in `dropped`.
 
         Args:
             updates_ND: one update per row, in any floating dtype (16-bit dtypes are widened to 32

@@ -115,8 +115,8 @@ class Part:
 
         Args:
             pieces: this rank's results in order, as pairs (first coordinate of the piece, result).
-                The first coordinate is relative to the rank's first coordinate. No piece spans two
-                shards.
+                The coordinate in a pair is relative to the rank's first coordinate. No piece spans
+                two shards.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)

@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.seeding import generator
 
 AT_ONCE = 1 << 22
-"""Number of coordinates that are multiplied by their signs at a time, to save memory."""
+"""Largest number of coordinates that are multiplied by their signs at once; limits the memory."""
 
 
 @lru_cache(maxsize=4)
@@ -27,18 +27,18 @@ def _signs(dim: int, size: int, device: torch.device, start: int, stop: int) -> 
 def sketch(
     vector_D: Tensor, size: int, part: Part | None = None, within: tuple[int, int] | None = None
 ) -> Tensor:
-    """Sketch (K,) of a vector, in float32 on the CPU: signed sums of every K-th coordinate.
+    """Sketch (K,) of a vector: signed sums of every K-th coordinate, in float32 on the CPU.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
-    expectation, <y, y'> ~ <x, x'>, with a standard deviation of about |x| |x'| / sqrt(K). Inner
+    expectation: <y, y'> ~ <x, x'>. Their standard deviation is about |x| |x'| / sqrt(K). Inner
     products are exact if the vectors have at most K coordinates.
 
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
-        within: the bounds of the coordinates to sketch, relative to the first coordinate of
-            `vector_D`; all other coordinates are treated as 0.
+        within: the first index of `vector_D` to sketch, and the index after the last one. All other
+            coordinates are treated as 0.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))

@@ -1,8 +1,8 @@
 """Spectra of weighted rows, computed only from their squared distances.
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
-values around 1e30 therefore does not affect the accuracy for the other rows, as long as its weight
-is 0. No second N x D block is needed.
+weight 0 therefore does not affect the accuracy for the other rows, even if its values are around
+1e30. No second N x D block is needed.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 DENSE = 400
 """With more rows than this number, Lanczos steps compute only the top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
-"""Largest number of Lanczos steps, number of steps between two checks for convergence, and largest
-residual |G v - λ v| as a share of the eigenvalue λ."""
+"""Largest number of Lanczos steps; number of steps between two checks for convergence; largest
+residual |G v - λ v| at convergence, as a share of the eigenvalue λ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +161,8 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # If k rows are at the cap, the other rows share the weight 1 - k cap.
-    # The projection has the smallest k for which none of the other rows exceeds the cap.
+    # If k rows are at the cap, the other rows share the weight 1 - k cap. In the projection, k is
+    # the smallest number for which none of the other rows exceeds the cap.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

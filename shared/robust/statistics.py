@@ -3,7 +3,7 @@
 Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). The engine passes
 only the columns of parameters to the stages, so no norm, distance, rule, detector or mix uses the
 statistics. The statistics of the next model are the coordinate-wise median of the accepted clients'
-statistics, with variances kept non-negative. With a mean, a single client could set the statistics
+statistics, and negative variances become 0. With a mean, a single client could set the statistics
 to any value.
 
 Legend: M rows, K models that are evaluated, D parameters, S statistics, A = D + S, L models of a

@@ -114,11 +114,11 @@ class View:
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yields the ranges of columns that a pass reads, one after the other.
 
-        A sum over all columns first adds up the sums of each shard's windows in order, and then
-        adds up the shards' sums. All views of a pool have the same windows, whether the pool is in
-        memory, in a file or split across ranks, so sums are bit-for-bit equal. If the pool is in a
-        file, the next window is fetched while a pass works on the current window. At most two
-        windows of a file are in memory at once.
+        A sum over all columns takes two steps: each shard adds up the sums of its windows in order,
+        and then the shards' sums are added up. The windows do not depend on whether the pool is in
+        memory, in a file or split across ranks. Sums are therefore bit-for-bit equal. If the pool
+        is in a file, the next window is fetched while a pass works on the current window. At most
+        two windows of a file are in memory at once.
         """
         size = max(1, len(self.block_ND)) * self.block_ND.element_size()
         width = max(shards.GRAIN, WINDOW // size // shards.GRAIN * shards.GRAIN)
@@ -136,7 +136,8 @@ class View:
         parts = [[row_D[start:stop] for row_D in held] for start, stop in ranges]
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
-            # A fetch that completes after its window was released would keep the window in memory.
+            # Wait, because a fetch that completed after the release of its window would keep the
+            # window in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])

@@ -6,13 +6,13 @@ Model = TypeVar("Model")
 
 
 class ServedModels(Protocol[Model]):
-    """The models that clients received; a model is a tensor in simulation, a digest in a worker."""
+    """The models that clients received: tensors in a simulation, digests in a worker."""
 
     def reference(self) -> Model:
         """The global model of the round."""
 
     def own(self, client: str) -> Model:
-        """The model that the client trains from unless it is challenged."""
+        """The model from which the client trains if the client is not challenged."""
 
     def challenged(self, client: str) -> Model | None:
         """The challenged model from which the client trains; None if there is no challenge."""
@@ -25,8 +25,8 @@ def origin(served: ServedModels[Model], client: str, started: Model) -> Model:
     """The model to which an upload is added.
 
     An upload is added to the model from which the client trained. If this model contains a
-    challenge, the upload is added to the same model without the challenge. Without this exception,
-    a challenge would move a row even if the client's upload does not depend on the challenge.
+    challenge, the upload is added to the same model without the challenge. If the challenge were
+    kept, it would move the row even if the client's upload does not depend on it.
     """
     challenged = served.challenged(client)
     unchanged = challenged is None or not served.same(started, challenged)

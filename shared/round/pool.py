@@ -1,7 +1,7 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
-Row k is (start_k - base_k) + upload_k. Row k is client k's trained model relative to the global
-model of the round, whichever model the client started from (FedCAP's recovery and calibration).
+Row k is (start_k - base_k) + upload_k. Whichever model client k started from, row k is its trained
+model relative to the global model of the round (FedCAP's recovery and calibration).
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """
@@ -133,8 +133,8 @@ class Pool:
     ) -> None:
         """Measures and calibrates the upload that was written into the client's row.
 
-        A row is dropped if the client says that its training has diverged, or if the upload or the
-        calibrated row is not finite.
+        A row is dropped if the client says that its training has diverged. A row is also dropped if
+        the upload or the calibrated row is not finite.
 
         Args:
             client: the client's id.

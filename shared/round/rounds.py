@@ -78,7 +78,7 @@ class Rounds:
         plan: the stages of a round.
         resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
-        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        part: the coordinates that this rank holds; None if it holds all coordinates.
     """
 
     experiment: Experiment
@@ -145,7 +145,7 @@ class Rounds:
 
         Args:
             round_: number of the round.
-            pool: has a row for every claim.
+            pool: the rows of the uploads, one for every claim.
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
             standing: the barred clients, and the numbers that limit further evictions.
@@ -205,8 +205,8 @@ class Rounds:
             neighbours: the accepted rows of the last round; None if there are none.
             held_S: the running statistics of the global model.
         Returns:
-            The model; None if the client gets the global model, because no row was accepted or the
-            probe is not finite.
+            The model, or None if the client gets the global model. The client gets the global model
+            if no row was accepted or the probe is not finite.
         """
         if neighbours is None or probe_A is None:
             return None

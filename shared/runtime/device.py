@@ -33,14 +33,14 @@ def to_device(
 ) -> Tensor:
     """Copies values to a device without waiting for the copy to finish.
 
-    Operations that the device starts afterwards see the values. If the target is the CPU, the
-    function waits, so that the caller can read the result immediately.
+    The device finishes the copy before it starts later operations on the values. If the target is
+    the CPU, the function waits, so that the caller can read the result immediately.
 
     Args:
         values: a tensor, or numbers.
         to: the target device.
-        dtype: dtype of the result. The default is the tensor's dtype; for numbers, the default is
-            the dtype that `torch.tensor` chooses.
+        dtype: dtype of the result. By default, a tensor keeps its dtype, and numbers get the dtype
+            that `torch.tensor` chooses.
 
     >>> to_device([1, 2], "cpu", torch.float64)
     tensor([1., 2.], dtype=torch.float64)

@@ -21,7 +21,7 @@ def formatter(service: str) -> logging.Formatter:
         ["levelname", "name", "message"],
         rename_fields=NAMES,
         static_fields={"service": service},
-        # In this field, uvicorn repeats each message with colour codes.
+        # Leave out the field in which uvicorn repeats each message with colour codes.
         reserved_attrs=[*RESERVED_ATTRS, "color_message"],
         timestamp="time",
     )

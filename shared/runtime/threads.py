@@ -8,8 +8,7 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Extra threads hardly help if the number of parameters times the number of samples per step is
-below this value."""
+"""Parameters of the model times samples per step; below this value, extra threads hardly help."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

@@ -40,11 +40,11 @@ class Certificate:
         scheme: disjoint groups, or random subsets.
         voters: number of models that voted.
         clients: number of clients in the federation.
-        present: number of attackers that took part in the training itself.
+        present: number of attackers that took part in the training.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to the `present` attackers. For larger m, no sample is certified.
-        error: bound on the probability, for each sample, that its certified number of hostile
-            clients is too large; 0 if the certificate is exact.
+        error: for each sample, the certified number of hostile clients is too large with at most
+            this probability; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -79,11 +79,11 @@ def certify_groups(
     """Trains disjoint groups, and certifies their vote.
 
     Raises:
-        ConfigurationError: the experiment does not meet one of three conditions: it has groups that
-            train separately; every client is drawn for every round; rounds do not end when enough
-            uploads have arrived. Without the second condition, a client that leaves could change
-            which other clients are drawn. Without the third condition, a client that uploads early
-            could change which other updates a round includes.
+        ConfigurationError: the experiment has no groups that train separately, does not draw every
+            client for every round, or ends rounds when enough uploads have arrived. If rounds drew
+            only some clients, a client that leaves could change which others are drawn. If rounds
+            ended early, a client that uploads early could change which other updates a round
+            includes.
     """
     if not build_plan(experiment).customizer.isolates:
         raise ConfigurationError(
@@ -145,11 +145,11 @@ def certify_subsets(
     Args:
         experiment: the experiment whose clients are drawn. Each subset's federation applies the
             experiment's rule to the updates of the subset's clients.
-        count: number of subsets to draw. If at most this many subsets exist, each votes once, and
-            the certificate is exact.
+        count: number of subsets to draw. If no more than `count` subsets exist, each of them votes
+            once, and the certificate is exact.
         size: number k of clients in a subset.
-        error: bound on the probability, for each sample, that its certified number of hostile
-            clients is too large. If all subsets vote, the bound is not used.
+        error: for each sample, the certified number of hostile clients may be too large with at
+            most this probability. If all subsets vote, this argument is not used.
         device: where to train.
         on_progress: called after every subset.
         each: trains the subsets; by default, one after another in this process.

@@ -3,24 +3,24 @@
     λ_i = Π_[0,1]( (√(Pdim / m_i) - Φ_i) / ((f / n) G_i²) )
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
-pseudo-dimension Pdim. Collaboration harms a client because other clients' data differ (Φ), and
-because a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
-what Φ and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot
-models. A client's pilot model is the model that it trains alone (λ = 0) on every second training
-sample, for as many rounds as the experiment has.
+pseudo-dimension Pdim. Collaboration harms a client for two reasons: other clients' data differ (Φ),
+and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ
+and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot models. A
+client trains its pilot model alone (λ = 0) on every second training sample, for as many rounds as
+the experiment has.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
 - Φ_i: an estimate, from the pilot models h, of the largest gap |e_i(h) - e_C(h)|. Here e_j(h) is
   the fraction of client j's held-out training samples (the other half) that h misclassifies. The
   number e_C(h) is the mean of all e_j(h) except the f largest and the f smallest values. Up to f
-  pilot models may be forged, so the estimate is the larger of two gaps: the gap at the client's own
-  pilot model, and the (f + 1)-th largest gap at the other clients' pilot models.
+  pilot models may be forged, so the f largest gaps at other clients' pilot models are ignored. The
+  estimate is the largest of the remaining gaps and the gap at the client's own pilot model.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
   that the server receives, including changes by attackers. Only the n - f gradients nearest to the
-  robust aggregate count, and the spread is their mean squared distance to their mean.
+  robust aggregate count. The spread is the mean squared distance of these gradients to their mean.
 
-Φ and G² are suprema over all models. Only some models are evaluated, so the estimates are lower
-than the suprema, and the resulting λ tends to be too large.
+Φ and G² are suprema over all models, but only the pilot models are evaluated. The estimates are
+therefore lower than the suprema, and the resulting λ tends to be too large.
 
 Legend: N clients, P pilot models (one per client), D parameters, T samples.
 """
@@ -58,7 +58,7 @@ class Estimates:
     def shares(self, f: int) -> Tensor:
         """λ of each client (N,), by the formula of this module.
 
-        If the denominator (f/n) G² is 0, λ is 1 where the numerator is positive, and 0 elsewhere.
+        If the denominator (f/n) G² is 0, λ is 1 for a positive numerator, and 0 otherwise.
 
         >>> two = torch.tensor([100.0, 100.0])
         >>> Estimates(4, two, torch.tensor([0.1, 0.3]), 2 * two / 100).shares(f=1).tolist()
@@ -151,7 +151,7 @@ def _whole(cohort: Cohort) -> Batch:
 def _dissimilarity(first: ExactRound, pilot_D: Tensor, update_ND: Tensor, f: int) -> float:
     """The spread of the n - f rows that are nearest to the aggregate.
 
-    The spread is these rows' mean squared distance to their mean.
+    The spread is the mean squared distance of the n - f rows to their mean.
     """
     rows = first.arrive(update_ND, pilot_D)
     state = first.server.rounds.plan.pipeline.init(rows.dim)

@@ -212,7 +212,7 @@ class Simulation:
 
         Args:
             memory: the state that `memory` returned.
-            records: the records of the earlier run, for at least all rounds before the state was
+            records: the records of the earlier run, at least of all rounds before the state was
                 saved.
         Raises:
             ConfigurationError: the state is from another experiment, or records are missing.

@@ -70,8 +70,8 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """The state that a checkpoint must hold; the experiment determines all other state."""
-        # If the fields were listed by name, a new field could be forgotten, and a resumed run would
-        # lose its value.
+        # A list of field names could lack a new field. A resumed run would then lose the value of
+        # this field.
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """The federation's number of clients and its barred clients; all join at the start."""
+        """The federation's client count and its barred clients; all clients join at the start."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
@@ -122,7 +122,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Other clients' models that the server offers to these clients, as `Offers`."""
+        """What the server offers to the clients `names`: models of other clients, as `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -176,8 +176,8 @@ class Server:
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
-        The answer to a probe is assumed to have as many bytes as an update, although the metrics in
-        the two uploads may differ in their number of digits.
+        The answer to a probe is counted with the size of an update. The real sizes may differ
+        slightly, because the metrics in the two uploads may have different numbers of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

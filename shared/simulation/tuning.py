@@ -38,9 +38,9 @@ def coarse_to_fine(
 ) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of 2 · points - 1 values around the best value so far. The grid
-    extends half a step of the previous grid to both sides; values outside the bounds are skipped.
-    No value is scored twice.
+    Each refinement is a grid of 2 · points - 1 values around the best value so far. From the best
+    value, the new grid extends by half a step of the previous grid to both sides. Values outside
+    the bounds are skipped. No value is scored twice.
 
     Args:
         score: the function to maximize.
@@ -86,9 +86,9 @@ def search_weight(
 ) -> SearchResult:
     """Searches for the weight at which a term gives the best final metric in simulation.
 
-    The experiment's other terms and settings stay unchanged. The score of a weight is the mean of
-    one final metric over the seeds, measured on the clients' test samples. Use different seeds for
-    the search and for the final run, so that partitions and splits differ.
+    The experiment's other terms and settings stay unchanged. The score of a weight is a final
+    metric on the clients' test samples, averaged over the seeds. Use different seeds for the search
+    and for the final run, so that partitions and splits differ.
 
     Args:
         experiment: the experiment to simulate.

@@ -42,8 +42,7 @@ class Fang(CollusionAttack):
     """The rule that is attacked; as in the paper, the attacks on trimmed mean and median are the
     same."""
     b: float = Field(default=2.0, gt=1)
-    """With full knowledge, the factor that limits how far uploads go beyond the extreme honest
-    values."""
+    """With full knowledge, uploads go beyond the extreme honest values by at most this factor."""
     least: float = Field(default=1e-5, gt=0)
     """Smallest λ: the halving stops below this value."""
 
@@ -70,7 +69,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """-λ s (D,) with the first λ for which Krum picks the upload, or else with the last λ."""
+        """The upload -λ s (D,), with the first λ for which Krum picks it, or else the last λ."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()

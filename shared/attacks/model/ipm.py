@@ -14,8 +14,8 @@ class IPM(CollusionAttack):
 
     u = -epsilon x̄, with the mean x̄ of the known honest updates.
 
-    The aim is an aggregate whose inner product with x̄ is negative. With n participants, of which m
-    are attackers, the plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
+    The aim is an aggregate whose inner product with x̄ is negative. If m of n participants attack,
+    the plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
 
     >>> import torch
     >>> knowledge = Knowledge(5, 1, torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

@@ -1,4 +1,4 @@
-"""Min-sum: a shift of the mean as far as the sum of distances between honest updates allows.
+"""Min-sum: shifts the mean until its sum of distances equals that of a known update.
 
 Legend: B known updates, X points.
 """
@@ -9,23 +9,23 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 HALVINGS = 200
-"""Number of halvings of an interval; this number exceeds the resolution of float64."""
+"""Number of halvings of an interval: enough to reach the resolution of float64."""
 
 ROUNDING = 1e-14
-"""Relative error allowed in a sum of distances; the caller checks the final point without this
-tolerance."""
+"""Relative error allowed in a sum of distances while searching. The caller checks the final point
+without this tolerance."""
 
 
 @attacks.register("min_sum")
 class MinSum(LineSearchAttack):
-    """Moves as far from the mean as the sums of distances between known updates allow.
+    """Moves away from the mean until the sum of distances equals that of a known update.
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
     γ is max_i |x_i - μ| / |p|, because the sum of squared distances to u exceeds the sum for μ by
-    B |u - μ|². A sum of unsquared distances is convex in γ; bisection finds the largest γ at which
-    this sum crosses the limit.
+    B |u - μ|². A sum of unsquared distances is convex in γ. Bisection finds the largest γ at which
+    the sum is within the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -45,8 +45,8 @@ class MinSum(LineSearchAttack):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # If only two updates are known, every point between them has the same sum of distances,
-        # which equals the limit. Rounding errors alone may lift this sum above the limit.
+        # If only two updates are known, all points between them have the same sum of distances, and
+        # it equals the limit. Rounding errors alone may lift the sum above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))

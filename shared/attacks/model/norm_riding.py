@@ -16,7 +16,8 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""Number of doublings of the length after which a detector is assumed to accept any length."""
+"""If detectors still accept the length after this many doublings, they are assumed to accept any
+length."""
 HALVINGS = 20
 """Number of halvings of the interval that contains the threshold."""
 
@@ -38,9 +39,8 @@ class NormRiding(ModelAttack):
     With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
     the largest length at which the server's own detectors accept all attackers and record no
     evidence against them. If the detectors accept every length, the attacker keeps the threshold.
-    Detectors that judge the raw upload may reject opposing updates of every length, even of length
-    0. In this case, the calibrated update is the smallest positive multiple of c that the detectors
-    accept.
+    Detectors that judge raw uploads may reject all opposing updates, even an update of length 0.
+    The calibrated update is then the smallest positive multiple of c that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -138,7 +138,7 @@ def _simple(detector: Detector) -> bool:
 
 
 def _offset(updates_FD: Tensor, sent_FD: Tensor | None, knowledge: Knowledge) -> Tensor:
-    """The vectors (F, D), in float64, that the server adds to these uploads before judging them."""
+    """The float64 vectors (F, D) that the server adds to the uploads before it judges them."""
     plan, zeros_FD = knowledge.plan, updates_FD.new_zeros(updates_FD.shape).double()
     if sent_FD is None or knowledge.reference_D is None:
         return zeros_FD

@@ -15,7 +15,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("schedule")
 class AttackSchedule(ModelAttack):
-    """Runs each of the listed attacks in the rounds in which it is active.
+    """Runs those of the listed attacks that are active in the round.
 
     If several attacks are active in a round, they act in the listed order, each on the previous
     attack's uploads.

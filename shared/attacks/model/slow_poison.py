@@ -29,7 +29,7 @@ class SlowPoison(MomentAttack):
     tensor([[3.]])
     """
 
-    paper = "Rampart: adaptive, from the bounds of LIE"
+    paper = "Rampart: an adaptive variant of LIE"
     strength: float = Field(default=1.0, gt=0)
     """Largest drift, in standard deviations."""
     pace: float = Field(default=0.1, gt=0)

@@ -41,8 +41,8 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
     """Opens an .npz file, and refuses arrays that would have to be unpickled.
 
     Raises:
-        ConfigurationError: the file does not exist, is not an archive or is damaged; some damage
-            is found only when an array is read.
+        ConfigurationError: the file does not exist, is not an archive or is damaged. Some damage is
+            found only when an array is read.
     """
     try:
         # Open the file here, because numpy does not close a file that is not an archive.

@@ -96,7 +96,7 @@ def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def luminance(x_BCHW: Tensor) -> Tensor:
-    """Brightness (B, 1, H, W): LUMA weights for three channels, otherwise the channels' mean."""
+    """Brightness (B, 1, H, W): the mean of the channels, weighted by LUMA if there are three."""
     if x_BCHW.shape[1] != len(LUMA):
         return x_BCHW.mean(1, keepdim=True)
     weights = to_device(LUMA, x_BCHW.device, x_BCHW.dtype)

@@ -64,8 +64,8 @@ def server_data(
         labels: whether labels of the task are needed.
         taken: positions of samples that must not be drawn, because they serve another role.
     Raises:
-        ConfigurationError: the samples cannot be converted, there are too few of them, or labels
-            are needed and the number of classes differs.
+        ConfigurationError: the samples cannot be converted, there are too few samples, or labels
+            are needed but the number of classes differs.
 
     >>> table = Data(dataset="digits", reserved=100)
     >>> held = server_data("digits", 100, table, seed=1, role="root", labels=True)
@@ -104,10 +104,10 @@ def server_data(
 def require_fit(
     spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False
 ) -> Dataset:
-    """Returns the data set if its samples fit the clients' model; reads no samples.
+    """Returns the data set if its samples fit the clients' model, without reading samples.
 
     Raises:
-        ConfigurationError: the samples cannot be converted, or labels are needed and the number of
+        ConfigurationError: the samples cannot be converted, or labels are needed but the number of
             classes differs.
     """
     own = datasets.parse(data.dataset)

@@ -65,8 +65,8 @@ def squared_norm(
         models_KD: parameters.
         x_KB: samples.
         sizes: number of samples of each model; the norm of a model without samples is 0.
-        along: maps the number of classes C to M tensors of directions (K, B, C), which are 0 for
-            padding.
+        along: a function that takes the number of classes C, and returns M tensors of directions
+            (K, B, C). Padded samples have direction 0.
     """
     leaf_KD = models_KD.detach().requires_grad_()
     logits_KBC = network.logits(leaf_KD, x_KB)

@@ -2,8 +2,8 @@
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
-`torch.func.vmap`. Models run one by one if their module has no stacked form and contains running
-statistics or layers that vmap does not support, such as recurrent layers. Models never interact, so
+`torch.func.vmap`, with two exceptions: if the module has running statistics, or a layer that vmap
+does not support (such as a recurrent layer), the models run one by one. Models never interact, so
 differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
@@ -43,7 +43,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The number of models per pass that is fastest for batches of this shape.
+        """The fastest number of models per pass, for batches of this shape.
 
         On a CPU, this is the number of models whose largest activations fit in cache together
         (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
@@ -57,9 +57,9 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The number of models per training pass that is fastest.
+        """The fastest number of models per training pass.
 
-        On a CPU, the models' parameters also fit in cache.
+        On a CPU, the number is low enough that the models' parameters fit in cache, too.
         """
         if x_KB.device.type != "cpu":
             return sys.maxsize
@@ -165,8 +165,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # One sample is enough for this pass. The meta device would avoid even this computation, but
-    # torch would then import its whole compiler.
+    # A pass with one sample is enough to learn the sizes. The meta device would not need to compute
+    # anything, but torch would then import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -89,7 +89,7 @@ def stack_layer(name: str, layer: nn.Module) -> Layer | None:
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
-    Both orders select the same element of each window, and non-positive elements get no gradient.
+    In both orders, pooling selects the same element, and elements up to 0 get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -137,9 +137,9 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # A tensor with a single channel has both memory formats at once, and torch returns the
-        # slower format for such an input. The output for a single sample is not converted, because
-        # the conversion would change the last bits of the gradient.
+        # A tensor with a single channel is in both memory formats at once. For such an input, torch
+        # returns the slower format, so the output is converted. The output for a single sample is
+        # not converted, because the conversion would change the last bits of the gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
@@ -183,7 +183,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
         # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
-        # Reshaped to `shape`, a tensor (K, C) can be broadcast to the shape of `g`.
+        # If a tensor (K, C) is reshaped to `shape`, it can be broadcast to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)

@@ -17,7 +17,8 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the name of batch normalization's batch counter, which affects no result."""
+"""Batch normalization counts its batches in tensors whose names end like this; they affect no
+result."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

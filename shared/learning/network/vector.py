@@ -25,8 +25,8 @@ def spec_of(module: nn.Module) -> ModelSpec:
     Buffers that are not saved with a module (persistent=False) are treated as constants.
 
     Raises:
-        ConfigurationError: the module has other saved buffers, or batch normalization without
-            running statistics or without a momentum.
+        ConfigurationError: the module saves buffers that are not running statistics, or its batch
+            normalization has no running statistics or no momentum.
 
     >>> spec_of(nn.Linear(3, 2)).layout
     (('bias', 0, 2), ('weight', 2, 8))

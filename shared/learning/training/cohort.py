@@ -82,7 +82,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """A tensor of arbitrary values, in the shape of `samples` training samples per client."""
+        """A tensor of arbitrary values with the shape of `samples` training samples per client."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -91,8 +91,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # A comparison's output has the same size for all values, so the host need not wait for the
-        # device.
+        # The size of a comparison's output does not depend on the values, so the host need not wait
+        # for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -120,7 +120,7 @@ class StepRandomness:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "StepRandomness":
-        """The step's randomness if every sample is treated as a separate client.
+        """The randomness of the same step, with every sample treated as a separate client.
 
         Each client contributes its samples start .. start + count - 1.
         """
@@ -142,8 +142,8 @@ class Batches:
 
     Args:
         index_KSB: positions of samples; 0 for padding.
-        weight_KSB: 1/size of the batch in float64 (under differential privacy 1/expected size); 0
-            for padding.
+        weight_KSB: 1/size of the batch, or under differential privacy 1/expected size; 0 for
+            padding; float64.
         steps_K: number of steps of each client.
         seed: the experiment's seed.
         names: the clients' ids.
@@ -173,11 +173,11 @@ class Batches:
     ) -> "Batches":
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
-        Under differential privacy, there are no epochs: with batch size b, every step takes each of
-        a client's n samples with probability b/n and weights it by 1/b. The steps' draws use the
-        secret seed if there is one. A fraction `held_out` of a client's samples is in no batch; the
-        held-out samples are the same in every round. At least one sample of each client remains for
-        training.
+        Under differential privacy, there are no epochs. Every step takes each of a client's n
+        samples with probability b/n, where b is the batch size. Each sample that is taken has the
+        weight 1/b. The steps' draws use the secret seed if there is one. A fraction `held_out` of a
+        client's samples is in no batch; the held-out samples are the same in every round. At least
+        one sample of each client remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -189,7 +189,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # A batch size above every client's sample count adds no padding.
+        # A batch size that exceeds the sample counts of all clients adds no padding.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []

@@ -24,11 +24,10 @@ from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.runtime.device import to_device
 
 EVALUATED = 4096
-"""Highest number of samples, summed over clients, in one forward pass of an evaluation."""
+"""Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
-"""The number of samples per client in a forward pass is rounded up to a multiple of this number.
-For smaller numbers of samples, libraries use other matrix kernels, whose results differ in the last
-bits."""
+"""A forward pass rounds the number of samples per client up to a multiple of this number. With
+fewer samples, libraries use other matrix kernels, whose results differ in the last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +111,7 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: each client's position in the result; the clients of the first group come first.
+        order: each client's position in the result, listed group by group.
     """
     back = torch.tensor(order).argsort()
 
@@ -135,18 +134,18 @@ class LocalResult:
     Args:
         update_D: the trained model minus the received model, plus output noise if there is any.
         personal: the client's personal state after the round.
-        metrics: numbers by name. Sample counts: `train_samples`, `test_samples`. Number of
-            test samples that a model classifies correctly: the received model
-            (`correct_customized`), the model after training (`correct_local`) and the client's own
-            model (`correct_personalized`, if the client has one). An estimation task reports
-            squared errors, summed over the test samples, instead of numbers of correct samples
-            (`error_customized`, ...). `loss_before`, `loss_after`: mean training loss of the
-            uploaded model before and after training. If the experiment has a trigger: the number of
-            test samples of classes other than the target (`triggered_samples`), and how many of
-            them each model assigns to the target class after the trigger is added
-            (`fooled_customized`, ...). Under differential privacy: the ε spent so far (`epsilon`).
-            The objective's terms add their measurements of the trained model (`jacobian_norm`). The
-            personalizer adds the numbers that it reports before training.
+        metrics: numbers by name. `train_samples`, `test_samples`: sample counts.
+            `correct_customized`, `correct_local`, `correct_personalized`: numbers of test samples
+            that the received model, the trained model and the client's own model (if there is one)
+            classify correctly. `error_customized`, ...: in an estimation task, squared errors
+            summed over the test samples, instead of numbers of correct samples. `loss_before`,
+            `loss_after`: mean training loss of the uploaded model before and after training.
+            `triggered_samples`: with a trigger, the number of test samples of classes other than
+            the target class. `fooled_customized`, ...: the number of these samples that each model
+            assigns to the target class once they carry the trigger. `epsilon`: under differential
+            privacy, the ε spent so far. The objective's terms add their measurements of the trained
+            model (`jacobian_norm`). The personalizer adds the numbers that it reports before
+            training.
     """
 
     update_D: Tensor
@@ -177,7 +176,7 @@ def train_round(
         seed: the experiment's seed.
         client: the client's id, from which its random numbers are derived.
         round_: the round's number.
-        secret: secret seed for noise and private batches; if None, the experiment's seed.
+        secret: secret seed for noise and private batches; by default, the experiment's seed.
         offered: other clients' models (D,) that the client's ticket names.
     """
     sizes, held_out = [len(data.y_train)], learner.personalizer.held_out
@@ -265,7 +264,8 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
 
-    A pass is padded only to the largest client in this pass, rounded up to a multiple of `TILE`.
+    Each pass is padded only to the size of its own largest client, rounded up to a multiple of
+    `TILE`.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

@@ -1,8 +1,9 @@
 """The order of the clients in a group: clients with more steps come first; finished clients leave.
 
-The last bits of a matrix product depend on the alignment of its first factor to 16 bytes, and hence
-on a model's position in the tensor of all models. To keep every result unchanged, clients move only
-by multiples of `unit` places, and the number of clients that leave is a multiple of `unit`.
+The last bits of a matrix product depend on how its first factor is aligned to 16 bytes. Therefore,
+they depend on a model's position in the tensor of all models. To keep every result unchanged,
+clients move only by multiples of `unit` places, and the number of clients that leave is a multiple
+of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -14,12 +15,12 @@ from math import gcd
 ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""The size below which no group shrinks, because libraries use other matrix kernels for one
-model."""
+"""Smallest size to which a group shrinks: for a single model, libraries use other matrix
+kernels."""
 
 
 def unit(dim: int) -> int:
-    """The smallest distance between two places at which models of D parameters are aligned equally.
+    """The smallest distance, in places, at which two models of D parameters are aligned equally.
 
     >>> unit(8), unit(6), unit(7)
     (1, 2, 4)
@@ -30,7 +31,8 @@ def unit(dim: int) -> int:
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
     """The client at each place, ordered by number of steps, most steps first.
 
-    Clients move only by multiples of `apart` places, so the order can be approximate.
+    If `apart` exceeds 1, the order is approximate: clients move only by multiples of `apart`
+    places.
 
     >>> order([1, 5, 3, 9], apart=1), order([1, 5, 3, 9], apart=2)
     ([3, 1, 2, 0], [2, 3, 0, 1])

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS = "privacy_steps"
-"""Name of the personal state that counts a client's noised steps in all rounds so far."""
+"""Name of the personal state that counts all noised steps of a client so far."""
 AT_ONCE = 2**22
-"""How many elements of per-sample gradients, summed over clients, may be in memory at once. A
+"""How many elements of per-sample gradients may be in memory at once, over all clients together. A
 processor's cache holds about this many elements."""
 
 
@@ -103,7 +103,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
 @lru_cache(maxsize=4096)
 def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "NDArray[np.float64]"]:
-    """Rényi orders, and one step's divergence at each order; the divergences of steps add up.
+    """Rényi orders, and one step's divergence at each order; divergences of several steps add up.
 
     The divergences are cached: they are the same in every round, and computing them takes most of
     the time of `epsilon`.
@@ -125,7 +125,7 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models at which this step computed noised gradients; each model counts as one of the T
+    """The models whose noised gradients this step computed; each model counts as one of the T
     steps."""
 
     def gradients(
@@ -172,7 +172,7 @@ class PrivateTask(LocalTask):
         return total_KD
 
     def _single(self, batch: Batch, part: slice) -> tuple[LocalTask, Batch]:
-        """A task and a batch that treat each sample in the slice `part` as a separate client."""
+        """A task and a batch in which each sample of `part` counts as a separate client."""
         real_KB = batch.weight_KB[:, part] > 0
         count = real_KB.shape[1]
         samples = Batch(

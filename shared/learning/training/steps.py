@@ -66,7 +66,7 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The rows of the clients at these places, aligned as in the tensor of all clients."""
+    """The rows of the clients at these places, with memory aligned as in the whole tensor."""
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
@@ -76,8 +76,8 @@ def _apart(learner: Learner, clients: int) -> int:
 
     Per-sample gradients must fit in cache, so batches are split if training is private or a term
     reads samples. The split depends on the number of clients and affects the last bits of the
-    result. If batches are split, this function therefore returns K, so that no client moves or
-    leaves early.
+    result. For split batches, this function therefore returns K, so that all clients keep their
+    places to the end.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -96,8 +96,8 @@ def _steps(
     """`take_steps` for clients that train in one pass; yields the results of leaving clients.
 
     Args:
-        clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort
-            keeps its own order; all other arguments list the clients in the order of the places.
+        clients_K: for each place (see `padding_order`), the client's row in the cohort. Only the
+            cohort keeps its own order; all other arguments list the clients by place.
     """
     device = received_KD.device
     # Copy the data for all steps to the device first, so that no step waits for the host.

@@ -29,12 +29,13 @@ class LocalTask:
         scoring: the task's loss.
         training: the experiment's `training` table.
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
-        cohort: the data of all clients that train together, even if they have finished their steps.
+        cohort: the data of all clients that train together, including clients that have finished
+            their steps.
         received_KD: the models with which the round began.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that no client does.
-        clients_K: the position in the cohort of each client that takes this step; None means that
-            all clients take it, in the order of the cohort.
+        clients_K: for each client that takes this step, its position in the cohort; None means that
+            all clients take the step, in the order of the cohort.
         prior_KC: values that are added to the logits of the models that are trained for upload.
         rate: factor by which this round multiplies the learning rate.
     """
@@ -78,7 +79,7 @@ class LocalTask:
         """The gradients (K, D) of the objective, first at the models, then at the personal models.
 
         In the entries that hold the running statistics s, the result is (s - s') / η, where s' are
-        the statistics after the batch; a step of size η thus turns s into s'. The objective's terms
+        the statistics after the batch. A step of size η thus turns s into s'. The objective's terms
         evaluate the network in inference mode.
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
@@ -152,8 +153,8 @@ def mean_loss_gradients(
         scoring: the task's loss.
         batch: the samples.
         models: P tensors (K, D).
-        priors: for each of the P models, a tensor (K, C) that is added to its logits (K, B, C), or
-            None.
+        priors: for each of the P models, None or a tensor (K, C) that is added to its logits (K, B,
+            C).
         clients: the number of clients that determines the number of passes; None means K. Pass the
             same number in every step, even after clients have left, because another number of
             passes would change the last bits of the result.

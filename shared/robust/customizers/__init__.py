@@ -33,7 +33,7 @@ class Customization:
         assignment: names of models by client id. The first name is the model that the client trains
             from; all other names are models that the client gets in addition. `GLOBAL` is the name
             of the global model. A client that has neither an assignment nor a group gets the global
-            model, or is probed first if the customizer asks for probes.
+            model. If the customizer asks for probes, this client is probed first.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets at the end, to predict by majority vote.
@@ -91,8 +91,8 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group, and each
-        client's row is relative to the model that the client received, not to the global model.
+        If groups are isolated, clients of one group must not influence another group. A client's
+        row is then relative to the model that the client received, not to the global model.
         """
         return False
 
@@ -117,7 +117,7 @@ class Customizer(Stage):
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: rows of the same clients, from which the customizer computes similarities
-                between clients; the raw uploads if calibration is switched off.
+                between clients. If calibration is switched off, these rows are the raw uploads.
             state: the state from `init` or from the last round.
             context: the round, the seed and the reference model.
         """

@@ -94,8 +94,8 @@ def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> li
     """For each new cluster n, the old cluster whose name it takes.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
-    common. Ties are broken by the lower number of the new cluster, then by the lower number of the
-    old cluster.
+    common. Ties go to the new cluster with the lower number, then to the old cluster with the lower
+    number.
 
     >>> match_clusters(torch.tensor([0, 1, 1]), [1, 0, None], 2)
     [1, 0]

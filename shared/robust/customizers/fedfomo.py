@@ -23,10 +23,10 @@ class FedFomo(Customizer):
     Offers client i the M models n with the largest affinities A_in. When client i reports the
     weight w_n for model n, w_n is added to A_in.
 
-    The affinities A start at 0. The w_n are the raw weights that the client's personalizer reports
-    for the models in the client's last offer. Raw weights are clipped to [0, bound], and NaN is set
-    to 0. A report changes only the reporting client's row of A, so a client that lies harms only
-    itself. In round t, each place of an offer goes to a random client's model with probability
+    The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
+    in the client's last offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A report
+    changes only the reporting client's row of A, so a client that lies harms only itself. In round
+    t, each place of an offer goes to a random client's model with probability
     ε_t = max(0, ε - t decay). Otherwise, the place goes to the model with the largest A_in among
     all models that are not in the offer yet. Ties are broken at random. Every client trains its own
     model and uploads the difference from the global model. A client trains from the global model

@@ -33,7 +33,7 @@ class GroupedCustomizer(Customizer):
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]
     )
-    """Base rule that every group uses, with the rule's own f; pre-aggregators may precede it."""
+    """Base rule of every group, with its own f; pre-aggregators may precede the rule."""
 
     def model_post_init(self, context: Any, /) -> None:
         """Build the base rule once, so that an invalid rule fails at startup."""
@@ -117,7 +117,7 @@ def update_group(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows, received or dropped, of the clients in `group`."""
+    """The rows of the clients in `group`: those received and those dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
     # The pool statistics start empty, because old statistics may depend on other groups' rows.

@@ -23,15 +23,16 @@ from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to
 from rampart_fl.shared.robust.sketch import Traces
 
 PROVEN = -1.0
-"""A client whose evidence is at most this limit has answered often enough to stay in the round,
-even if other clients send the same upload."""
+"""If the evidence against a client is at most this limit, the client has answered often enough. It
+then stays in the round even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that acquits a client. A copy depends neither on the challenge nor on the decoys, so the
 answer of a copy has a standard normal distribution. A copy's answer reaches the lowest limit,
 `share` x `clear` = 0.25, with probability 0.4. An honest client is expected to reach the lowest
 limit in nine rounds of ten."""
 LEAST = 3
-"""The median answer of clients not on trial is used only if at least this many have answered."""
+"""The median answer of clients not on trial is used only if at least this many of them have
+answered."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -45,25 +46,25 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     In many attacks (Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones), all colluders send the same
     update, or nearly the same update. Copies alone prove nothing, because one of the senders may be
     the honest client that the others copy. The detector therefore puts a client on trial if the
-    client sends copies (see `alike`) in two of its rounds. In the next `trial` rounds in which the
-    client takes part, its challenge, a random change δ, is added to the model from which it starts.
-    The change δ is a combination of accepted clients' updates and is `strength` times as long as
-    the median upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on
-    the sender's own δ. A copied upload therefore reverses δ no more than it reverses the `decoys`,
-    which are changes that were drawn in the same way and sent to nobody.
+    client sends copies (see `alike`) in two of its rounds. For the next `trial` rounds in which the
+    client takes part, its starting model contains a challenge. The challenge is a random change δ:
+    a combination of accepted clients' updates that is `strength` times as long as the median
+    upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the
+    sender's own δ. A copied upload therefore reverses δ no more than it reverses the `decoys`:
+    changes that are drawn like δ but sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
-    answers of honest training. The detector objects to a client on trial if the client's answer is
-    below `share` times the median answer of the clients that are not on trial. The detector ignores
-    rounds in which the median answer of the clients that are not on trial is below `clear` standard
-    deviations.
+    answers of honest training. The usual answer is the median answer of the clients that are not on
+    trial. The detector objects to a client on trial if the client's answer is below `share` times
+    the usual answer. If the usual answer is below `clear` standard deviations, the detector ignores
+    the round.
 
-    Evidence is the logarithm of an e-process over these objections
-    (`shared.robust.evidence.betting`). The detector assumes that, in each round in which an
-    honest client is on trial and answers, the probability of an objection to this client is at most
-    `tolerated`, given all earlier rounds. Under this assumption, the probability that any honest
-    client is ever evicted is below `level`. If nobody sends copies, nobody is on trial and no model
-    is changed.
+    Evidence is the logarithm of an e-process over the detector's objections
+    (`shared.robust.evidence.betting`). The detector assumes that an honest client's answers rarely
+    lead to objections: given all earlier rounds, each answer during a trial leads to an objection
+    with a probability of at most `tolerated`. Under this assumption, the probability that any
+    honest client is ever evicted is below `level`. If nobody sends copies, nobody is on trial and
+    no model is changed.
 
     The detector does not find colluders that actually train. The detector also misses colluders if
     each of them adds noise that is as large as the noise in an honest client's update.
@@ -81,10 +82,10 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     complexity = "O(nd), keeps n sketches; n on trial: O(n²d) for their models"
     passes = "0, and 2 for the models of clients on trial"
     tolerated: float = Field(default=0.25, gt=0, lt=1)
-    """Assumed bound on the probability of an objection to an honest client, in a round in which the
-    client is on trial."""
+    """Assumed bound on the probability that the answer of an honest client on trial leads to an
+    objection."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """Expected shares of rounds on trial with an objection, for clients that send copies. The
+    """Expected shares of objections among the trial rounds of a client that sends copies. The
     detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is above this number."""
@@ -92,28 +93,28 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Two uploads may be copies of each other only if their distance 1 - cosine is below this
     multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """A client is put on trial if it sends two copies within this number of its own rounds. A
-    client stays on trial for the same number of its own rounds after its last copy, unless its
-    answers acquit it."""
+    """A client is put on trial if it sends two copies within this number of its own rounds. A trial
+    ends after `trial` own rounds without a copy, or earlier if the client's answers acquit it."""
     rest: int = Field(default=20, ge=0)
     """After an acquittal, copies do not put the client on trial again for this number of its own
-    rounds, unless the evidence against another sender of the same upload exceeds the limit."""
+    rounds. The protection ends early if the evidence against another sender of the same upload
+    exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
-    """When the evidence against a client on trial exceeds the limit, all clients on trial stay on
-    trial for at least this number of their own rounds. All senders of this client's upload are put
-    on trial, too, even after an acquittal."""
+    """When the evidence against a client exceeds the limit, all current trials continue for at
+    least this number of each client's own rounds. All senders of the same upload are put on trial,
+    too, even if they were acquitted."""
     wait: int = Field(default=25, ge=0)
-    """A client's eviction may wait for at most this number of the client's own rounds, until there
-    is evidence about the other clients that sent the same upload."""
+    """Largest number of the client's own rounds for which its eviction waits for evidence about the
+    other senders of the same upload."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """If the median answer of the clients that are not on trial is below this number of standard
-    deviations of the answers to decoys, the detector ignores the round."""
+    """Least median answer of the clients that are not on trial, in standard deviations of the
+    answers to decoys. If the median is lower, the detector ignores the round."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer below this share of the median answer of clients not on
     trial."""
@@ -231,7 +232,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """The upload's challenge and decoys (1 + J, K), minus the previous upload's.
+        """The upload's challenge and decoys (1 + J, K), minus those of the previous upload.
 
         The result is None if neither the upload nor the previous upload started from a challenged
         model.
@@ -305,7 +306,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         objected: bool,
         copied: bool,
     ) -> str:
-        """The verdict's reason in one sentence, with the quantity, limit, unit and cohort."""
+        """The verdict's reason in one sentence: the quantity, unit, limit, and compared clients."""
         if answered is None:
             why = "on trial: " if one.trial else ""
             why += "sent the same as another client" if copied else "sent no copy"

@@ -17,7 +17,7 @@ class Cosine(Detector):
     For each client, the median is taken over all other clients, so a minority of colluders cannot
     control the median. A zero row has similarity -1 to all other rows. If there is only one row,
     that row is accepted. If the clients' data differ much, even honest updates are nearly
-    orthogonal; lower the threshold in such federations.
+    orthogonal, and a lower threshold is needed.
     """
 
     paper = (

@@ -1,4 +1,4 @@
-"""Cross-round consistency: does a client's update resemble its last accepted update?
+"""Cross-round consistency: whether a client's update resembles its last accepted update.
 
 Legend: M rows of the round, H clients ever accepted, D coordinates, C coordinates of a chunk.
 """
@@ -21,10 +21,10 @@ class CrossRound(Detector):
 
     If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
     `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
-    earlier update is accepted. A row that was judged in an earlier round (metadata "fresh" 0) is
-    also accepted, because the client's update is still the same. The detector remembers only each
-    client's last accepted update, so it never compares an update with a rejected update. A zero
-    update has cosine -1.
+    earlier update is accepted. A row whose metadata "fresh" is 0 was judged in an earlier round;
+    this row is also accepted, because the client's update is still the same. The detector remembers
+    only each client's last accepted update, so it never compares an update with a rejected update.
+    A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
@@ -79,8 +79,7 @@ class CrossRound(Detector):
 
 
 def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
-    """Cosine of every row to the client's last accepted row; 1 if the client has no accepted
-    row."""
+    """Cosine of every row to the client's last accepted row; 1 if there is no such row."""
     if not known:
         return [1.0] * len(rows)
     last_HD = state.tensors["last"]

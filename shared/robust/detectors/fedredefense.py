@@ -19,25 +19,24 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""The earlier tensors of a search that begins from noise: none."""
+"""A search that begins from noise has no tensors of earlier searches."""
 
 
 @detectors.register("fedredefense")
 class FedREDefense(Detector):
     """Evicts clients if the reconstruction error of their update u is above the threshold.
 
-    An error that is not finite is treated as above the threshold. For each client, a search looks
-    for synthetic samples, soft labels and a step size with which `steps` steps of gradient descent
-    lead from the global model w to w + u. When the search ends, its steps of gradient descent lead
-    from w to a point θ, and the error is |θ - w - u|² / |u|². The search can reconstruct an update
-    that local training produced, but not random noise of the same dimension. The error is about 1
-    for noise, and 1 for a zero update. The detector assumes that clients train the whole global
-    model w. Rampart therefore refuses experiments in which clients start from other models or
-    upload only a part of the model. If `steps` steps of gradient descent cannot reproduce an honest
-    update because the update is too long, a search with larger step sizes may succeed. If a search
-    fails, the detector therefore repeats the search with `larger` times the step sizes. The
-    detector keeps each client's synthetic samples, and the client's next search starts from these
-    samples.
+    An error that is not finite is treated as above the threshold. For each client, the detector
+    searches for synthetic samples, soft labels and a step size. With these, `steps` steps of
+    gradient descent should lead from the global model w to w + u. If these steps lead to a point θ
+    instead, the error is |θ - w - u|² / |u|². The search can reconstruct an update that local
+    training produced, but not random noise of the same dimension. The error is about 1 for noise,
+    and 1 for a zero update. The detector assumes that clients train the whole global model w.
+    Rampart therefore refuses experiments in which clients start from other models or upload only a
+    part of the model. An honest update may be too long for `steps` steps of gradient descent, but
+    not for larger steps. If a search fails, the detector therefore repeats the search with `larger`
+    times the step sizes. The detector keeps each client's synthetic samples, and the client's next
+    search starts from these samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore
     reach a smaller error for an accepted client.
@@ -72,8 +71,8 @@ class FedREDefense(Detector):
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of all three searches."""
     larger: float = Field(default=10.0, ge=1)
-    """A failed search is repeated from the beginning with step sizes that are larger by this
-    factor; the better of both results counts. With factor 1, no search is repeated, as in the
+    """A failed search is repeated from the beginning, with step sizes that are larger by this
+    factor. The better of the two results counts. With factor 1, no search is repeated, as in the
     paper."""
     at_once: int = Field(default=16, ge=1)
     """Number of clients whose searches run as one batch, with all their models and gradients in
@@ -119,7 +118,7 @@ class FedREDefense(Detector):
         held: dict[str, dict[str, Tensor]],
         context: Context,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """The errors of some rows, and the synthetic tensors, keyed by name and then by client."""
+        """The errors of some rows by client, and the synthetic tensors by name and client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
         errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.

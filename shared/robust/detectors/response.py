@@ -45,7 +45,7 @@ from rampart_fl.shared.robust.sketch import Traces
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts clients whose updates repeatedly react to the model's movements as training would not.
+    """Evicts clients whose updates repeatedly react to the model unlike honest training would.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
@@ -62,54 +62,55 @@ class ResponseDetector(ResponseOptions):
     their e-processes. An average of e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons. First, the client's
-    response is turned: the correlation of -Δu and Δw is below `turned`, and lower than chance can
-    explain for two random directions of the same dimension. Turned responses count only in rounds
-    in which at least half of the clients have a correlation of `informative` or more, because early
-    in training the loss may have negative curvature. If the client is challenged, its answer
-    decides instead (see below). Second, the client overshoots: the strength of its response,
-    -<Δu, Δw> / |Δw|², is above `overshoot`, and its upload is more than `stretched` times as long
-    as the median client's longest upload. Third, the client's upload is too long (`typical`), and
-    honest training with far more data cannot explain the upload. Honest training cannot explain an
-    upload in any of five cases: the upload is not finite; the response's strength is above
-    `overshoot`; Δu is longer than both uploads that it compares (as for pure noise); the upload
-    does not change at all; or the strength is below -`overshoot` and the upload does not point in
-    the direction of others.
+    response is turned: the correlation of -Δu and Δw is below `turned`. The correlation must also
+    be lower than chance can explain for two random directions of the same dimension. Early in
+    training, the loss may have negative curvature. Turned responses therefore count only in rounds
+    in which at least half of the clients have a correlation of `informative` or more. If the client
+    is challenged, its answer decides instead (see below). Second, the client overshoots: its
+    response is stronger than `overshoot`, and its upload is more than `stretched` times as long as
+    the median client's longest upload. The strength of a response is -<Δu, Δw> / |Δw|². Third, the
+    client's upload is too long (`typical`), and honest training with far more data cannot explain
+    the upload. Honest training explains neither an upload that is not finite nor an upload that
+    does not change at all. Nor does honest training explain a response that is stronger than
+    `overshoot`, or a Δu that is longer than both uploads that it compares (as for pure noise). If
+    the strength is below -`overshoot`, honest training explains the upload only if it points in the
+    direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
-    exceeds `tolerated` in rounds in which responses are informative or the client answers a
-    challenge, and `tolerated_long` in all other rounds. If a bet expects a share q of objections,
-    an objection in an informative round multiplies its wealth by q / `tolerated`. With the option
-    `challenges`, suspicion alone evicts no client: if an honest client's loss has negative
-    curvature, its responses are turned, too, perhaps for many rounds.
+    exceeds a bound. If the round's responses are informative, or if the client answers a challenge,
+    the bound is `tolerated`. In all other rounds, the bound is `tolerated_long`. If a bet expects a
+    share q of objections, an objection in an informative round multiplies the bet's wealth by q /
+    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If an honest
+    client's loss has negative curvature, its responses are turned, too, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
-    change δ is added to the model from which it starts. The client's answer is -<r, δ> / |δ|, where
-    r is the part of its upload that is orthogonal to averages of its earlier uploads. The answer is
+    change δ is added to the client's starting model. The client's answer is -<r, δ> / |δ|, where r
+    is the part of its upload that is orthogonal to averages of its earlier uploads. The answer is
     ranked among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is
     the logarithm of an e-process over the rounds in which the client started from a challenge. In
     these rounds, the detector bets on low ranks, and on uploads that are too long or overshoot. The
-    detector makes two assumptions, given all earlier rounds. First, an honest client's rank is at
-    least as high as if its upload did not depend on δ. If an upload does not depend on δ, all ranks
-    are equally likely. If an upload undoes part of δ, its rank is higher. Second, an honest
-    client's upload is too long or overshoots with a probability of at most `tolerated`. Training
-    with far more data makes uploads long, but also undoes δ, so an upload whose answer is among the
-    highest share `tolerated` is not too long. Under these assumptions, the probability that any
-    honest client is ever evicted is below `level`, for any number of rounds, whichever clients join
-    the federation.
+    detector makes two assumptions about each round, given all earlier rounds. First, honest
+    training does not lower the rank: the rank is at least as high as if the upload did not depend
+    on δ. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes part
+    of δ, its rank is higher. Second, an honest client's upload is too long or overshoots with a
+    probability of at most `tolerated`. Training with far more data makes uploads long, but also
+    undoes δ. An upload therefore does not count as too long if its answer is among the highest
+    share `tolerated`. Under these assumptions, the probability that any honest client is ever
+    evicted is below `level`, for any number of rounds and whichever clients join the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. A client that
-    is not challenged may exceed the limit on lengths by up to a factor of five in two cases: the
-    client has uploaded before and draws no objection; or the client is not a suspect, and its
-    upload points in the direction of most other clients' uploads and does not overshoot. A
-    suspect's upload is also rejected if it did not start from the challenged model, if the detector
-    objects to it, or if its response to the whole movement, challenge included, is turned.
+    is not challenged may exceed the limit on lengths by up to a factor of five in two cases. In the
+    first case, the client has uploaded before and draws no objection. In the second case, the
+    client is not a suspect, and its upload points in the direction of most other clients' uploads
+    and does not overshoot. A suspect's upload is also rejected if it did not start from the
+    challenged model, or if the detector objects to it. A third reason to reject a suspect's upload
+    is a turned response to the model's whole movement, which includes the challenge.
 
-    An honest client is judged by its own uploads. Colluders can influence the verdict on an honest
-    client through the model that the client receives, and through the uploads that challenges
-    combine. Colluders that are fewer than half of the clients can move the medians only within the
-    range of honest values. A copy of an honest update reacts to the model as the honest update
-    does; the detector `challenge` finds copies.
+    An honest client is judged by its own uploads. Colluders influence this verdict only through the
+    model that the client receives, and because challenges are combinations of uploads. Colluders
+    that are fewer than half of the clients move medians only within the range of honest values. The
+    detector `challenge` finds copies of honest updates, because they react as honest updates do.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

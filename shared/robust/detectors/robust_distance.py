@@ -22,19 +22,19 @@ from rampart_fl.shared.robust.detectors import detectors
 class RobustDistance(Detector):
     """Objects to a client that is far from the others and keeps moving the model that it receives.
 
-    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). An excess of 1 means that x is
-    `mads` median absolute deviations above the median, or `ratio` times the median, whichever is
-    more.
+    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The excess is 1 if x is at the
+    larger of two limits: the median plus `mads` median absolute deviations, and `ratio` times the
+    median.
 
     The detector computes two excesses. The first excess is the excess of the distance |row - median
-    row|. This distance does not depend on the model to which rows are relative, so a poisoned
-    reference model does not change distances. The second excess is the excess of the client's
-    movement. The movement is how far the client moved the model that it received, that is, the norm
-    of the raw upload (metadata "moved"). An honest client with rare data may remain far from the
-    other clients, but it stops moving the model. An honest client with hard data may keep moving
-    the model, but it stays near the other clients. A client that works against the other clients
-    remains far from these clients and keeps moving the model. If the movement is not known, the
-    distance replaces the movement. If a row is not finite, both of its excesses are infinite.
+    row|. This distance does not depend on the reference model of the rows, so a poisoned reference
+    model does not change it. The second excess is the excess of the client's movement. The movement
+    is how far the client moved the model that it received, that is, the norm of the raw upload
+    (metadata "moved"). An honest client with rare data may remain far from the other clients, but
+    it stops moving the model. An honest client with hard data may keep moving the model, but it
+    stays near the other clients. A client that works against the other clients remains far from
+    these clients and keeps moving the model. If the movement is not known, the distance replaces
+    the movement. If a row is not finite, both of its excesses are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
@@ -43,11 +43,11 @@ class RobustDistance(Detector):
     mean of both excesses (0 if either is negative). A client is evicted for good if its evidence S
     exceeds `limit`. One round adds at most cap - drift, so with the default settings a single round
     never leads to an eviction. If an honest client has one unusual round, the evidence against the
-    client decreases again afterwards. Evidence does not change if the client did not take part in
-    the previous round, because a client that returns must move its model further than a client that
-    stayed. Evidence also does not change if the client's row was judged in an earlier round
-    (metadata "fresh" 0). Evidence is kept by client id and is forgotten when the client is barred,
-    so that a client that returns starts without evidence.
+    client decreases again afterwards. A client that returns must move its model further than a
+    client that stayed. The evidence against a client therefore does not change if the client did
+    not take part in the previous round. A row that was already judged in an earlier round (metadata
+    "fresh" 0) does not change the evidence, either. Evidence is kept by client id and is forgotten
+    when the client is barred, so that a client that returns starts without evidence.
 
     Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other

@@ -28,9 +28,9 @@ class Selection(Detector):
     rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it
     """The rule, given by its name, as a table, or as a `Rule` object."""
     threshold: float = Field(default=0.0, ge=0)
-    """Largest weight that is rejected, in units of the uniform weight 1/n."""
+    """Largest weight at which a client is rejected, in units of the uniform weight 1/n."""
     decision: Literal["rejected", "evicted"] = "rejected"
-    """What the detector asks for if a client's weight is at or below the threshold."""
+    """What the detector asks for if a client's weight is at most the threshold."""
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)

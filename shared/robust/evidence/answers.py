@@ -24,7 +24,8 @@ class Answer:
         correlation: a_0 / |r|, positive if the upload undoes the challenge.
         strength: a_0 / |δ_0|, 1 if the upload undoes the whole challenge.
         rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
-            exchangeable, so the probability of `rank` <= k is at most k / (1 + J) for any k.
+            exchangeable. In this case, `rank` <= k has a probability of at most k / (1 + J), for
+            any k.
         count: 1 + J.
     """
 
@@ -59,8 +60,8 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Upper bound on the probability of this rank or a lower rank, if the upload ignores its
-        challenge."""
+        """If an upload ignores its challenge, its rank is at most `rank` with at most this
+        probability."""
         return self.rank / self.count
 
     @property

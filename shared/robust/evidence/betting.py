@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets that a client gets more objections than an honest client; each round begins a bet.
+    """Bets that a client gets more objections than honest clients do; each round begins a bet.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
     sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
@@ -27,7 +27,8 @@ class Bet:
 
     Args:
         p: largest probability of an objection to an honest client.
-        q: share of rounds with an objection at which the wealth grows fastest; must be above p.
+        q: probability of an objection to a hostile client for which the bets are optimal; must be
+            above p.
     """
 
     p: float
@@ -45,10 +46,10 @@ class Bet:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
-        client's answer is shifted down by θ standard deviations, it is in the lowest fraction p of
-        the answers with probability q. If all ranks are equally likely, the expected gain is 1. If
-        higher ranks are more likely, the expected gain is below 1.
+        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. Suppose that answers are normally distributed, and
+        that the client's answer is shifted down by θ standard deviations. The client's answer is
+        then among the lowest fraction p of the answers with probability q. If all ranks are equally
+        likely, the expected gain is 1. If higher ranks are more likely, it is below 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
@@ -82,7 +83,7 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
     """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
 
     The bets that have not begun have the total wealth 1 / (rounds + 1). The mean M_t of several E_t
-    is an e-process, too, even if they depend on each other, so P(sup_t M_t >= 1/a) <= a.
+    is also an e-process, even if the E_t depend on each other. Therefore P(sup_t M_t >= 1/a) <= a.
 
     >>> evidence([0.0, 0.0], rounds=0)
     0.0
@@ -93,7 +94,7 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """The limit on a new client's evidence at which false evictions are less likely than `level`.
+    """The limit on a new client's evidence that keeps false evictions less likely than `level`.
 
     The limit is ln(1 / a), where a = level / ((before + 1) (before + together + 1)) is the
     client's share of `level`. However many clients join, their shares sum to less than `level`.

@@ -26,8 +26,8 @@ from rampart_fl.shared.runtime.device import to_device
 LEAST = 3
 """Smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-5
-"""If a random combination of the rows' differences is shorter than this multiple of the median
-row's length, the rows are treated as equal."""
+"""Rows are treated as equal if random combinations of their differences are short: at most this
+multiple of the median row's length."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
@@ -97,9 +97,9 @@ class ConcatenatedModels(Models):
 class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
-    A client has at most one challenge at a time. Detectors that need their own challenges (`own`)
-    draw challenges first. All other detectors can also use the challenges that another detector has
-    drawn.
+    A client has at most one challenge at a time. Some detectors need their own challenges (`own`),
+    so they draw challenges first. All other detectors can also use challenges that another detector
+    has drawn.
     """
 
     own: ClassVar[bool] = True
@@ -118,7 +118,7 @@ class Challenger(Detector):
 
         Args:
             rows: the rows of the accepted clients.
-            customization: which client gets which model if no model is changed.
+            customization: the models that clients get without a challenge.
             global_D: the next global model.
             state: the state after this round's verdicts, without clients that were barred.
             context: the round and the seed.
@@ -136,7 +136,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The part of each block that `rows` contains; bounds are relative to the first coordinate."""
+    """The bounds of each block within `rows`, relative to the first coordinate of `rows`."""
     place = rows.place
     return [
         (
@@ -195,8 +195,8 @@ def challenged(
 ) -> Customization:
     """The given customization, but with changed starting models for some clients.
 
-    Some customizers probe a new client before they give the client its own model. As long as a new
-    client has no model of its own, the changed model is the global model plus the client's change.
+    Some customizers probe a new client before they give the client its own model. Before a new
+    client has a model of its own, its changed model is the global model plus the client's change.
 
     Args:
         customization: which client gets which model.
@@ -232,7 +232,7 @@ def challenged_model(customization: Customization, client: str) -> Tensor:
 class OwnModels:
     """Sketches of the models that clients get without a challenge.
 
-    If the customizer gives clients models of their own, computing a sketch reads all rows once.
+    If a client has a model of its own, computing the sketch of this model reads all rows once.
 
     Args:
         customization: which client gets which model.
@@ -271,15 +271,15 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
     decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
     taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
-    with the answers to the decoys. Other clients with other challenges may have sent the same
-    upload. If an upload answers the other clients' challenges as strongly as the client's own
-    challenge, the upload does not prove that the client trained. Therefore, if the upload's mean
-    answer to the other clients' challenges exceeds mean a_j, it replaces mean a_j in z.
+    with the answers to the decoys. Several clients with different challenges may send the same
+    upload. If this upload answers all of these challenges equally strongly, it does not prove that
+    the clients trained. Therefore, z uses the larger of two means: mean a_j, and the upload's mean
+    answer to the challenges of the other clients.
 
     Args:
         change_K: difference between the client's upload and its previous upload.
-        shift_JK: the challenge and its decoys, minus the challenge and the decoys of the client's
-            previous upload.
+        shift_JK: the challenge and its decoys. From each of these vectors, the vector in the same
+            place for the client's previous upload is subtracted.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
         0 if the upload equals the client's previous upload; None if there was no challenge, or if

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
-"""Names of the bets on challenged rounds, whose wealth is remembered for every client."""
+"""Names of the bets on challenged rounds. Their wealth is remembered for every client."""
 CALM = 6
 """After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
 NONE = 2.0
@@ -28,7 +28,8 @@ NONE = 2.0
 equal states with NaN would compare as different."""
 Start = Literal["usual", "challenged", "refused"]
 """The model that an upload started from. `usual`: the client was not challenged. `challenged`: the
-model with the client's challenge. `refused`: another model, although the client was challenged."""
+client was challenged, and started from the challenged model. `refused`: the client was challenged,
+but started from another model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +72,9 @@ class ClientMemory:
         exceeded: wealth of the bets that challenged uploads are too long or overshoot.
         rounds: number of rounds in which the detector has bet on objections.
         trials: number of rounds in which the client started from a challenge.
-        boldness: factor by which the client's next challenge is longer than a first challenge.
-        calm: number of challenged rounds since an upload was too long.
+        boldness: length of the client's next challenge, as a multiple of the length of a first
+            challenge.
+        calm: number of the client's challenged uploads since one was too long.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
@@ -119,7 +121,7 @@ class ClientMemory:
         return Answer.of(upload_K, torch.stack(earlier), asked_JK)
 
     def started(self, start_K: Tensor, round_: int) -> tuple[Start, DueChallenge | None]:
-        """What an upload started from, and its challenge if its starting model was challenged.
+        """The kind of an upload's starting model, and the challenge if the model was challenged.
 
         The method also marks all challenges of the client as no longer due.
 
@@ -140,8 +142,8 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
     Args:
         state: the state.
         memories, shares: numbers of the detector's memories and expected shares. Earlier versions
-            of Rampart stored the averages of only one memory and the wealth of only one bet. These
-            averages are used for every memory, and this wealth is used for every share.
+            of Rampart stored the averages of only one memory and the wealth of only one bet. The
+            stored averages are then used for every memory, and the stored wealth for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
@@ -188,7 +190,7 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
 
 def _recalled_due(state: State) -> dict[str, tuple[DueChallenge, ...]]:
     """The challenges that are due, keyed by client id."""
-    if "decoys" not in state.tensors:  # Earlier versions stored no decoys, which answers need.
+    if "decoys" not in state.tensors:  # Earlier versions stored no decoys.
         return {}
     decoys_SJK = state.tensors["decoys"].double()
     size = decoys_SJK.shape[-1]

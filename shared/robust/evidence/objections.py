@@ -20,8 +20,8 @@ BEYOND = 5.0
 """Factor by which an upload may exceed the limit on lengths if the client may have far more data
 than others."""
 DEVIATIONS = 3.0
-"""A response is turned only if its correlation is below 0 by more than this many standard
-deviations of the correlation between two random directions."""
+"""A response is turned only if its correlation is more than this many standard deviations below 0.
+The standard deviation is that of the correlation between two random directions."""
 AGREES = 0.05
 """An upload agrees with others if its median cosine with other clients' uploads is above this
 number."""
@@ -34,13 +34,13 @@ class CohortLimits:
     Args:
         length: length of the median client's longest upload.
         most: limit on the lengths of uploads, as a multiple of `length`.
-        informative: for each of the detector's memories, whether turned responses count, because
-            at least half of the clients respond against the model's movement.
+        informative: for each of the detector's memories, whether turned responses count. They count
+            if at least half of the clients respond against the model's movement.
         turned: correlation below which a response is turned.
         chance: an answer to a challenge is turned if its `chance` is at most this number.
-        overshoot: strength of a response above which an upload overshoots if it is also longer than
-            `stretched`.
-        stretched: length above which an upload may overshoot, as a multiple of `length`.
+        overshoot: an upload overshoots if the strength of its response is above this number and the
+            upload is longer than `stretched`.
+        stretched: an upload can overshoot only if it is longer than this multiple of `length`.
     """
 
     length: float
@@ -147,7 +147,7 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload pushes the model further along its whole movement, challenge included.
+    """Whether an upload pushes the model further along its whole movement, including the challenge.
 
     The push alone is not evidence of an attack, because the loss may have negative curvature along
     the movement.
@@ -180,8 +180,8 @@ def acceptable(
     """Whether an upload is short enough, given the objections to the upload (one for each memory).
 
     A client that is not challenged may exceed the limit on lengths if it draws no objection. An
-    upload that agrees with others may exceed the limit despite an objection, unless the client is
-    a suspect or the response is too strong. A first upload must agree with others.
+    upload that agrees with others may exceed the limit despite an objection. The exceptions are
+    uploads of suspects, and responses that are too strong. A first upload must agree with others.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:

@@ -19,9 +19,9 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """Assumed bound on the probability that the detector objects to an honest client in a round.
     This bound applies if the round's responses are informative or the client is challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """Assumed bound on the probability that the detector objects to an honest client in a round
-    with neither informative responses nor a challenge to the client. In such a round, the detector
-    does not object to turned responses."""
+    """The bound that replaces `tolerated` in all other rounds: those with neither informative
+    responses nor a challenge to the client. In these rounds, the detector does not object to turned
+    responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
     bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
@@ -50,11 +50,11 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """An upload can be too long only if it is longer than this multiple of the median client's
     longest upload."""
     spread: float = Field(default=3.0, ge=0)
-    """An upload is not too long if its log length is at most this many median absolute deviations
-    above the median log length."""
+    """An upload is not too long if its log length exceeds the median log length by at most this
+    many median absolute deviations."""
     challenges: bool = True
-    """Whether suspects are challenged. If not, suspicion counts as evidence, and honest clients
-    whose loss has negative curvature may be evicted. In the mode `observe`, no client is
+    """Whether suspects are challenged. Without challenges, suspicion counts as evidence, and honest
+    clients whose loss has negative curvature may be evicted. In the mode `observe`, no client is
     challenged."""
     strength: float = Field(default=8.0, gt=0)
     """Length of a suspect's first challenge, as a multiple of the median upload's length."""

@@ -9,19 +9,17 @@ from math import isfinite
 from torch import Tensor
 
 NEAR = 1e-5
-"""Two starting models are treated as equal if their distance, relative to their length, is at most
-this number.
-"""
+"""Largest distance at which two starting models are treated as equal, relative to their length."""
 
 
 STIFF = 0.01
-"""If an upload changes by less than this multiple of the movement of its starting model, the upload
-is treated as not reacting at all."""
+"""Smallest change of an upload that counts as a reaction, as a multiple of the movement of the
+upload's starting model."""
 
 
 PULLS = 0.3
 """Correlation above which the movement explains how an upload changed. If the correlation is lower
-and the model moved little, noise in the upload alone may make the response seem strong."""
+and the model moved little, the response may seem strong only because of noise in the upload."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,11 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|²; 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is between `STIFF` |Δw| and the largest of three lengths: |u|, the
-            length of the average of earlier uploads, and (only if the correlation is above `PULLS`)
-            |Δw|. If uploads are pure noise, `steady` is false, because Δu is longer than both u and
-            the average. If a client always sends the same upload, `steady` is also false, because
-            Δu is 0.
+        steady: whether |Δu| is within two limits. The lower limit is `STIFF` |Δw|. The upper limit
+            is |u| or the length of the average of earlier uploads, whichever is larger; if the
+            correlation is above `PULLS`, the upper limit is at least |Δw|. If uploads are pure
+            noise, `steady` is false, because Δu is longer than both u and the average. If a client
+            always sends the same upload, `steady` is also false, because Δu is 0.
     """
 
     correlation: float
@@ -48,10 +46,11 @@ class Response:
 
 @dataclass
 class ClientAverages:
-    """A client's averages over earlier rounds, and bets on responses relative to these averages.
+    """A client's averages over earlier rounds, and the bets on its responses.
 
     Args:
-        wealth: wealth of the bets placed so far, one number for each expected share of objections.
+        wealth: the wealth of all bets so far; there is one number for each expected share of
+            objections.
         correlation: correlation of the client's last response; None before the first response.
         averages: the average sketch of the client's uploads, and the average sketch of the models
             that these uploads started from.

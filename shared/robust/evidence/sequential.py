@@ -18,8 +18,8 @@ SUSPECT = log(20)
 """A client is a suspect if its evidence or suspicion is above this limit. If the detector objects
 to a suspect in a round, the round leaves out the suspect's row."""
 SPARE = 3.0
-"""Evidence is capped at the limit plus this number, so that it does not grow without bound if
-nobody evicts the client."""
+"""Evidence is capped at the limit plus this number. Without the cap, the evidence against a client
+that nobody evicts would grow without bound."""
 
 
 Client = TypeVar("Client")
@@ -95,7 +95,7 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """The wealth of the bets on low ranks of a client after one more round.
+        """The wealth of the bets on a client's low ranks after one more round.
 
         Args:
             wealth, rounds, limit: as for `_settled`.

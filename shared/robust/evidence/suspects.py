@@ -23,8 +23,8 @@ BOLDER = 2.0
 BOLDEST = 8.0
 """Largest length of a suspect's challenge, as a multiple of the length of a first challenge."""
 SHORTEST = 1 / 32
-"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. Only
-uploads that are too long make challenges shorter than a first challenge."""
+"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. A
+challenge becomes shorter than a first challenge only after an upload that was too long."""
 OUTSTANDING = 8
 """Under the buffered policy: number of rounds for which a challenge stays due. If a suspect takes
 longer for an upload, the upload is treated as if the suspect had not been challenged."""
@@ -34,7 +34,7 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     """A suspect's next boldness, and the number of uploads since the last one that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Therefore, even if challenges above a certain length make training diverge, at most one of seven
+    Training may diverge after challenges above a certain length. Even then, at most one of seven
     uploads is too long.
 
     Args:
@@ -87,8 +87,8 @@ def challenge(
     """Challenges all suspects.
 
     If another detector has already challenged a suspect, the suspect keeps this challenge. The
-    function stores the new challenges in `known`. If there are no suspects or too few rows, or if
-    the rows are equal, the customization does not change.
+    function stores the new challenges in `known`. The customization does not change if there are no
+    suspects, if there are too few rows, or if all rows are equal.
 
     Args:
         known: what is remembered about each client, keyed by client id.

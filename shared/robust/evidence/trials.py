@@ -27,22 +27,23 @@ class TrialRecord:
         wealth: wealth of the bets placed so far, one number for each expected share of objections.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: remaining number of the client's own rounds in which another copy starts a trial.
-        rest: remaining number of the client's own rounds in which copies start no trial, because
-            the client was acquitted.
+        seen: number of the client's next rounds in which one more copied upload starts a trial.
+        rest: after an acquittal, number of the client's next rounds in which copied uploads start
+            no trial.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth that the detector has won in this trial by betting that the client answers
             like an honest client.
-        waited: number of the client's own rounds since its evidence first exceeded the limit; 0 if
-            it never has.
+        waited: number of the client's own rounds since its evidence first exceeded the limit; 0
+            before that.
         length: length of the client's last upload that started from an unchanged model; 0 if there
             is no such upload.
         answer: the client's last answer to a challenge.
         upload: sketch (K,) of the client's last upload.
-        shift: sketches (1 + J, K) of the challenge in the last upload's starting model, and of its
-            decoys.
+        shift: sketches (1 + J, K) of the challenge in the last upload's starting model, and of that
+            challenge's decoys.
         due_start: sketch (K,) of the challenged model that the client may start from next.
-        due_shift: sketches (1 + J, K) of the challenge in `due_start`, and of its decoys.
+        due_shift: sketches (1 + J, K) of the challenge in `due_start`, and of that challenge's
+            decoys.
     """
 
     limit: float
@@ -67,10 +68,10 @@ class TrialRecord:
         return evidence(self.wealth, self.rounds)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Updates the client's trial after one more of its rounds.
+        """Updates the client's trial after one more round of the client.
 
-        A second copy within `rounds` rounds starts a trial; a further copy extends it. For `rest`
-        rounds after an acquittal, copies that the client sends are ignored.
+        A second copied upload within `rounds` rounds starts a trial, and a further one extends the
+        trial. For `rest` rounds after an acquittal, copied uploads of the client are ignored.
 
         >>> one = TrialRecord(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -92,7 +93,7 @@ class TrialRecord:
         self.trial, self.rest = max(self.trial, rounds), 0
 
     def acquit(self, rest: int) -> None:
-        """Ends the client's trial; in its next `rest` rounds, copies do not start a new trial."""
+        """Ends the client's trial; in its next `rest` rounds, copied uploads start no new trial."""
         self.trial = self.seen = 0
         self.rest = rest
 
@@ -102,8 +103,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. If the state is from an earlier version of
-            Rampart, it has only one wealth per client, which is used for every share.
+        shares: number of the detector's expected shares. A state from an earlier version of Rampart
+            has only one wealth per client, which is then used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

@@ -10,8 +10,8 @@ from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
 from rampart_fl.shared.robust.view import View
 
 PARALLEL = 0.99
-"""For cosines above this bound, 1 - cos is computed from distances, because inner products alone
-would lose the significant digits of 1 - cos."""
+"""Above this cosine, 1 - cos is computed from distances: inner products alone would lose its
+significant digits."""
 
 
 def cosines(rows: View) -> Tensor:

@@ -16,12 +16,12 @@ from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
 """Two rows are near if their squared distance is below this share of each row's squared distance to
-the centre. The distance between near rows is computed again with a nearer centre, because with a
-distant centre, float32 products leave too few significant digits."""
+the centre. With a distant centre, float32 products leave too few significant digits of the distance
+between near rows. This distance is therefore computed again with a nearer centre."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. The best row
-becomes the centre if the old centre's median squared distance is larger by more than this
-factor."""
+becomes the centre if the median squared distance of the old centre is more than `OFF_CENTRE` times
+as large."""
 SAMPLE, PIECES = 2048, 32
 """The row nearest to the coordinate-wise median is found on `SAMPLE` coordinates, which are taken
 from `PIECES` contiguous blocks."""

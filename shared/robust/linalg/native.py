@@ -44,7 +44,7 @@ SHORTEST = 1024
 """Smallest number of columns in a part, as in `kernels.c`. Blocks with few columns therefore have
 fewer parts."""
 PARTIAL = 1 << 23
-"""Largest number of partial sums, over all parts together."""
+"""Largest total number of partial sums in all parts."""
 ELEMENT = {torch.float32: "float", torch.float64: "double"}
 PAIRS = (("float", "float"), ("float", "double"), ("double", "double"))
 """Pairs of element types: the type of the rows, and a type in which their products are computed."""
@@ -77,8 +77,8 @@ class Kernels:
             rows: the contiguous rows to read.
             width: number of columns.
             arguments: the kernel's further arguments.
-            sums: number of sums that the kernel computes. If `sums` is 0, because there are no
-                rows, the kernel does not run.
+            sums: number of sums that the kernel computes. If there are no rows, `sums` is 0, and
+                the kernel does not run.
         Raises:
             MemoryError: the kernel could not allocate its buffers.
         """
@@ -88,8 +88,8 @@ class Kernels:
         crew = WorkSplit(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
-        # Subscripting a library creates a new function object each time, and a reference cycle
-        # with it. Attribute access always returns the same function object.
+        # Each subscript access would create a new function object and a reference cycle. Attribute
+        # access always returns the same function object.
         kernel = getattr(self._library, f"rampart_{name}")
         if kernel(*given, ctypes.byref(crew)):
             raise MemoryError(f"kernel {name} could not allocate its buffers")
@@ -194,8 +194,8 @@ def compile_library(
         path: the library's path.
         real: C type of the rows.
         wide: C type in which products are computed.
-        flags: sets of compiler options that select the processor; the first set with which
-            compilation succeeds is used.
+        flags: alternative sets of compiler options that select the processor; the first set that
+            compiles is used.
     Raises:
         OSError: the compiler failed with every set of options.
     """

@@ -1,9 +1,10 @@
 """Coordinate-wise medians, trimmed means and means around the median.
 
 On a CPU, a compiled, pruned sorting network runs on tiles of columns that fit into the cache.
-Without compiled kernels, torch runs the same network on blocks of columns if there are fewer than
-`SORT_FROM` rows; otherwise, numpy sorts transposed blocks. Numpy also sorts if there are more than
-`MOST_WIRES` rows. Other devices sort with torch.
+Without compiled kernels, the method depends on the number of rows: for fewer than `SORT_FROM` rows,
+torch runs the same network on blocks of columns; for more rows, numpy sorts transposed blocks. For
+more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. Other devices sort with
+torch.
 
 Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
 chunk. R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
@@ -24,15 +25,15 @@ from rampart_fl.shared.robust.linalg.views import pieces, unmixed
 from rampart_fl.shared.robust.view import View
 
 MOST_WIRES = 1024
-"""Largest number of rows for which a compiled network is used."""
+"""Largest number of rows for which a compiled sorting network is used."""
 SORT_FROM = 33
-"""Smallest number of rows for which sorting is faster than a network that runs in torch."""
+"""Smallest number of rows for which numpy's sort is faster than a sorting network in torch."""
 BLOCK = 65_536
-"""Largest number of coordinates per block if a network runs in torch."""
+"""Largest number of coordinates per block if a sorting network runs in torch."""
 BLOCKS = 8
-"""To save memory, the coordinates are split into at least about this many blocks."""
+"""To save memory, the coordinates are split into about this many blocks or more."""
 SORT_BLOCK = 8192
-"""Number of coordinates in a transposed block that is sorted."""
+"""Number of coordinates in a transposed block that numpy sorts."""
 DEVICE_NUMBERS = 1 << 26
 """Number of values that a device other than the CPU sorts at once."""
 
@@ -73,7 +74,7 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Means of the values with ranks first .. last - 1 at each coordinate; rank 0 is the smallest.
+    """Per coordinate, the mean of the values with ranks first .. last - 1; the lowest has rank 0.
 
     If `first` is negative, the result is instead the mean of the `last` values nearest the median.
     """

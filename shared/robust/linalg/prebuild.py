@@ -1,8 +1,8 @@
 """`python -m rampart_fl.shared.robust.linalg.prebuild`: compiles the kernels in advance.
 
-An image that runs this command during its build needs no compiler at run time. For each processor
-level of this machine's architecture and each pair of element types, the command writes one library
-to a folder next to `kernels.c`.
+An image that runs this command during its build needs no compiler at run time. The command writes
+libraries to a folder next to `kernels.c`: one for each processor level of this machine's
+architecture and each pair of element types.
 """
 
 import platform
@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.linalg import native, processors
 
 
 def main() -> int:
-    """Compiles every library; fails without a compiler, or if the architecture has no levels."""
+    """Compiles every library; fails if there is no compiler, or no level for the architecture."""
     compiler = native.compiler()
     if compiler is None:
         sys.stderr.write("error: no C compiler is on the path\n")

@@ -30,7 +30,7 @@ LEVELS = {
     "x86-64-v3": Level("x86_64", ("-march=x86-64-v3",), V3),
     "arm64": Level("aarch64", ("-march=armv8-a",), frozenset({"asimd", "fp"})),
 }
-"""All levels; among the levels of one architecture, the best comes first."""
+"""All levels; the levels of each architecture are listed from best to worst."""
 
 
 def features() -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Linear combinations, norms and inner products of rows.
 
-Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
-chunk.
+Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
+a chunk.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,8 +11,8 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
 TIE = 1e-12
-"""Scores whose difference is at most this share of the largest squared distance are tied. Rounding
-errors therefore cannot separate rows that a pre-aggregator made equal, on any processor."""
+"""Two scores are tied if they differ by at most this share of the largest squared distance. Rows
+that a pre-aggregator made equal therefore stay tied on every processor, despite rounding errors."""
 
 
 @rules.register("bulyan")

@@ -1,4 +1,4 @@
-"""CAF: lowers the weights of outliers step by step, and keeps the mean with the least covariance.
+"""CAF: lowers the weights of outliers in steps; returns the mean of the step with least covariance.
 
 Legend: M rows, D coordinates.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("caf")
 class CAF(Rule):
-    """Lowers the weights of outliers step by step; keeps the mean with the least covariance.
+    """Lowers the weights of outliers in steps; returns the mean of the step with least covariance.
 
     While sum c > n - 2f, a step sets c_i <- c_i (1 - τ_i / max τ) with τ_i = (vᵀ(x_i - μ_c))²,
     where v is the top eigenvector of Cov_c. The weights c_i of all rows start at 1. μ_c and Cov_c
@@ -41,7 +41,7 @@ class CAF(Rule):
 
 
 def filter_weights(squared_MM: Tensor, f: int) -> tuple[Tensor, int]:
-    """The weights (M,) of the mean with the smallest top variance, and the number of steps.
+    """The weights (M,) of the step with the smallest ‖Cov_c‖₂, and the number of steps.
 
     >>> filter_weights(torch.zeros(3, 3, dtype=torch.float64), 1)[0]
     tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)

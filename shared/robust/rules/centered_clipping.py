@@ -14,7 +14,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @rules.register("centered_clipping")
 class CenteredClipping(Rule):
-    """Moves the previous aggregate by the mean of the rows' clipped differences from it.
+    """The previous aggregate plus the mean of the rows' clipped differences from this aggregate.
 
     v <- v + (1/n) sum_i (x_i - v) min(1, τ / |x_i - v|), starting from the previous round's v.
 

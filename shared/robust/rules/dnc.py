@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("dnc")
 class DnC(Rule):
-    """Mean of the rows that pass all of `iterations` spectral tests.
+    """Mean of the rows that pass all spectral tests; `iterations` is the number of tests.
 
     Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of row i is
     (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test

@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Mean of rows scaled to the server update's length, weighted by similarity to this update.
+    """Mean of rows that are scaled to the length of the server's update and weighted by similarity.
 
     sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the
     server's own update, `context.server_update_D`. If no row has T > 0, the global model is not

@@ -27,12 +27,12 @@ class FoolsGold(Rule):
 
     cs_ij = cos(H_i, H_j) for i ≠ j, and v_i = max_j cs_ij. If v_i < v_j, cs_ij is multiplied by v_i
     / v_j (pardoning). Then α_i = 1 - max_j cs_ij, clipped to [0, 1] and divided by the largest α.
-    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is keyed by client id. If
-    an update is used again in a later round ("fresh" is 0 in its metadata), it is not added to the
-    history again. If all α are zero, the global model is not updated.
+    The final α is ln(α / (1 - α)) + 1/2, clipped to [0, 1]. The history H is keyed by client id. An
+    update that is used again in a later round ("fresh" is then 0 in its metadata) is added to the
+    history only once. If all α are zero, the global model is not updated.
 
-    This rule defends against Sybils only. Honest clients with equal updates get weight zero, and
-    magnitudes are not bounded.
+    This rule defends against Sybils only. Honest clients with equal updates get weight zero. The
+    rule does not bound the length of updates.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -48,7 +48,7 @@ class FoolsGold(Rule):
     streams = False
     normalize: Literal["weights", "count", "none"] = "weights"
     """The divisor of the weighted sum: the sum of all α (`weights`), the number of rows (`count`),
-    or, as in the original algorithm, 1 (`none`)."""
+    or 1 (`none`, as in the original algorithm)."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)

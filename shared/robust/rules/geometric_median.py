@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""The starting mean excludes outlying rows: rows whose distance from the middle row exceeds the
-median distance by more than this factor."""
+"""A row is left out of the starting mean if its distance from the middle row exceeds the median
+distance times this factor."""
 
 
 @rules.register("geometric_median")
@@ -27,8 +27,8 @@ class GeometricMedian(Rule):
     The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
     max(ν, |x_i - z|).
 
-    The steps start at the mean of all rows that are not extremely far away, and stop as soon as z
-    moves by at most `tolerance` times the mean distance.
+    The steps start at the mean of all rows that are not extremely far away. They stop as soon as z
+    moves by at most `tolerance` times the mean distance to the rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -46,8 +46,8 @@ class GeometricMedian(Rule):
     iterations: int = Field(default=100, ge=1)
     tolerance: float = Field(default=1e-8, ge=0)
     weighted: bool = False
-    """Whether the a_i are the trusted weights; if not, all a_i are equal. With trusted weights,
-    hostile rows must hold less than half of the total weight."""
+    """Whether the weights a_i are the rows' trusted weights; if not, all a_i are equal. With
+    trusted weights, hostile rows must hold less than half of the total weight."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         self.require_majority(rows)

@@ -24,7 +24,7 @@ class NoRegret(QuasiGradientRule):
 
     The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
     rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Before the first
-    step, rows that are farther than `radius` from more than 2f other rows are removed; m' rows
+    step, a row is removed if more than 2f other rows are farther from it than `radius`; m' rows
     remain. In the step, ε = f/n and s = ηε / (2σ²d) for rows of d coordinates. If f = 0, the cap
     admits only uniform weights, so the result is the mean.
 
@@ -40,12 +40,12 @@ class NoRegret(QuasiGradientRule):
     passes = "2"
     radius: float | None = Field(default=None, gt=0)
     """Distance beyond which a row counts as far from another row, in the units of the rows; the
-    paper uses Ω(√(d log m)). If None, the distance is twice the radius of the smallest ball that is
-    centred on a row and contains n - f rows, so that no row of this ball is removed. A radius that
-    would remove all rows is ignored."""
+    paper uses Ω(√(d log m)). If None, consider the smallest ball that is centred on a row and
+    contains n - f rows: the distance is twice the radius of this ball, so no row in the ball is
+    removed. A radius that would remove all rows is ignored."""
     sigma2: float | None = Field(default=None, gt=0)
-    """σ², the bound on the honest covariance. If None, the step s is η / max g, with the maximum
-    taken over rows whose weight is not negligible."""
+    """σ², the bound on the honest covariance. If None, the step s is η / max g; rows with a
+    negligible weight do not count for the maximum."""
     eta: float = Field(default=0.5, gt=0, lt=1)
     """η, the step size."""
     max_iterations: int = Field(default=200, ge=1)
@@ -81,7 +81,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Mask (M,) of the rows to keep: those farther than `radius` from at most 2f other rows."""
+        """Mask (M,) of the rows to keep: at most 2f other rows are beyond `radius` from each."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

@@ -85,6 +85,6 @@ class PerformanceAware(Rule):
         if not bool(weights_M.any()):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
-        # The normalization of the softmax over all rows cancels in h / |h|.
-        # A softmax over only the trusted rows gives the same direction and cannot underflow.
+        # The direction h / |h| does not depend on how the softmax is normalized. A softmax over
+        # only the trusted rows therefore gives the same direction, and it cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)

@@ -22,10 +22,10 @@ class Sageflow(Rule):
 
     l_i is the mean loss of client i's model (the reference plus the client's update) on the
     server's labelled public samples. The entropy is the mean entropy of this model's predictions on
-    the same samples. The factor n_i is the client's share of all trusted weights. If the
-    unnormalized weights sum to 1e-3 or less, the global model is not updated. The rule judges each
-    model separately, and only on the public samples. A model that predicts the public samples well
-    may behave arbitrarily on other samples.
+    the same samples. The factor n_i is the client's trusted weight, divided by the sum of all
+    trusted weights. If the unnormalized weights sum to 1e-3 or less, the global model is not
+    updated. The rule judges each model separately, and only on the public samples. A model that
+    predicts the public samples well may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -52,7 +52,7 @@ class Sageflow(Rule):
     """δ, which sets how much a greater loss lowers a weight. If δ is 0, losses do not affect the
     weights."""
     floor: float = Field(default=1e-6, gt=0)
-    """Lower bound on losses, because a model with loss 0 would get all the weight."""
+    """Lower bound on losses; without it, a model with loss 0 would get all the weight."""
 
     def needs(self) -> frozenset[Need]:
         return frozenset({"predict", "public", "labels"})

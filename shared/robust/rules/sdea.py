@@ -34,7 +34,7 @@ class LearnedWeights:
 
 @rules.register("sdea")
 class SDEA(Rule):
-    """Weighted mean; its weights make the mixed model confident and balance the predicted classes.
+    """Weighted mean whose weights make the mixed model confident and its predictions balanced.
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
@@ -42,8 +42,8 @@ class SDEA(Rule):
     then grouped into clusters. The cluster with the lowest mean weight keeps its weights, and all
     other rows share the remaining weight equally. If there is only one cluster, weights are
     uniform. FINCH never puts a single row into a cluster of its own. The rule therefore never
-    isolates a single attacker, and the weights are always uniform if there are at most three rows.
-    Clustering does not set any weight to 0.
+    isolates a single attacker. With at most three rows, the weights are always uniform. Clustering
+    does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite while the weights are learned, the rule

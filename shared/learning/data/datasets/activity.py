@@ -49,7 +49,7 @@ class WISDM(FileDataset):
 
 
 def windows(text: str, arrived: Arrived = no_progress) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Accelerations float32 (n, 3, 200) in g, activities (n,) and users (n,) from WISDM's raw text.
+    """Parses WISDM's raw text: accelerations float32 (n, 3, 200) in g, activities (n,), users (n,).
 
     A record is `user,activity,time,x,y,z;` with accelerations in m/s². Records that lack a number
     or have time 0 are skipped. A line may hold several records.

@@ -3,9 +3,9 @@
 A file has x_train, y_train, x_test and y_test. If users are the natural clients, the file also has
 group_train and group_test. Integer images are scaled to [0, 1]; channels may be the last dimension.
 Rampart looks for the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or
-the operating system's default folder for caches). If the file is in neither folder, Rampart makes
-some data sets from the publisher's original file in RAMPART_DATA_DIR, and downloads others from
-OpenML. Rampart stores the resulting .npz file in the cache.
+the operating system's default folder for caches). If the file is in neither folder, Rampart has two
+other sources: some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and
+others are downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
 """
 
 import os
@@ -173,8 +173,8 @@ def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.
     """Reshapes flattened images (n, channels*height*width) to (n, channels, height, width).
 
     Some tables order the values of a row by channel and then by pixel, others by pixel and then by
-    channel. Neighbouring pixels of real images are similar, so this function chooses the order in
-    which neighbouring pixels differ less.
+    channel. Neighbouring pixels of real images are similar. This function therefore chooses the
+    order for which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

@@ -21,8 +21,8 @@ class ClassesPerClient(Partition):
     Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. Each
     client in turn gets the `classes` classes that still need the most clients; ties are broken at
     random. No client gets the same class twice. The clients that hold a class share its samples
-    evenly. With `imbalance`, the clients' relative sizes form a geometric progression, and the
-    clients that hold a class share its samples in proportion to these sizes.
+    evenly. With `imbalance`, the clients' relative sizes form a geometric progression. The clients
+    that hold a class then share its samples in proportion to their relative sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))
@@ -33,7 +33,7 @@ class ClassesPerClient(Partition):
     paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
     classes: int = Field(default=2, ge=1)
     imbalance: float = Field(default=1.0, ge=1)
-    """Ratio of the largest relative size of a client to the smallest."""
+    """The largest relative size of a client, divided by the smallest."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -28,7 +28,7 @@ class IID(Partition):
     """
 
     imbalance: float = Field(default=1.0, ge=1)
-    """Approximate ratio of the largest sample count of a client to the smallest."""
+    """Approximate ratio between the largest and the smallest sample count."""
     large: float | None = Field(default=None, gt=0, lt=1)
     """Share of large clients. A large client has `imbalance` times as many samples as a small
     client."""

@@ -14,14 +14,14 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("text")
 class Text(Model):
-    """Sums a text's n token vectors, divides by √n, and applies ReLU layers and a linear layer.
+    """Divides the sum of a text's n token vectors by √n, then applies ReLU and linear layers.
 
     Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
     pretrained weights; without these weights, the clients' few texts are not enough to train
-    ALBERT. Use this model to compare methods with each other, not with the accuracies in MSDFL's
-    paper.
+    ALBERT. Use this model only to compare methods with each other: the accuracies in MSDFL's paper
+    come from ALBERT.
 
     >>> sum(p.numel() for p in Text(vocabulary=100).build((40,), 4).parameters())
     3332

@@ -32,9 +32,9 @@ class HMSDFL(Objective):
     projection. With the tier "auto", the number of projections depends on each client's machine. A
     machine's resources are its number of usable cores, but at most one per 2 GiB of memory. A
     machine with a GPU has infinite resources. A machine with at least `high_resources` gets the
-    high tier; a machine with at most `low_resources` gets the minimum tier. If a machine's
-    resources are between these two bounds, its number of projections is interpolated. A machine
-    below `minimum_resources` trains without the term.
+    high tier; a machine with at most `low_resources` gets the minimum tier. Between `low_resources`
+    and `high_resources`, the number of projections is interpolated. A machine below
+    `minimum_resources` trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]
@@ -48,11 +48,11 @@ class HMSDFL(Objective):
     tier: Literal["high", "low", "minimum", "auto"] | None = None
     """Sets the number of projections instead of `n_projections`; "auto" fits it to the machine."""
     high_resources: float = Field(default=8.0, gt=0)
-    """A machine with at least these resources gets the high tier under "auto"."""
+    """With "auto", a machine with at least this amount of resources gets the high tier."""
     low_resources: float = Field(default=2.0, gt=0)
-    """A machine with at most these resources gets the minimum tier under "auto"."""
+    """With "auto", a machine with at most this amount of resources gets the minimum tier."""
     minimum_resources: float = Field(default=1.0, ge=0)
-    """A machine with fewer resources than this number trains without the term under "auto"."""
+    """With "auto", a machine with a smaller amount of resources trains without the term."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "HMSDFL":

@@ -1,4 +1,4 @@
-"""MSDFL: trains a model whose confidence in the true class depends little on its parameters."""
+"""MSDFL: makes the confidence in the true class depend little on the model's parameters."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""How many elements of per-sample gradients, summed over clients, may be in memory at once. A
+"""Maximum number of elements that the per-sample gradients of all clients take in memory at once. A
 processor's cache holds about this many elements."""
 
 
@@ -28,7 +28,7 @@ class MSDFL(Objective):
     lambda_: float = Field(default=1e-3, ge=0, alias="lambda")
     """Weight λ of the norm."""
     form: Literal["per_sample", "batch_sum"] = "per_sample"
-    """Whether to take the norm of each sample's gradient, or of the sum of these gradients."""
+    """Whether to take the norm of each sample's gradient, or the norm of the gradients' sum."""
 
     @property
     def weight(self) -> float:

@@ -84,10 +84,11 @@ class StepState:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models. Item p is a pair: the p-th model (K, D) that the server offers to each
-client, and a tensor (K,) that is 1 for clients with a p-th offer and 0 for other clients."""
+"""Other clients' models. Item p is a pair. Its first part is the p-th model (K, D) that the server
+offers to each client. Its second part is a tensor (K,): 1 for a client that has a p-th offer, and
+otherwise 0."""
 Loss = Callable[[Tensor], Tensor]
-"""Maps models (K, D) to losses (K,) in float64: model k's mean loss for client k."""
+"""Maps models (K, D) to losses (K,) in float64; loss k is the mean loss of model k for client k."""
 
 
 class Task(Protocol):
@@ -114,10 +115,10 @@ class Task(Protocol):
         """Takes one optimizer step on `local.model_KD`; the step may overwrite the gradient."""
 
     def balanced(self) -> "Task":
-        """The same task, but with each client's balanced softmax as the loss of uploaded models."""
+        """The same task, but uploaded models have each client's balanced softmax as their loss."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with statistics set to 0, because only batches change statistics."""
+        """The vectors (K, D) with zeros as running statistics, which only batches may change."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
@@ -127,12 +128,12 @@ class Personalizer(Member, ABC):
     """Defines how a client trains, and which personal model the client keeps."""
 
     accounted: ClassVar[bool] = True
-    """Whether an upload depends on a client's samples only through gradients at the models that are
-    trained for upload. Differential privacy adds noise to these gradients only."""
+    """Whether a client's samples affect an upload only through gradients of the models that are
+    trained for upload. Differential privacy adds noise only to the gradients of these models."""
 
     whole: ClassVar[bool] = True
-    """Whether an upload is the whole change that plain training on all of the client's samples
-    makes to the received model. Detectors that reconstruct training need `whole` to be True.
+    """Whether a client trains plainly on all of its samples and uploads the whole change of the
+    received model. Detectors that reconstruct training need `whole` to be True.
     """
 
     @property
@@ -156,8 +157,7 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that is held out from training for
-        `start`."""
+        """Fraction of each client's training samples that is reserved for `start`."""
         return 0.0
 
     def start(

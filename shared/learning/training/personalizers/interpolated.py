@@ -30,20 +30,19 @@ class Interpolated(Personalizer):
     λ = 1, it follows the aggregate alone.
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
-    experiment's pipeline. Every client computes its gradient at every client's model. A round
-    requires n² gradients, and every client sees every model, so the mode `exact` is available only
-    in simulation (`rampart_fl.shared.simulation.interpolation`).
+    experiment's pipeline. Every client computes its gradient at every client's model. A round with
+    n clients therefore requires n² gradients, and every client sees every model. For this reason,
+    the mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper, so that a round needs no more gradients than with
-    other personalizers. Each client j trains from its own θ_j and uploads the change u_j that
-    training made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients
-    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
+    The mode `shared` deviates from the paper: a round needs no more gradients than with other
+    personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
+    made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive R
+    with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
-    If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. For any
-    other λ, the two modes differ, because R does not pull θ_i back in the mode `shared`. If F is a
-    mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
-    determines only how slowly θ_i approaches the client's own optimum, so the result depends on the
-    number of rounds.
+    If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. They differ
+    for any other λ, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
+    then keeps moving towards the client's own optimum. The weight λ determines only how slowly θ_i
+    approaches the client's own optimum, so the result depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -97,10 +96,10 @@ class Interpolated(Personalizer):
         return StepState(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """Returns the models θ, recomputed with `model_KD` as the new global model w.
+        """Returns the models θ that result from `model_KD` as the new global model w.
 
-        During a round, `model_KD` is the model that the client trains for upload; the result is
-        then the trained θ.
+        During a round, `model_KD` is instead the model that the client trains for its upload. The
+        method then returns the trained θ.
         """
         if self.mode == "exact":
             return personal["model"]

@@ -64,8 +64,8 @@ class Settings(ServiceSettings):
     """Maximum total size in MiB of the newest rounds' entries in Redis; older entries move to
     blobs."""
     records_kept: int | None = Field(default=None, ge=1)
-    """Minimum number of newest rounds whose records are kept; older records are deleted in groups
-    of up to 64. By default, all records are kept."""
+    """At least this many of the newest rounds keep their records; older records are deleted in
+    groups of up to 64. By default, all records are kept."""
     models_kept: int = Field(default=1, ge=1)
     """Number of newest rounds of each run whose global models are kept, so that later runs can
     start from them (`model.start`)."""

@@ -132,9 +132,9 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. A member
-        whose update is missing from the response, for example after a restart of the cohort, shares
-        its update again.
+        If `member` has shared nothing in the round, the function returns immediately. After a
+        restart of the cohort, a member's update may be missing from the response. The member then
+        shares its update again.
         """
         meeting = self._meetings[run, round_, kind]
         wait = wait and (member is None or member in meeting.shared)

@@ -135,7 +135,8 @@ class HostileClient(LearningClient):
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
         if not honest.updates:
-            # No honest client got a ticket of this kind, for example if only attackers are probed.
+            # No honest client got a ticket of this kind; for example, the server may probe only
+            # attackers.
             return known
         assert known.colluders_MD is not None
         return replace(
@@ -151,7 +152,7 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if the server makes one.
 
-        `tables` defines the experiment, and includes the `server` table, which a client gets only
+        `tables` defines the experiment. It includes the table `server`, which a client gets only
         from the test tap.
         """
         if self._server is None:
@@ -173,7 +174,7 @@ class HostileClient(LearningClient):
         await self.cohort.close()  # This was the last ticket of the run.
 
     def _may_come(self, round_: int) -> bool:
-        """Whether this client may still be selected for the round, given its `wait` ticket.
+        """Whether this client may still be selected for the round in which it got a `wait` ticket.
 
         In the first round, clients get a `wait` ticket before the selection, so a waiting client
         may still be selected. In a later round, a waiting client cannot be selected.

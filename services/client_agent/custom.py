@@ -54,8 +54,9 @@ class Client(Protocol):
     ) -> tuple[Sequence[NDArray[Any]], int, Mapping[str, Any]]:
         """Trains; returns (trained parameters, number of samples, metrics).
 
-        The agent uploads the trained parameters minus the received ones. Train for a
-        `probe` as usual; from the result, the server determines which clients are similar.
+        The agent uploads the trained parameters minus the received ones. A `probe` needs no special
+        treatment: train as usual. The server compares the results of probes to find similar
+        clients.
         """
 
     def evaluate(
@@ -100,7 +101,7 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, or returns the upload that it made for the same ticket before an interruption."""
+        """Trains; or returns the upload made for the same ticket before an interruption."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept

@@ -38,7 +38,7 @@ class FederationConnection(AggregatorConnection):
         reason: str = NO_REASON,
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
-        """Makes one join token for each of these client ids; each token is bound to its id."""
+        """Makes a join token for each client id; each token is bound to one client id."""
         body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         body["labels"] = dict(labels)
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)

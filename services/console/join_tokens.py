@@ -127,8 +127,8 @@ def fill_secret(
             return
         data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
         if there:
-            # Because of the version, Kubernetes refuses the patch if the Secret has changed
-            # meanwhile.
+            # The patch names the version that was read. If the Secret has changed meanwhile,
+            # Kubernetes refuses the patch.
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             known = cluster.patch(
                 f"{path}/{name}",

@@ -1,4 +1,4 @@
-"""An operator's connection to an aggregator: the runs of a federation."""
+"""An operator's connection to an aggregator, with methods for the runs of a federation."""
 
 import time
 import uuid
@@ -39,8 +39,8 @@ class Operator(FederationConnection):
         token: the operator token.
         ca: path of a CA bundle for TLS.
         patience: seconds to wait for an aggregator that does not answer.
-        run: id of the run that the methods for a single run use. By default, the first method that
-            needs a run chooses the current run, or the newest run if no run is current.
+        run: id of the chosen run; methods for a single run act on it. By default, the first method
+            that needs a run chooses the current run, or the newest run if no run is current.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Operator(FederationConnection):
 
     @property
     def run(self) -> str:
-        """The id of the run that the methods for a single run use.
+        """The id of the chosen run; methods for a single run act on it.
 
         Raises:
             OperatorRefused: the federation has no runs.
@@ -149,7 +149,7 @@ class Operator(FederationConnection):
             time.sleep(POLL)
 
     def about(self, run: str) -> "Operator":
-        """An operator for another run, with the same connection."""
+        """A copy of this object that acts on another run, over the same connection."""
         other = copy(self)
         other._run = run
         return other
@@ -189,7 +189,7 @@ class Operator(FederationConnection):
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A stored record; if `mixing` is true, it includes the weights that mixed the models."""
+        """A round's full record; without the weights that mixed its models if `mixing` is false."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:

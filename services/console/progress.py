@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows a progress bar on a terminal, and otherwise occasional lines, with the time left.
+    """Shows progress and the time left: on a terminal as a bar, and otherwise in occasional lines.
 
     Args:
         title: what is being done.

@@ -51,7 +51,7 @@ class FinishedRun:
 
     @cached_property
     def honest(self) -> list[str]:
-        """The clients in slots without an attacker, according to the experiment."""
+        """The honest clients: according to the experiment, their slots have no attacker."""
         return honest_clients(self.experiment, self.slots)
 
     @cached_property
@@ -107,7 +107,8 @@ class FinishedRun:
     def evicted(self) -> list[str]:
         """The clients that are evicted at the end of the run.
 
-        If there are no final metrics, the result lists every client that a verdict evicted.
+        Without final metrics, the result lists every client that a verdict evicted, even if an
+        operator reinstated the client.
         """
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
@@ -116,7 +117,7 @@ class FinishedRun:
 
 
 def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
-    """The clients in slots without an attacker, according to the experiment."""
+    """The honest clients: according to the experiment, their slots have no attacker."""
     hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
     return [client for client, slot in slots.items() if slot not in hostile]
 
@@ -196,5 +197,5 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # These weights, one per pair of clients, are most of a record.
+    fields.pop("mixing", None)  # Mixing weights, one per pair of clients, are most of a record.
     return RoundFacts.model_validate(fields)

@@ -160,8 +160,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        keeps running, so the returned status may already show a later phase, unless the round waits
-        for a client.
+        keeps running. Unless the round waits for a client, the returned status may therefore show a
+        later phase.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.

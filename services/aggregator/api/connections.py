@@ -10,9 +10,9 @@ By default, uvicorn has these gaps:
 - it accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
-answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
-the rest of a request's body after the response, and to each pause in which the client does not read
-the response. If too many connections are open, a new one is refused.
+answers every refused request with an RFC 9457 problem. The same time limit applies to the rest of a
+request's body after the response, and to each pause in which the client reads nothing of the
+response. If too many connections are open, a new one is refused.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
     patience: ClassVar[float] = 30.0
-    """Time limit in seconds for a head, for the rest of a body that the application does not read,
-    and for a pause in which the client does not read the response."""
+    """Time limit in seconds for a head, for the rest of a body after the response, and for each
+    pause in which the client reads nothing of the response."""
     most: ClassVar[int] = FILES
     """Maximum number of simultaneous connections."""
     _timer: asyncio.TimerHandle | None = None

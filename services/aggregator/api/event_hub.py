@@ -3,8 +3,8 @@
 The hub reads the events of the federation, and those of the current run.
 
 A waiting request needs only a future, not a connection to Redis. An event wakes only the requests
-of the clients that it concerns: a client's event wakes that client, the start of a round wakes the
-clients that got a ticket, and the start or the end of a run wakes all clients.
+that it concerns. An event about one client wakes that client's requests. The start of a round wakes
+the requests of the clients that got a ticket. The start or the end of a run wakes all requests.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class EventHub:
 
     Args:
         stores: the stores of the events and of the times of clients' last requests.
-        flush_every: seconds between two writes of the clients' last request times to the store.
+        flush_every: seconds between two writes of the times of clients' last requests.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -107,7 +107,7 @@ class EventHub:
         return len(self._waiters.get(topic, ()))
 
     def saw(self, client: str, software: str = "") -> None:
-        """Records the time of a client's request, and the software that the client named."""
+        """Records the time of a client's request, and the software that the request names."""
         self._seen[client] = time.time(), software
 
     @contextmanager
@@ -115,8 +115,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits up to a number of seconds for the next event, and returns
-        whether an event came. If an event came after the context began but before the call, the
-        wait ends at once, so the caller misses no event.
+        whether an event came. The caller misses no event: an event between the start of the context
+        and the call ends the wait at once.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)

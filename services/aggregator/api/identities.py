@@ -17,7 +17,7 @@ class TokenOwner:
 
 
 class Identities:
-    """A cache of clients, keyed by the hash of their token.
+    """A cache of clients, keyed by the hashes of their tokens.
 
     Args:
         clients: the store of clients.

@@ -1,6 +1,7 @@
 """Sends small models whole and large models in pieces.
 
-Because of the pieces, a large model is never entirely in memory, even if the client reads slowly.
+A large model is sent in pieces so that it is never entirely in memory, even if the client reads
+slowly.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.protocol import refusals, wire
 
 PIECE = 1 << 20
-"""Bytes in each piece of a large model."""
+"""Number of bytes in each piece of a large model."""
 
 
 async def model_response(

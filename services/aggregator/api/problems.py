@@ -156,6 +156,6 @@ class SmallBodies:
 
 
 def is_upload(method: str, path: str) -> bool:
-    """Whether a request's body is an update or a probe's answer, and thus as large as a model."""
+    """Whether a request's body is an update or a probe's answer; both are as large as a model."""
     uploads = {"PUT": ("/update", "/probe"), "POST": ("/customize",)}
     return path.endswith(uploads.get(method, ()))

@@ -39,8 +39,8 @@ class RecentModels:
             reading.add_done_callback(lambda read: self._keep(digest, read))
         else:
             self._held.move_to_end(digest)
-        # Other requests may wait for this read, so the end of this request must not cancel the
-        # read.
+        # Other requests may wait for the same read, so the read must go on even if this request
+        # ends.
         return await asyncio.shield(reading)
 
     def _read(self, digest: str) -> bytes | None:

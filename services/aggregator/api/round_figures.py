@@ -17,8 +17,8 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
     """The summary of a round.
 
     Args:
-        record: the round's record, as JSON of a `StoredRound`.
-        client: the client to summarize as well; None for no client.
+        record: the round's record: a `StoredRound` as JSON.
+        client: a client to include in the summary; None if the summary includes no single client.
     """
     facts: dict[str, Any] = json.loads(record)
     metrics, norms = facts["metrics"], list(facts["norms"].values())

@@ -1,4 +1,4 @@
-"""Limits the number of uploads that are read at once: a fixed total, and one per client."""
+"""Limits how many uploads are read at once: a fixed total, and one upload per client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
-"""Seconds after which an upload that waits for a slot is refused. Clients wait longer than
-`PATIENCE` for a response."""
+"""An upload that waits this many seconds for a slot is refused. Clients wait longer than this for a
+response."""
 
 
 class UploadSlots:

@@ -41,12 +41,12 @@ the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` if a client itself asks for a change, so that no entry is written."""
+"""Replaces `AUDITED` in scripts for a change that a client itself asks for; writes no entry."""
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Who acts, why, and when (Unix time)."""
+    """The author, the reason and the Unix time of an action."""
 
     actor: str
     reason: str
@@ -60,7 +60,7 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Act:
-    """An operator's action that has no number in the log yet."""
+    """An operator's action, before it gets a number in the log."""
 
     name: ActName
     by: Attribution
@@ -68,7 +68,7 @@ class Act:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, number: int, previous: str) -> AuditEntry:
-        """The action's entry with this number; `previous` is the hash of the previous entry."""
+        """The log entry of this action; `previous` is the hash of the previous entry."""
         content = EntryContent(
             number=number,
             time=timestamp(self.by.time),

@@ -40,7 +40,7 @@ class RequestBatcher(Generic[Question, Answer]):
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
-        # A task that was cancelled before it began has left its questions pending.
+        # A task that is cancelled before it begins does not cancel its questions.
         for _, answered in self._asked:
             answered.cancel()
 

@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextmanager
 def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
-    """Converts disk errors, such as a full disk, to `Unavailable`, except `expected` errors."""
+    """Converts disk errors, such as a full disk, to `Unavailable`; leaves `expected` errors."""
     try:
         yield
     except expected:
@@ -177,7 +177,7 @@ class Blobs:
 
     @converted_disk_errors()
     def sweep(self, referenced: set[str], age: float) -> int:
-        """Deletes unreferenced blobs and temporary files that are older than `age` seconds.
+        """Deletes files older than `age` seconds: unreferenced blobs and temporary files.
 
         Returns:
             The number of deleted files.

@@ -43,5 +43,5 @@ class CustomizationStore:
         await self.redis.run(CUSTOMIZED, keys, fence, request, digest)
 
     async def result(self, request: str) -> str | None:
-        """The digest of the model made for a request; None if there is none yet."""
+        """The digest of the model made for a request; None if the model is not ready yet."""
         return cast(str | None, await self.redis.ask("get", self.keys.customization(request)))

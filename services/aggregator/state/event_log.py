@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.state.redis_records import Event
 async def read_streams(
     redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = 1000
 ) -> list[tuple[str, Event]]:
-    """Each stream's events after its position in `positions`, as pairs (stream's key, event).
+    """The events after each stream's position in `positions`, as pairs (stream's key, event).
 
     Waits up to `block` seconds for the first event.
     """
@@ -49,7 +49,7 @@ class EventLog:
     async def trim(self, kept: int = 1000) -> None:
         """Deletes old events; keeps approximately the newest `kept` events.
 
-        Publishing a round also deletes old events of its run, so only the federation's log needs
-        this method.
+        Only the federation's log needs this method: publishing a round also deletes old events of
+        the round's run.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)

@@ -127,7 +127,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, held[0], by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
-        """The proposal to evict a client, as stored and parsed; None if there is none."""
+        """The proposal to evict a client, as JSON and parsed; None if there is no proposal."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         if raw is None:
             return None
@@ -156,5 +156,5 @@ class EvictionStore:
 
 
 def _bars(raw: Mapping[str, str]) -> dict[str, Bar]:
-    """Parses a Redis hash that has the reason why each client is barred; sorts it by client id."""
+    """Parses a Redis hash of the reasons why clients are barred; sorts it by client id."""
     return {client: parse_bar(raw[client]) for client in sorted(raw)}

@@ -108,7 +108,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of a request's answer, or of its experiment if `request` ends in `:asked`."""
+        """The key of the answer to a request; `<request>:asked` gives the key of its experiment."""
         return f"{self.prefix}checks:{request}"
 
     def of_run(self, run: str) -> "RunKeys":

@@ -85,7 +85,7 @@ class LeaseStore:
             worker: name of the worker.
             ttl: duration of the lease in seconds.
             now: Unix time.
-            own: whether the worker may take over a lease held under its own name.
+            own: whether the worker may take over a lease that already carries the worker's name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
         given = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)

@@ -1,8 +1,8 @@
 """The members of a run: which clients accepted its offer, and which slot each holds.
 
 Clients answer the offer before the run starts. When the run starts, the worker assigns a slot to
-each client that accepted, and these clients become members. A client that accepts after the start
-gets a free slot at once, if there is one.
+each client that accepted, and these clients become members. A client that accepts after the run has
+started gets a free slot at once, if there is one.
 """
 
 import json
@@ -91,7 +91,8 @@ class MemberStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the worker's fencing token and barred clients.
+        federation: keys of the federation, which hold the worker's fencing token and the barred
+            clients.
     """
 
     redis: RedisAccess
@@ -129,7 +130,8 @@ class MemberStore:
         """The clients that accepted and are not barred, each with the slot it requested.
 
         Returns:
-            The clients, sorted by id, and the number of all answers, which `assign_slots` needs.
+            The clients, sorted by id, and the number of all answers; `assign_slots` needs this
+            number.
         """
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
@@ -149,8 +151,7 @@ class MemberStore:
             slots: the slots, by client.
             answers: number of answers that were read to assign the slots.
         Returns:
-            False if another client has answered meanwhile, so that the slots must be assigned
-            again.
+            False if another client has answered meanwhile; the slots must then be assigned again.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)

@@ -145,8 +145,8 @@ class ObjectBlobs(Blobs):
         """Moves a file into the cache.
 
         Whenever new blobs add up to a tenth of the cache's limit, this method checks the size of
-        the cache. If the cache exceeds nine tenths of the limit, the method deletes the least
-        recently read blobs until the cache is down to nine tenths of the limit.
+        the cache. It then deletes the least recently read blobs until the cache takes at most nine
+        tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)
@@ -172,6 +172,6 @@ class ObjectBlobs(Blobs):
 
 
 def _pieces(found: Any) -> Iterator[Buffer]:
-    """The bytes of an object, as they arrive; the consumer's errors are not converted."""
+    """Yields the bytes of an object as they arrive; converts only the store's errors."""
     with converted_store_errors():
         yield from found.stream(PIECE)

@@ -80,7 +80,7 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator; a name can be reused after its token was revoked or has expired.
+        """Adds an operator; replaces one of the same name whose token is revoked or has expired.
 
         Returns:
             "added", or "taken" if the name has a valid token.
@@ -98,7 +98,7 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, OperatorRecord] | None:
-        """The name and record of the operator that has or had the token with this hash, or None."""
+        """The name and record of the operator that once got the token with this hash, or None."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None

@@ -2,15 +2,15 @@
 
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of the round's blobs (see
-round_entry.py). When there are more than `ROUNDS` entries, or when they would exceed `bound` bytes,
-the older entries move to a blob, called a *segment*, and Redis keeps only the segment's digest. The
-entries in Redis therefore never exceed `bound` bytes, and an older round takes only a few bytes in
-Redis.
+round_entry.py). If there are more than `ROUNDS` entries, or if the entries would exceed `bound`
+bytes, the older entries move to a blob, called a *segment*. Redis then keeps only the segment's
+digest. The entries in Redis therefore never exceed `bound` bytes, and an older round takes only a
+few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Readers of an entry add the notes to the entry. When an entry moves to a segment, the notes on its
 round become part of the entry. The entry of the newest round stays in Redis, so that notes on late
-updates can be added, unless this entry alone exceeds `bound` bytes.
+updates can be added. This entry moves to a segment only if it alone exceeds `bound` bytes.
 """
 
 import asyncio
@@ -123,15 +123,15 @@ class RecordStore:
         """At the end of the run, writes a segment with all entries that are still in Redis.
 
         Returns:
-            The last round and the digest of the segment; None if there are no entries.
+            The segment's last round and its digest; None if there are no entries.
         """
         entries, late = await self._read_maps()
         return (max(entries), await self.seal(_with_late(entries, late))) if entries else None
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Late clients are read before the entries. If the entries were read first, late clients
-        # would be lost if their entry moved to a segment between the two reads.
+        # Late clients are read before the entries. In the other order, an entry could move to a
+        # segment between the two reads, and its late clients would be lost.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -140,8 +140,8 @@ class RecordStore:
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
         """The entries of the rounds `first` to `last` that are still kept, in order."""
-        # The history is read before the segments, because entries only ever move from the history
-        # to segments: an entry that moves between the two reads is still found, in a segment.
+        # The history is read before the segments. Entries move only from the history to segments,
+        # so an entry that moves between the two reads is found in a segment.
         texts, late = await self._read_maps()
         entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)

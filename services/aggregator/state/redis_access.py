@@ -1,7 +1,8 @@
 """Runs Redis commands and atomic scripts; replicas must confirm the scripts' writes.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts except the script that acquires a lease, which makes a new token.
+token to all of its scripts. The only exception is the script that acquires a lease, because this
+script makes a new token.
 """
 
 import asyncio
@@ -118,7 +119,7 @@ class RedisAccess:
             raise Unavailable(f"Redis: {answer} of {self.replicas} replicas confirmed a write")
 
     async def ping(self) -> None:
-        """Raises `Unavailable` unless Redis responds and has its replicas."""
+        """Raises `Unavailable` unless Redis responds and has enough replicas."""
         await self.ask("ping")
         if self.replicas:
             self._check_replicas(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))

@@ -13,8 +13,8 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command, and of each attempt to connect for the command. The retries span
-about ten seconds, because a restart of Redis takes that long."""
+"""Number of retries of a command; each attempt to connect for the command is retried as often. The
+retries span about ten seconds, because a restart of Redis takes that long."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -27,8 +27,7 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections; with `inuse_connections`, also the connections to the
-        Sentinels."""
+        """Closes the connections; those to the Sentinels only if `inuse_connections` is set."""
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:

@@ -65,7 +65,7 @@ class Run(RunSummary):
     closing: str
     snapshot: Snapshot
     mode: Mode | None
-    """The mode of evictions set by an operator; None if the experiment's mode applies."""
+    """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
     """Clients that the last round would have barred without the limit on barred clients."""
     seated: bool
@@ -74,7 +74,7 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients and the reasons, sorted by id, and the member counts that limit evictions.
+    """The barred clients with reasons, sorted by id, and the member counts that limit evictions.
 
     `clients` is the number of members now. `founders` is the number of members when round 0 opened.
     """
@@ -126,7 +126,7 @@ BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", 
 
 
 def parse_brief(values: Sequence[str | None]) -> RunSummary | None:
-    """Parses the small fields, in the order of `BRIEF`; None if the run has not started yet."""
+    """Parses a run's small fields, in the order of `BRIEF`; None if the run has not started yet."""
     raw = dict(zip(BRIEF, values, strict=True))
     return RunSummary(**_brief_fields(raw)) if raw["schema"] else None
 

@@ -15,8 +15,8 @@ from rampart_fl.shared.protocol.messages import Phase, Ticket
 KEPT = 86_400
 """Seconds for which the receipts of a closed round are kept, to respond to repeated uploads."""
 ANSWERED = 64
-"""Maximum number of closed rounds whose receipts are kept. Under the policy `buffered`, only `KEPT`
-applies, because updates for old rounds still arrive."""
+"""Maximum number of closed rounds whose receipts are kept. Under the policy `buffered`, only the
+time limit `KEPT` applies, because updates for old rounds still arrive."""
 
 OPEN = (
     FENCED

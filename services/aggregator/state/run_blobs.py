@@ -98,13 +98,13 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs that versions without runs stored directly in the folder or at the URL."""
+        """Blobs that older versions without runs stored directly in the folder or at the URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Moves the blobs of a version without runs to the folder or the prefix of a run.
+        """Moves the blobs of older versions that had no runs to the folder or the prefix of a run.
 
         If the process dies during a move, the next call moves the rest.
         """

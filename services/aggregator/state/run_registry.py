@@ -1,7 +1,7 @@
 """The registry of runs: the queue, the current run, and how each run ended.
 
 An entry is a `RunInfo` as JSON. During a run, the run's state (see run_store.py) has the status and
-the round. When the run ends, both are copied to the entry.
+the round. When the run ends, the entry gets the final status and the last round.
 """
 
 import json

@@ -164,8 +164,8 @@ class RunStore:
             now: Unix time.
             deadline: Unix time at which joining ends; None if joining has no deadline.
         Returns:
-            "founded"; "same" if the run has already been started; or "gone" if there is another
-            current run, or if the run is no longer at the head of the queue.
+            "founded"; "same" if the run has already been started; or "gone" if another run is
+            current, or if the run is no longer first in the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -222,7 +222,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops the run, with the final state `cancelled`, if it still waits for clients."""
+        """Stops a run that still waits for clients; its final state is `cancelled`."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 
@@ -240,9 +240,9 @@ class RunStore:
             fence: the worker's fencing token.
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
-            reason: why the run failed; if empty, the reason for which the run was stopped.
-            segment: last round and digest of a segment that contains all entries left in Redis;
-                None if Redis has no entries.
+            reason: why the run failed; if empty, the run keeps the reason for which it was stopped.
+            segment: a segment of all entries that are left in Redis, as (last round, digest); None
+                if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         brief = await self.brief()

@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 
 log = logging.getLogger(__name__)
 MOVED = ("history", "segments", "tickets", "pulls", "evicted", "quarantined", "events")
-"""Keys of schema 2 that become keys of the run under the same name."""
+"""Names of the keys of schema 2 that the run keeps under its own prefix."""
 
 TO_BLOBS = (
     FENCED
@@ -140,7 +140,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     seated = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
-    # As in every takeover, the time without a worker is added to the deadline (see lease_store.py).
+    # Extend the deadline by the time without a worker, as in every takeover (see lease_store.py).
     later = deadline and str(float(deadline) + max(0.0, now - began))
     fields = {"schema": "3", "snapshot": json.dumps(snapshot), **seated}
     fields |= {"alive_at": str(now), "deadline": later}
@@ -187,4 +187,4 @@ def _slots(clients: Collection[str], most: int) -> dict[str, int]:
 
 Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
-"""The function that converts each older schema to the next one, keyed by the older schema."""
+"""For each older schema, the function that converts it to the next schema."""

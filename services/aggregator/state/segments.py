@@ -108,8 +108,8 @@ class Segments:
     def sweep(self, referenced: set[str], oldest: float) -> int:
         """Deletes segments that were written before a Unix time and are not needed.
 
-        A segment is needed if one of its blobs is referenced and no newer segment contains this
-        blob. Therefore, if clients upload the same bytes in every round, only the newest segment is
+        A segment is needed if it is the newest segment that contains some referenced blob.
+        Therefore, if clients upload the same bytes in every round, only the newest segment is
         needed for these bytes.
 
         Returns:

@@ -14,14 +14,14 @@ from rampart_fl.shared.protocol.messages import Receipt
 
 
 class Snapshot(BaseModel):
-    """The state after a published round; it is small enough for a field of the run's hash.
+    """The state after a published round; it fits into one field of the run's Redis hash.
 
-    - `global_model` and `reference` are digests of models, and `state` is the digest of the blob
-      with the stages' state, if they have any.
+    - `global_model` and `reference` are digests of models. `state` is the digest of the blob with
+      the stages' state; None if the stages have no state.
     - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
       the model `reference`.
     - `origins` maps a client to the digest of the model to which the server added the client's
-      upload to compute the row. A client that trained from this model has no entry.
+      upload. A client has an entry only if it trained from another model.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
@@ -68,7 +68,7 @@ class Snapshot(BaseModel):
         During the run, `model` is the model that the client trains from, and `peer_00` and so on
         are the other models that the client gets. At the end of the run, `model` is the model that
         the client evaluates, and `vote_00` and so on are the models that vote. If the client has no
-        other model, `model` is the global model.
+        customized model, `model` is the global model.
 
         Args:
             client: the client's id.

@@ -98,7 +98,8 @@ class UploadStore:
         """Stores a note that a member's update came after the end of a round.
 
         The store accepts notes only for the round that is being aggregated, and for rounds whose
-        entries are in Redis. This bounds the size of the notes, however often a client uploads.
+        entries are in Redis. The size of all notes is therefore bounded, however often a client
+        uploads.
         """
         keys = self.keys
         names = (keys.state, keys.history, keys.late, keys.events)
@@ -115,7 +116,7 @@ class UploadStore:
         return [Receipt.model_validate_json(raw[field]) for field in sorted(raw)]
 
     async def every_receipt(self) -> list[Receipt]:
-        """The receipts of all rounds whose receipts are still kept."""
+        """All receipts that are still kept, sorted by round."""
         keys = await self.redis.keys(self.keys.receipts("*"))
         rounds = {int(key.rpartition(":")[2]) for key in keys}
         return [r for number in sorted(rounds) for r in await self.receipts(number)]

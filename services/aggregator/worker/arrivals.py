@@ -20,7 +20,7 @@ class ServedDigests:
     """The digests of the models served to clients, in the form that `round.calibration` needs.
 
     Args:
-        snapshot: defines which client got which model.
+        snapshot: determines which model each client got.
         digest: the model that rows are relative to.
     """
 
@@ -56,11 +56,11 @@ class RememberedDigests:
         return self.snapshot.reference
 
     def own(self, client: str) -> str:
-        """The digest of the model to which the server added the client's upload to get its row."""
+        """The digest of the model to which the client's upload was added to compute the row."""
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the model that the client trained from; None if it is the row's origin."""
+        """The digest of the client's starting model; None if the upload was added to this model."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 
@@ -73,7 +73,7 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: has the plan, which determines how rows are calibrated.
+        rounds: the rounds of the experiment; their plan determines how rows are calibrated.
         vectors: reads models and updates from blobs.
         served: the models that the server sent to clients.
         pool: the pool to fill; the pool and `served` have the same reference.
@@ -85,7 +85,7 @@ class Arrivals:
         self.pool = pool
         self.origins: dict[str, str] = {}
         """The digest of the model to which the server added a client's upload, keyed by client. A
-        client has an entry only if it trained from another model."""
+        client has no entry if it trained from the model to which its upload was added."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served

@@ -4,9 +4,9 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 
 
 async def blobs_in_use(stores: RunStores, position: str) -> set[str]:
-    """Digests of the blobs named by a run's tickets, or by its events after a position."""
-    # Read tickets before events. If an upload consumes a ticket after the tickets were read, the
-    # events include this upload.
+    """Digests of the blobs that a run's tickets name, or that its events after a position name."""
+    # Read tickets before events. An upload may consume a ticket after the tickets were read, but
+    # the events then include the upload.
     tickets = await stores.tickets.outstanding()
     digests = {digest for ticket in tickets.values() for digest in ticket.models.values()}
     while waiting := await stores.events.read(position, 0):

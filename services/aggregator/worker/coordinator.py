@@ -308,7 +308,7 @@ class Coordinator:
         )
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes blobs, except those still referenced, for example by events after `position`."""
+        """Deletes blobs unless something refers to them, such as an event after `position`."""
         kept = self.snapshot.blobs() | self.kept_models.digests
         kept |= await blobs_in_use(self.stores, position)
         await self.compute(self.blobs.delete, sorted(digests - kept))
@@ -321,7 +321,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Gives each member that is not evicted its last ticket, to evaluate the final models."""
+        """Gives each member that is not evicted its last ticket: evaluate the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

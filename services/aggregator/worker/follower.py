@@ -1,4 +1,4 @@
-"""A rank other than 0: runs the methods that rank 0 calls, on this rank's coordinates."""
+"""Every rank except rank 0 runs the methods that rank 0 calls, on its own coordinates."""
 
 from contextlib import suppress
 

@@ -22,7 +22,7 @@ class Housekeeping:
     Args:
         stores, blobs: the federation's state.
         fence: the worker's fencing token.
-        models_kept: number of newest rounds of each run whose global models are kept.
+        models_kept: for each run, the number of newest rounds whose global models are kept.
     """
 
     def __init__(self, stores: Stores, blobs: RunBlobs, fence: int, models_kept: int = 1) -> None:
@@ -42,7 +42,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs, such as those left by crashes, refusals and customized models."""
+        """Deletes unused blobs, which crashes, refused uploads and old customized models leave."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue
@@ -52,7 +52,7 @@ class Housekeeping:
                 self._swept |= {info.run} if info.state in OVER and over else set()
 
     async def _sweep_run(self, run: str, state: Run) -> bool:
-        """Deletes a run's unused blobs; returns False if not all used blobs could be determined."""
+        """Deletes a run's unused blobs; returns False if it cannot tell which blobs are used."""
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
         records = stores.records(blobs)
         try:

@@ -55,7 +55,7 @@ class Arrow(NamedTuple):
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
 ALWAYS = "always"
-CLIENTS = "enough clients, or at the deadline the minimum number, have accepted"
+CLIENTS = "enough clients have accepted, or the minimum number at the deadline"
 CANDIDATES = "there are candidates, or every client is quarantined"
 MORE = "more updates may come"
 ENOUGH = "enough updates"
@@ -101,7 +101,7 @@ ARROWS = (
     Arrow("evaluating", EvaluationRead, "done", "all measured, or deadline passed", (Finish,)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
-"""The (phase, event, next phase) of all arrows. The machine makes no other transition."""
+"""The (phase, event, next phase) of all arrows. The machine makes only these transitions."""
 
 QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
     "joining": (ReadClients, ReadEvents),

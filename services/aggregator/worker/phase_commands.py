@@ -1,8 +1,8 @@
 """The commands of the phase machine.
 
 There are three kinds of commands: transitions of the run in Redis, work within a phase, and
-questions. The last command of every step is a question, until the run has ended. The answer to the
-question is the machine's next event.
+questions. Until the run has ended, the last command of every step is a question, and the answer is
+the machine's next event.
 """
 
 from dataclasses import dataclass
@@ -127,32 +127,32 @@ Command = (
 
 @dataclass(frozen=True)
 class ReadClients:
-    """How many clients have accepted the run?"""
+    """Asks how many clients have accepted the run."""
 
 
 @dataclass(frozen=True)
 class ReadStatus:
-    """Is the run running, paused or stopping?"""
+    """Asks whether the run is running, paused or stopping."""
 
 
 @dataclass(frozen=True)
 class ReadCandidates:
-    """Which clients may be selected for this round?"""
+    """Asks which clients may be selected for this round."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class ReadStanding:
-    """Which clients are barred, and what is the round's deadline?"""
+    """Asks which clients are barred, and when the round's deadline is."""
 
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Which events come next? The worker waits for the first event, at most until a set time."""
+    """Asks for the next events; the worker waits for the first event, at most until a set time."""
 
     after: str
-    """Position after which events are read."""
+    """Only events after this position are read."""
     until: float
     """Unix time at which the wait ends."""
 
@@ -166,12 +166,12 @@ class CatchUp:
 
 @dataclass(frozen=True)
 class DecideRound:
-    """Which models result from the round's updates?"""
+    """Asks which models result from the round's updates."""
 
 
 @dataclass(frozen=True)
 class ReadEvaluation:
-    """Have all online clients evaluated the final models?"""
+    """Asks whether all online clients have evaluated the final models."""
 
 
 Question = (

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     state: State
     commands: tuple[Command, ...]
     question: Question | None
-    """None once the run has ended."""
+    """The next question; None once the run has ended."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class PhaseMachine:
     # -- between rounds ------------------------------------------------------------------------
 
     def _take_over(self, state: State, now: float) -> Step:
-        """Asks the phase's question; if a round is open, prepares this worker for it."""
+        """Asks the phase's question; prepares this worker for the open round, if there is one."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
         # The worker rereads the round's events, which include the requests for tickets.
@@ -196,7 +196,7 @@ class PhaseMachine:
         return Step(state, answers, commands.ReadEvents(state.heard, until))
 
     def _quota(self, expected: int) -> int:
-        """Number of arrivals at which the round closes before its deadline."""
+        """Number of updates with which the round closes before its deadline."""
         if self._buffered:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))
@@ -212,13 +212,13 @@ class PhaseMachine:
     def _catch_up(self, state: State, batch: Sequence[Event]) -> Step:
         """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
-            # A receipt that comes after the closing event does not belong to the round.
+            # Receipts that come after the closing event do not belong to the round.
             positions = [state.position, *(event.position for event in batch)]
             known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
-            # The worker reads updates from the round's receipts, so of these events, only requests
-            # for customized models matter.
+            # The worker reads updates from the round's receipts. Here it needs only the requests
+            # for customized models.
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
             after = replace(state, position=position, heard=position)
@@ -248,8 +248,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again, but ignores the requests for customized models,
-    because the worker has answered them.
+    The next round reads the same events again. It then ignores the requests for customized models,
+    because they have already been answered.
     """
     after = replace(state, heard=batch[-1].position if batch else state.heard)
     return Step(after, _customizations(batch), _question(after, now))

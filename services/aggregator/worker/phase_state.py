@@ -19,7 +19,7 @@ class State:
 
     phase: MachinePhase
     round: int
-    """The current round; while selecting, the round that opens next."""
+    """Number of the current round; in the phase `selecting`, number of the next round."""
     status: RunState = "running"
     opened_at: float = 0.0
     deadline: float | None = None
@@ -39,7 +39,7 @@ class State:
     barred: frozenset[str] = frozenset()
     """Clients that are evicted or quarantined."""
     evicted: frozenset[str] = frozenset()
-    """Clients that lost their ticket because they were evicted. The round does not wait for these
+    """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
     stale: bool = True
     """Whether the status or the barred clients may have changed since they were read."""

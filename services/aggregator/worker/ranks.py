@@ -1,8 +1,8 @@
 """The ranks of a worker: processes of torchrun, each with a part of the coordinates of all vectors.
 
 Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
-on vectors, it sends the name and the arguments of the method to the other ranks, which then call
-the same method on their own coordinates (`follower`).
+on vectors, it sends the name and the arguments of the method to the other ranks. The other ranks
+then call the same method on their own coordinates (`follower`).
 
 Legend: L models, C coordinates of a chunk.
 """
@@ -124,9 +124,10 @@ class Ranks:
         return given
 
     def in_order(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """All chunks (L, C) of float32 models, in the order of coordinates, on the CPU of rank 0.
+        """All ranks' chunks (L, C) of float32 models, in the order of coordinates, on the CPU.
 
-        On the other ranks, which send their chunks to rank 0, the iterator is empty.
+        Only rank 0 gets the chunks. The other ranks send their chunks to rank 0, and their
+        iterators are empty.
         """
         own = (chunk_LC.detach().cpu().contiguous() for chunk_LC in chunks)
         if self.rank:

@@ -58,7 +58,7 @@ class RoundResult:
         return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The verdicts with one of these decisions, keyed by client, in the order of `verdicts`."""
+        """The verdicts whose decision is in `decisions`, by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
@@ -66,8 +66,8 @@ def check_networked(experiment: Experiment) -> Experiment:
     """Returns the experiment if it can run over the network.
 
     Raises:
-        ConfigurationError: the experiment can only be simulated, because its personalizer needs
-            every client's gradient at each client's model.
+        ConfigurationError: the experiment can only be simulated, because its personalizer needs the
+            gradients of all clients at the model of each client.
     """
     if personalizers.parse(experiment.personalizer).simulated_only:
         raise ConfigurationError(
@@ -160,7 +160,7 @@ class RoundEngine:
 
     @property
     def probes(self) -> bool:
-        """Whether clients that have no customized model yet are probed."""
+        """Whether the server probes clients that have no customized model yet."""
         return self.rounds.plan.customizer.probes
 
     @property
@@ -227,7 +227,7 @@ class RoundEngine:
         pulls: tuple[str, ...],
         standing: Standing,
     ) -> RoundResult:
-        """Decides a round from these updates, and stores every resulting model.
+        """Decides a round, and stores every resulting model.
 
         Args:
             round_: number of the round.

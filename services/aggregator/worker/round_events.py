@@ -17,7 +17,7 @@ def handle_events(
     Args:
         state: the state of the phase machine.
         events: the events.
-        buffered: whether the policy is buffered, so that a round also includes updates for tickets
+        buffered: whether the policy is buffered; a buffered round also includes updates for tickets
             of earlier rounds.
         full: number of arrivals after which no further events are handled; None if there is no
             limit.

@@ -62,7 +62,7 @@ async def start_run(
         stores, blobs: the federation's state.
         compute: runs a function on the round engine's thread.
         fence: the worker's fencing token.
-        models_kept: number of newest rounds of each run whose global models are kept.
+        models_kept: for each run, the number of newest rounds whose global models are kept.
     Raises:
         Exception: the run cannot be started.
     """
@@ -79,7 +79,7 @@ async def start_run(
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
-    """The file with another run's global model: the latest, or the model after `start.round`."""
+    """The file with another run's latest global model, or with its model after `start.round`."""
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None

@@ -6,7 +6,7 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Assigns a requested or random slot to each client that accepted; fixes the members."""
+    """Assigns slots to the clients that accepted (see `draw_slots`); fixes the run's members."""
     seated = False
     while not seated:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
@@ -20,7 +20,7 @@ async def count_accepted(
 ) -> int:
     """The number of clients that have accepted a run whose first round has not begun.
 
-    If too few clients have answered to start the run, the function returns the number of answers
+    If there are too few answers to start the run, the function returns the number of answers
     without reading them. Reading thousands of answers after each new answer would take most of the
     time of the joining phase.
 

@@ -42,7 +42,7 @@ class Worker:
         stores, blobs: the federation's state.
         experiment: the experiment that is submitted if no run was ever submitted.
         observers: functions that are called at the end of every round.
-        ranks: the processes that compute together, of which this process is rank 0.
+        ranks: the processes that compute together; this process is rank 0.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The other worker may have the same name as this worker. If both workers could take
-                # over a lease that is held under their shared name, they would take it from each
-                # other forever.
+                # The other worker may have the same name as this worker. If every worker could take
+                # over a lease that is held under its own name, two workers with one name would take
+                # the lease from each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

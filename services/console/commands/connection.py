@@ -1,4 +1,4 @@
-"""Options, connection and output functions shared by all commands for a running federation."""
+"""What all commands for a running federation share: options, connection, output functions."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def connect(
     run: str | None = None,
     patience: float = 10.0,
 ) -> Operator:
-    """Makes an operator's connection to the aggregator and the run given by the options.
+    """Connects an operator to the aggregator and the run that the options specify.
 
     If the URL or the token is missing, reads it from the newest federation in ./runs.
 

@@ -194,11 +194,11 @@ def _each(
     as_json: bool,
     counts: bool = True,
 ) -> None:
-    """Calls `one` for every name and prints the results; reports errors as they occur.
+    """Calls `one` for every name, and prints each result or error.
 
     If one name fails, the function continues with the other names, and makes the command exit with
-    code 1 at the end. If `counts` is true, a progress bar shows the number of names; otherwise,
-    `one` shows progress.
+    code 1 at the end. A progress bar counts the names, unless `counts` is false because `one` shows
+    its own progress.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

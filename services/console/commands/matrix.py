@@ -65,8 +65,8 @@ def matrix(
 ) -> None:
     """Runs all attacks against all defences; reports accuracy, attack success, DAcc, FPR and FNR.
 
-    Reports the accuracy of three models: the received one, the same model after local training, and
-    the personal model. Every number is a mean over seeds with its standard deviation. Writes
+    Reports the accuracy of three models: the received model, the same model after local training,
+    and the personal model. Every number is a mean over seeds with its standard deviation. Writes
     matrix.md, matrix.json and the heat map matrix.png. Skips runs whose results are already in
     OUTPUT/cells.
     """

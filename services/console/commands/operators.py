@@ -82,7 +82,7 @@ def _moment(at: float) -> str:
 
 
 def _validity(one: OperatorInfo) -> str:
-    """A text that states whether a token is valid, has expired or was revoked, and the time."""
+    """A token's status as text (valid, expired or revoked), with the time."""
     if one.revoked_at is not None:
         return f"revoked {_moment(one.revoked_at)}"
     if one.expires_at is None:

@@ -23,7 +23,7 @@ def compare(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Compares metrics of two or more runs side by side, and the settings in which they differ."""
+    """Compares two or more runs side by side: their metrics, and the settings that differ."""
     from rampart_fl.services.console.reports.comparison import comparison_table
     from rampart_fl.services.console.reports.reading import RunReader
     from rampart_fl.shared.figures.comparison import differences

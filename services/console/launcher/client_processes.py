@@ -62,7 +62,7 @@ class ClientProcesses:
             self.start_group(name, role, slots, own)
 
     def groups(self) -> dict[str, tuple[Attackers | None, list[int]]]:
-        """The role and the slots of each process, keyed by its name; honest clients come first."""
+        """The role and the slots of each process, by process name; honest clients come first."""
         roles = self.experiment.roles
         groups: list[tuple[Attackers | None, list[int]]] = []
         for group in (None, *self.experiment.attackers):

@@ -26,7 +26,7 @@ def comparison_table(
     figures: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
-    """A table with a column per run, and a line per metric and per setting that differs.
+    """A table with a column per run, a line per metric, and a line per setting that differs.
 
     Args:
         names: ids of the runs.
@@ -120,7 +120,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces a table whose only key is `name` with the name, also inside lists."""
+    """Replaces each table that has only the key `name` with the name, also inside lists."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

@@ -33,8 +33,8 @@ class NewFolder:
 
         Args:
             pieces: the content.
-            names: the folders and the name of the file. A character that could lead out of the
-                folder, such as "/", is escaped.
+            names: the folders that lead to the file, and the file's name. A character that could
+                lead out of the folder, such as "/", is escaped.
         """
         place = [safe(name) for name in names]
         path, whole = self.path.joinpath(*place), hashlib.sha256()

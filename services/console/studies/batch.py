@@ -62,7 +62,7 @@ def run_all_cached(
     Args:
         run: runs one item.
         items: the items; items with a file are yielded first.
-        path: returns the file for an item's results, named after the digest of its experiment.
+        path: returns the file for an item's results; its name contains the experiment's digest.
         pool: where to run the items.
     """
     left = []

@@ -103,12 +103,12 @@ def _table(matrix: Matrix, grid: Grid, without: str = "") -> list[str]:
 
 
 def _columns(grid: Grid) -> list[bool]:
-    """For each defence (a column of the grid), whether the column has any value."""
+    """For each defence, whether its column of the grid contains any value."""
     return [any(column) for column in zip(*grid, strict=True)]
 
 
 def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -> None:
-    """Draws the means of one model's accuracy and attack success, and of DAcc, FPR and FNR.
+    """Draws mean values: one model's accuracy and attack success, and DAcc, FPR and FNR.
 
     Args:
         matrix: the metrics.

@@ -89,7 +89,7 @@ def curves(
         place.grid(alpha=0.3)
         if not one_legend:
             place.legend()
-    if one_legend:  # Outside the panels, the legend hides no line.
+    if one_legend:  # The legend is outside the panels, so it hides no line.
         picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)

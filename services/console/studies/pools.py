@@ -1,8 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, no further run starts. Runs in processes and Ray tasks are
-stopped, but runs in threads finish.
+an interrupt ends the executor's context, no further run starts. Runs in processes and in Ray tasks
+are stopped, but runs in threads finish.
 """
 
 import os
@@ -35,9 +35,9 @@ def pool(
     Args:
         jobs: maximum number of runs at the same time on this machine.
         ray: address of a Ray cluster, or `local`; None to run without Ray.
-        threads: whether the runs start their own processes, so that threads are enough.
+        threads: True if the runs start processes themselves; the pool then needs only threads.
         cores: number of processor cores that each run on Ray gets.
-        gpus: share of a GPU for each run on Ray; by default, 1 if the device is a GPU.
+        gpus: share of a GPU for each run on Ray; None for a whole GPU if the device is a GPU.
         device: device of the models and data.
     Raises:
         ConfigurationError: the options contradict each other.

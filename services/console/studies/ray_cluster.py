@@ -16,9 +16,9 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailab
 from rampart_fl.shared.runtime import cpus
 
 LOCAL = "local"
-"""The address for a cluster of one node, which runs on this machine until the runs have ended."""
+"""The address for a new one-node cluster on this machine. The cluster stops after the runs."""
 AUTO = "auto"
-"""The address that selects the cluster to which this machine belongs."""
+"""The address that means the cluster to which this machine already belongs."""
 PATIENCE = 5.0
 """Seconds to wait for a cluster to respond."""
 RETRIES = 5
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """If no node is large enough, raises an error for a local cluster, and warns for others."""
+    """Fails if no node of a local cluster is large enough; for other clusters, only warns."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

@@ -8,7 +8,8 @@ from typing import Any
 from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, missing_library
 
 GROUPS = ("accuracy", "error", "verdicts")
-"""Prefixes of metrics' names; TensorBoard shows the metrics with one prefix as a group."""
+"""Prefixes of the names of metrics; TensorBoard shows all metrics with the same prefix as a
+group."""
 
 
 class TensorBoardTracker:
@@ -63,7 +64,7 @@ class TensorBoardTracker:
         shutil.copytree(folder, self._folder, dirs_exist_ok=True)
 
     def fail(self) -> None:
-        """See `Tracker`: removes the folder, because it would look like a complete run."""
+        """See `Tracker`: removes the folder, which would otherwise look like a complete run."""
         self._writer.close()
         shutil.rmtree(self._folder)
 

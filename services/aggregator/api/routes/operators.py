@@ -53,7 +53,7 @@ async def add_operator(
 ) -> OperatorToken:
     """Adds an operator, and makes the operator's token, which is shown only once.
 
-    A name can be reused after its operator's token was revoked or has expired.
+    Once an operator's token is revoked or has expired, the operator's name can be reused.
     """
     by, token = actor.because(body.reason), mint()
     expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds

@@ -55,5 +55,5 @@ async def asset(name: str) -> Response:
 
 
 def file_response(path: Path) -> Response:
-    """Sends a file; its headers keep the page from loading or running content of other hosts."""
+    """Sends a file with headers that keep the page from loading content of other hosts."""
     return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)

@@ -72,7 +72,7 @@ async def figures(
     limit: Annotated[int, Query(ge=1, le=SUMMED, description="number of rounds")] = 100,
     client: Annotated[ClientId | None, Query(description="also summarize this client")] = None,
 ) -> list[RoundFigures]:
-    """Summarizes finished rounds: a few metrics of each round, and what one client did in it.
+    """Summarizes finished rounds: a few metrics of each round, and one client's figures.
 
     The metrics are counts of verdicts, accuracies that clients report, and the spread of norms.
     """

@@ -166,7 +166,7 @@ async def stop(
 
 @router.post("/mode", responses=problems(refusals.RunOver))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions, beginning with the next round that the worker decides."""
+    """Sets the mode of evictions for all rounds that the worker decides from now on."""
     by = actor.because(body.reason)
     await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)
@@ -176,7 +176,8 @@ async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attributi
     """Changes the status.
 
     Raises:
-        RunOver: the run has ended, or it is stopping and `status` is not "stopping".
+        RunOver: the run has ended, or it is stopping; a stopping run accepts only the status
+            "stopping".
     """
     return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 

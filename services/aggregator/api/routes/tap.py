@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PAUSE = 0.05
 """Seconds between two checks for missing uploads."""
 REFERENCE = "/reference"
-"""Name of the reference model in the response; no client's id can equal this name."""
+"""Name of the reference model in the response; no client can have this id."""
 STARTED = "/started/"
 """Prefix of the name of the model that a client trained from; the client's id follows."""
 
@@ -108,7 +108,8 @@ async def gather(
             or loop.time() > until
             or not await has_missing_uploads(run, round_, kind, left_out)
         ):
-            # Storing a receipt removes the client's ticket, so receipts are read after tickets.
+            # A client's ticket is removed when its receipt is stored. The receipts are therefore
+            # read after the tickets; otherwise, an upload could be missed.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
             seen = [r for r in receipts if r.client not in left_out]
             return sorted(seen, key=lambda receipt: receipt.client)

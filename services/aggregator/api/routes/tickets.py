@@ -37,7 +37,7 @@ class ResponsePreferences:
     """The client's preferences for a response, from the request's headers."""
 
     patience: float
-    """Longest time in seconds that the aggregator holds the request while there is no news."""
+    """Longest time in seconds for which the aggregator lets the request wait for news."""
     held: str | None
     """Digest of the model that the client holds ("" for none). None if the client wants no model
     sent along with the ticket."""
@@ -119,13 +119,13 @@ async def ticket(
     named run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
-    `If-None-Match` and `Prefer: wait=N`, the response is delayed for up to N seconds until the
-    client has another ticket.
+    `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for another ticket
+    before it responds.
 
-    A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`, and the
-    model that the ticket names as the body. Sending both in one response saves a request per round.
-    If the header `Rampart-Model` shows that the client already holds the model, the body is the
-    ticket alone.
+    A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`; the body
+    is the model that the ticket names. One response with both the ticket and the model saves a
+    request per round. If the header `Rampart-Model` shows that the client already holds the model,
+    the body is the ticket alone.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -192,7 +192,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
-    """A client's ticket for the given run, or else for the current run, or else without a run."""
+    """The first ticket that a client has: for the given run, for the current run, or for no run."""
     current = await ticket_of_run(runtime, client, run)
     if current is None:
         current = await ticket_of_run(runtime, client, await runtime.stores.runs.current())

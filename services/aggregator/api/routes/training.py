@@ -51,7 +51,8 @@ BODY = (
     refusals.InvalidClaim,
     refusals.TooMany,
 )
-"""Refusals of model-sized uploads, in addition to those common to all routes."""
+"""Refusals of requests whose body is an update. Refusals common to all routes are not listed
+here."""
 
 
 @router.put(
@@ -222,7 +223,8 @@ async def record(run: RunParts, receipt: Receipt) -> Receipt:
     """Records a stored upload, and returns its receipt.
 
     Raises:
-        Refusal: another upload, an eviction or the end of the round preceded this upload.
+        Refusal: the client was evicted, the round has closed, other bytes were accepted, or no
+            ticket asks for the upload.
     """
     answer, stands = await run.stores.uploads.accept(receipt)
     if stands is not None:

@@ -33,12 +33,12 @@ class Choice(Table):
 
 
 class CellSelector(Table):
-    """Selects the cells that have, on each given axis, one of the given choices."""
+    """Selects the cells whose choice on each given axis is one of the given choices."""
 
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether a cell has, on each given axis, one of the given choices."""
+        """Whether a cell's choice on each given axis is one of the given choices."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
@@ -57,7 +57,8 @@ class ImpossibleCells(CellSelector):
 class OnRequest(CellSelector):
     """Cells that the scale `reduced` runs only if the user selects one of their choices.
 
-    If the scale ran all cells of this kind, the table would take more than an hour on two cores.
+    If the scale `reduced` ran all of these cells, the table would take more than an hour on two
+    cores.
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
@@ -76,11 +77,11 @@ class Figure(Table):
     along: str
     """Horizontal axis: an axis of the table, or `rounds`."""
     panels: str | None = None
-    """The axis whose choices each get a panel."""
+    """The axis that gets one panel per choice."""
     measures: list[str] = Field(default=[])
     """The metrics that are drawn, each in a panel; by default, the table's `measure`."""
     together: bool = False
-    """Whether all metrics of a run are lines of one panel."""
+    """Whether all metrics of a run are drawn as lines in one panel."""
 
 
 class Paper(Table):
@@ -108,7 +109,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The choice that all cells share, for each axis that the paper has but the table does not."""
+    """Axes of the paper that the table lacks, each with the choice that all cells share."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

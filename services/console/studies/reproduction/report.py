@@ -79,7 +79,7 @@ def outcome(cell: Cell, results: Results) -> CellResult:
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """A metric in the unit of the tables: shares in percent, lists as lengths, others unchanged."""
+    """A metric as in the tables: shares in percent, lists as lengths, other values unchanged."""
     value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None

@@ -52,7 +52,7 @@ def curves(result: SimulationResult) -> Curves:
 
 
 def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
-    """The mean norm and entropy, and the total weight, of these clients in a round."""
+    """The clients' mean norm, mean entropy and total weight in a round."""
     entropies: dict[str, float] = next(
         (one["per_row"]["entropy"] for one in record.reports if "entropy" in one["per_row"]), {}
     )
@@ -65,6 +65,6 @@ def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
 
 
 def _mean(values: Mapping[str, float], clients: list[str]) -> float | None:
-    """The mean over the clients with a finite value; None if there are none."""
+    """The mean of the clients' finite values; None if there are none."""
     known = [values[client] for client in clients if isfinite(values.get(client, float("nan")))]
     return fmean(known) if known else None

@@ -103,7 +103,7 @@ def run(
 
 
 def plan(cells: Sequence[Cell]) -> list[Run]:
-    """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
+    """All runs of the cells, seed by seed: runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
     return [Run(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
 

@@ -43,8 +43,8 @@ result anywhere; "in norm" means that only the length of the result is bounded. 
 arithmetic operations; one pass over the rows costs n·d.
 
 Rows that exceed [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes* says how
-many times a stage reads all rows of such a file. If a stage refuses such rows, *passes* says "in
-memory only" and the reason. These rules determine how many passes a pipeline takes:
+many times a stage reads all rows of the file. If a stage cannot read rows from a file, *passes*
+says "in memory only" and the reason. These rules determine how many passes a pipeline takes:
 
 - The check that all numbers are finite comes before the first stage. It also measures the lengths
   of the rows, so stages that need lengths read no row again. If a pre-aggregator has mixed the
@@ -52,8 +52,8 @@ memory only" and the reason. These rules determine how many passes a pipeline ta
 - Distances between rows are measured once for all stages of a pipeline.
 - The iterations of a rule work on distances and weights, and read no rows, unless *passes* counts
   them.
-- Rows that are almost equal or parallel, rows that are all far from the middle row, and numbers
-  whose squares overflow or underflow in float32 take further passes.
+- Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from
+  the middle row, or squares of numbers overflow or underflow in float32.
 """
 
 ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict

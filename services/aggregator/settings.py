@@ -67,8 +67,8 @@ class Settings(ServiceSettings):
     """At least this many of the newest rounds keep their records; older records are deleted in
     groups of up to 64. By default, all records are kept."""
     models_kept: int = Field(default=1, ge=1)
-    """Number of newest rounds of each run whose global models are kept, so that later runs can
-    start from them (`model.start`)."""
+    """The aggregator keeps the global models of this many rounds of each run, the newest, so that
+    later runs can start from these models (`model.start`)."""
     disk_quota: ByteSize | None = None
     """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until its
     estimated blobs fit. By default, there is no limit."""

@@ -49,7 +49,7 @@ class Values(Table):
     def _one_way(self) -> "Values":
         ranged = [self.start is not None, self.to is not None]
         if bool(self.values) == any(ranged) or any(ranged) != all(ranged):
-            raise ValueError("give values, or from and to with step or count")
+            raise ValueError("give `values`, or `from` and `to` with either `step` or `count`")
         if any(ranged) and (self.step is None) == (self.count is None):
             raise ValueError("a range needs step or count")
         if not any(ranged) and (self.step is not None or self.count is not None):

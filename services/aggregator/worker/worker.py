@@ -159,7 +159,7 @@ class Worker:
             self._news.set()
 
     async def _check(self, fence: int, request: str) -> None:
-        """Checks an experiment for the API, which has no torch, and stores the answer."""
+        """Checks an experiment on behalf of the API, which has no torch, and stores the answer."""
         question = await self._stores.checks.question(request)
         if question is None:
             return

@@ -99,7 +99,7 @@ def measured_norm(
         network: applies the models.
         models_KD: parameters.
         x_KN: samples, padded.
-        sizes: how many samples each model has.
+        sizes: for each model, its number of samples in x_KN.
         draws: for each model, the generator that draws its directions.
     """
     leaf_KD = models_KD.detach().requires_grad_()

@@ -36,7 +36,7 @@ class LocalTask:
         hostile_K: the clients that train without the terms; None means that no client does.
         clients_K: for each client that takes this step, its position in the cohort; None means that
             all clients take the step, in the order of the cohort.
-        prior_KC: values that are added to the logits of the models that are trained for upload.
+        prior_KC: values that training adds to the logits of models for upload.
         rate: factor by which this round multiplies the learning rate.
     """
 

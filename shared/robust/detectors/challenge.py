@@ -50,8 +50,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     client takes part, its starting model contains a challenge. The challenge is a random change δ:
     a combination of accepted clients' updates that is `strength` times as long as the median
     upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the
-    sender's own δ. A copied upload therefore reverses δ no more than it reverses the `decoys`:
-    changes that are drawn like δ but sent to nobody.
+    sender's own δ. A copied upload therefore reverses δ no more than it reverses `decoys`. Decoys
+    are changes that are drawn like δ but sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The usual answer is the median answer of the clients that are not on

@@ -103,8 +103,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: number of the detector's expected shares. A state from an earlier version of Rampart
-            has only one wealth per client, which is then used for every share.
+        shares: number of shares on which the detector bets (`expected`). A state from an earlier
+            version of Rampart has only one wealth per client, which is then used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

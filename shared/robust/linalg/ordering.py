@@ -131,8 +131,8 @@ def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Returns the index of each row's first term (M + 2,), and the row and the factor of each term.
 
     The first row of the sparse form is a base row, which the other rows may use as if it were row K
-    of the pool. The base's coefficients are the medians over all rows of the mixing matrix. The
-    base therefore does not contain rows of the pool that most mixes leave out. If the base would
+    of the pool. The base's coefficients are the medians over all rows of the mixing matrix. A
+    row of the pool is therefore not in the base if most mixes leave the row out. If the base would
     save no terms, it is empty. If mixes average nearly the same rows, each mix needs only a few
     terms.
 

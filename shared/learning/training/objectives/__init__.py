@@ -2,7 +2,7 @@
 
 A term computes its gradient for all clients of a round at once. One client's gradient never depends
 on another client's data, and padded samples are ignored. The terms of `[training] objective` are
-summed. These terms are a defence that honest clients use; attackers train without terms.
+summed. These terms are a defence that honest clients use; attackers train without them.
 
 A term acts on the models that are trained for upload. If the term's option `personal` is set, the
 term also acts on the personal models of a personalizer.

@@ -42,7 +42,7 @@ class Tiers(Objective):
     """Expected shares of the clients in the tiers high, low and minimum. All other clients train
     without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
-    """The term of the minimum tier; the paper allows MSDFL and HMSDFL."""
+    """The objective of clients in the minimum tier. The paper allows either objective."""
 
     @model_validator(mode="after")
     def _at_most_everyone(self) -> "Tiers":

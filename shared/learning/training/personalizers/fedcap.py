@@ -19,7 +19,7 @@ from rampart_fl.shared.learning.training.personalizers import (
 class FedCAP(Personalizer):
     """Trains a personal model that is pulled towards the received model.
 
-    Each mini-batch takes the step v <- v - η (∇L(v) + λ (v - ŵ)), and then takes one step on w.
+    For each mini-batch, training makes the step v <- v - η (∇L(v) + λ (v - ŵ)), then one step on w.
 
     ŵ is the model as received, which stays fixed during the round. The personal model v starts at
     the first global model, stays with the client, and takes plain SGD steps.

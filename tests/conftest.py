@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# No test asserts a time, and a run draws the same examples as the run before it.
+# No test limits the time of an example, and every run draws the same examples.
 settings.register_profile("rampart", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("rampart"), max_examples=25)
 settings.load_profile("rampart")
@@ -22,9 +22,9 @@ STARTERS = {"redis_url", "kubectl"}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects without the garbage collector, which finds nothing among modules and tests.
+    """Collects without the garbage collector, which finds no garbage among modules and tests.
 
-    Frozen, they are not searched again while tests run, and the collector then runs rarely.
+    These objects are then frozen: the collector does not search them again, and runs rarely.
     """
     gc.disable()
     try:
@@ -39,7 +39,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Looks for doctests only in files that have some: tests have hardly any, and are many."""
+    """Looks for doctests only in files that have some: few of the many test files do."""
     result = yield
     if file_path.suffix == ".py" and b">>> " not in file_path.read_bytes():
         return [one for one in result if type(one) is pytest.Module]
@@ -54,7 +54,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def one_import_root() -> Iterator[None]:
-    """Fails if a test imports a module by its folder, because registries would then exist twice."""
+    """Fails if a test imports a module without its package: registries would then exist twice."""
     yield
     assert not {"shared", "services"} & sys.modules.keys(), "import rampart_fl... instead"
 

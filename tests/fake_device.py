@@ -1,8 +1,9 @@
-"""A pretended device: its tensors name this device and keep their numbers on the CPU.
+"""A fake device: its tensors report this device but keep their numbers on the CPU.
 
-Where no GPU is at hand it shows what one would: an operation on tensors of two devices fails, and
-so does reading numbers past the device; and whenever the host would wait for the device, that is
-noted. Torch has the type of device, `lazy`, in every build, and nothing that computes on it.
+On machines without a GPU, it finds the errors that a GPU would: an operation on tensors of two
+devices fails, and so does a read of numbers that bypasses the device. It also counts how often the
+host would wait for the device. Every build of torch has the device type `lazy`, and no build has
+kernels for it.
 """
 
 import linecache
@@ -20,14 +21,14 @@ NAME = "lazy:0"
 DEVICE = torch.device(NAME)
 READS = {"_local_scalar_dense", "bincount", "equal", "masked_select", "nonzero"}
 READS |= {"_unique2", "unique_consecutive", "unique_dim"}
-"""Operations that give the host a number, or a tensor whose size depends on the numbers."""
+"""Operations that return a number to the host, or a tensor whose size depends on the numbers."""
 COPIES = {"_to_copy", "copy_"}
 INDEXES = {"index", "index_put", "index_put_", "_index_put_impl_"}
-"""Operations that take positions from the host as well, and wait until these are up."""
+"""Operations that also take indices from the host, and wait until they are on the device."""
 
 
 class Far(Tensor):
-    """A tensor on the pretended device."""
+    """A tensor on the fake device."""
 
     held: Tensor
 
@@ -46,7 +47,7 @@ class Far(Tensor):
         return made
 
     def tolist(self) -> Any:
-        """The numbers, from a copy: torch lists those of no subclass."""
+        """The numbers, from a copy: torch's `tolist` does not support subclasses."""
         return self.cpu().tolist()
 
     @classmethod
@@ -55,7 +56,7 @@ class Far(Tensor):
 
 
 class PretendedDevice(TorchDispatchMode):
-    """While entered, tensors can be made on `NAME`, moved there and back, and computed with.
+    """While it is entered, tensors can be created on `NAME`, moved to and from it, and used.
 
     >>> with PretendedDevice() as device:
     ...     ones = torch.ones(2).to(NAME, non_blocking=True)
@@ -65,9 +66,9 @@ class PretendedDevice(TorchDispatchMode):
     """
 
     waits: Counter[str]
-    """How often the host waited, by the line of this project that it waited in."""
+    """How often the host waited, by the line of our code in which it waited."""
     sent: int
-    """How many tensors went up."""
+    """How many tensors were copied to the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,11 +76,11 @@ class PretendedDevice(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: nothing is compiled here, and torch would import its compiler to skip this."""
+        """False: nothing is compiled here, and torch would import its compiler to skip this."""
         return False
 
     def __enter__(self) -> "PretendedDevice":
-        # Or torch.tensor(..., device=...) would look for one that computes.
+        # Without this, torch.tensor(..., device=...) would look for a device with kernels.
         torch._C._set_only_lift_cpu_tensors(True)
         super().__enter__()
         return self
@@ -115,7 +116,7 @@ class PretendedDevice(TorchDispatchMode):
         if not ends_far:
             return made.clone() if name == "_to_copy" and far else made
 
-        # What an operation has written to stays the tensor that it was.
+        # An operation in place returns the tensor object to which it has written.
         def back(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
@@ -124,7 +125,7 @@ class PretendedDevice(TorchDispatchMode):
         return _each(back, made)
 
     def _note(self, name: str, args: Sequence[Any], kwargs: Any, ends_far: bool) -> None:
-        """Counts what the host waits for."""
+        """Counts the operation if the host waits for it."""
         waits = name in READS
         if name in COPIES:
             at_once = kwargs.get("non_blocking", name == "copy_" and args[2:] == (True,))
@@ -135,14 +136,14 @@ class PretendedDevice(TorchDispatchMode):
         if name in INDEXES:
             one = len(args) > 2 and args[2].numel() == 1
             for index in (index for index in args[1] if index is not None):
-                # A mask's positions have to be known, but for filling in one number.
+                # The host has to know a mask's positions, except to fill in a single number.
                 waits |= not isinstance(index, Far) or (index.dtype == torch.bool and not one)
         if waits:
             self.waits[f"{_place()} [{name}]"] += 1
 
 
 def _leaves(values: Iterable[Any]) -> list[Any]:
-    """Arguments of an operation, with those of its lists."""
+    """The arguments of an operation, with lists flattened."""
     leaves: list[Any] = []
     for value in values:
         leaves += value if isinstance(value, list | tuple) else (value,)
@@ -150,14 +151,14 @@ def _leaves(values: Iterable[Any]) -> list[Any]:
 
 
 def _each(change: Callable[[Any], Any], value: Any) -> Any:
-    """A changed value, or each value of a list changed; torch's pytrees take far longer."""
+    """Applies a function to a value, or to each value of a list; torch's pytrees are far slower."""
     if isinstance(value, list | tuple):
         return type(value)([_each(change, one) for one in value])
     return change(value)
 
 
 def _place() -> str:
-    """The innermost line of `shared` that is being run; without one, that of the operation."""
+    """The innermost line of `shared` on the stack; if there is none, the operation's own line."""
     innermost = sys._getframe(3)
     frame: FrameType | None = innermost
     while frame is not None and "/rampart_fl/shared/" not in frame.f_code.co_filename:
@@ -168,7 +169,7 @@ def _place() -> str:
 
 
 def _check(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
-    """Refuses operations that a device cannot do with tensors of the host."""
+    """Refuses operations that a device cannot do with tensors on the host."""
     positions = args[1] if name in INDEXES else []
     for leaf in leaves:
         if isinstance(leaf, torch.Generator):
@@ -179,11 +180,11 @@ def _check(name: str, args: Sequence[Any], leaves: Sequence[Any]) -> None:
 
 
 def far(tensor: Tensor) -> Tensor:
-    """A copy of a tensor, on the pretended device."""
+    """A copy of a tensor, on the fake device."""
     return Far(tensor.detach().clone())
 
 
 def near(tensor: Tensor) -> Tensor:
-    """The numbers of a tensor that has to be on the pretended device."""
+    """The numbers of a tensor, which must be on the fake device."""
     assert isinstance(tensor, Far)
     return tensor.held

@@ -1,4 +1,4 @@
-"""Who may import whom, how long a module may be, and what no file may name."""
+"""Which modules may import which, how long modules may be, and what no file may contain."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ from tools.imports import (
 )
 
 LONGEST = 350
-"""Lines of a module; a longer one has more than one idea."""
+"""Maximum lines of a module; a longer module serves more than one purpose."""
 LONGER = dict[str, int]()
 
 SERVICES = ("rampart_fl.services",)
@@ -41,14 +41,14 @@ OUTSIDE = {
     "rampart_fl.shared.runtime.telemetry",
     "rampart_fl.shared.runtime.process",
 }
-"""What mathematics may not know of: networks, services, logs, settings."""
+"""What mathematical packages may not import: networks, services, logs, settings."""
 EXPERIMENT = {
     "rampart_fl.shared.errors",
     "rampart_fl.shared.experiment",
     "rampart_fl.shared.families",
     "rampart_fl.shared.seeding",
 }
-"""All of ours that experiment files know of."""
+"""The only modules of ours that experiment files may import."""
 HEAVY = {"torch", "sklearn", "scipy"}
 """What a process of the api role never imports."""
 
@@ -72,7 +72,7 @@ def test_shared_imports_no_service() -> None:
     ]
 
 
-def test_mathematics_knows_nothing_of_the_outside() -> None:
+def test_mathematics_imports_no_network_service_logging_or_settings_modules() -> None:
     assert not [
         (module, imported)
         for module in MODULES
@@ -81,7 +81,7 @@ def test_mathematics_knows_nothing_of_the_outside() -> None:
     ]
 
 
-def test_experiment_files_know_only_what_stands_below_them() -> None:
+def test_experiment_package_imports_only_packages_below_it() -> None:
     assert not [
         (module, imported)
         for module in MODULES
@@ -123,7 +123,7 @@ ROOMS = {
     f"{CONSOLE}.join_tokens": {"operator"},
     f"{CONSOLE}.__main__": {"commands"},
 }
-"""The rooms and modules of a service, each with those that it may import, anywhere."""
+"""Subpackages and modules ("rooms") of a service, each with those that it may import."""
 ONLY_IN = {
     ("redis", "obstore"): (f"{AGGREGATOR}.state",),
     ("fastapi", "starlette"): (f"{AGGREGATOR}.api",),
@@ -133,11 +133,11 @@ ONLY_IN = {
     ("ray",): (f"{CONSOLE}.studies",),
     ("typer",): (f"{CONSOLE}.commands", f"{CONSOLE}.__main__"),
 }
-"""Libraries, and the only rooms and modules of these services that import them."""
+"""Libraries, and the only subpackages and modules of these services that import them."""
 IN_ROOMS = [module for module in MODULES if within(module, (AGGREGATOR, CONSOLE))]
 
 
-def test_a_room_imports_only_the_rooms_below_it() -> None:
+def test_service_subpackages_import_only_their_allowed_siblings() -> None:
     for room, below in ROOMS.items():
         allowed = (room, *(f"{service(room)}.{name}" for name in below))
         members = [module for module in IN_ROOMS if within(module, (room,))]
@@ -150,14 +150,14 @@ def test_a_room_imports_only_the_rooms_below_it() -> None:
         ]
 
 
-def test_every_module_has_a_room() -> None:
+def test_import_table_covers_every_module_of_a_service() -> None:
     homeless = [module for module in IN_ROOMS if not within(module, tuple(ROOMS))]
     assert homeless == [AGGREGATOR, CONSOLE]
     assert not imports(AGGREGATOR) and not imports(CONSOLE)
 
 
 @pytest.mark.parametrize("libraries", ONLY_IN, ids=" ".join)
-def test_a_library_stays_in_its_rooms(libraries: tuple[str, ...]) -> None:
+def test_libraries_are_imported_only_where_allowed(libraries: tuple[str, ...]) -> None:
     users = {
         module
         for module in IN_ROOMS
@@ -169,25 +169,25 @@ def test_a_library_stays_in_its_rooms(libraries: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("room", ["api", "state", "metrics", "settings", "server"])
-def test_the_api_role_reaches_no_torch(room: str) -> None:
+def test_api_role_imports_no_torch_sklearn_or_scipy(room: str) -> None:
     for module in (m for m in IN_ROOMS if within(m, (f"{AGGREGATOR}.{room}",))):
         heavy = {name: by for name, by in loaded_modules(module).items() if within(name, HEAVY)}
         assert not heavy, module
 
 
-def test_the_walk_finds_what_it_looks_for() -> None:
+def test_import_walk_finds_loaded_and_type_checking_imports() -> None:
     assert "torch" in loaded_modules("rampart_fl.services.aggregator.worker.worker")
     for_type_checking_only = ("rampart_fl.shared.modelspec", False)
     assert for_type_checking_only in imports("rampart_fl.shared.members")
     assert len(MODULES) > 100
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_modules_have_no_import_cycles() -> None:
     ours = {module: imports_of_ours(module) for module in MODULES}
     assert not [sorted(cycle) for cycle in cycles(ours)]
 
 
-def test_circles_are_found() -> None:
+def test_import_cycles_are_detected() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["b"], "d": ["e"], "e": ["f"], "f": ["d", "a"]}
     assert cycles(graph) == [frozenset("bc"), frozenset("def")]
     assert cycles({"a": ["b", "c"], "b": ["c"], "c": []}) == []
@@ -198,7 +198,7 @@ def test_modules_are_short() -> None:
     assert not {m: n for m, n in lengths.items() if n > LONGER.get(m, LONGEST)}
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     sources = {module: path.read_text() for module, path in MODULES.items()}
     assert not [m for m, text in sources.items() if text and not ast.get_docstring(ast.parse(text))]
 
@@ -206,7 +206,7 @@ def test_every_module_says_what_it_is() -> None:
 FORBIDDEN = re.compile(r"file://|/(?:home|Users|root|work)/[a-z]")
 
 
-def test_no_file_names_a_place_on_somebodys_machine() -> None:
+def test_no_file_contains_a_local_path() -> None:
     kinds = {".py", ".toml", ".md", ".yml", ".yaml", ".c", ".sh"}
     ours = [entry for entry in ROOT.iterdir() if not entry.name.startswith(".")]
     for path in (path for entry in ours for path in (entry, *entry.rglob("*"))):
@@ -218,7 +218,7 @@ SILENCED = re.compile(r"# *(?:noqa|type: ignore)")
 WITH_A_REASON = re.compile(r"# noqa: [A-Z0-9, ]+ - \w|# type: ignore\[[a-z, -]+\]  # \w")
 
 
-def test_a_line_that_silences_a_checker_says_why() -> None:
+def test_suppressed_checks_state_a_reason() -> None:
     tops = ("shared", "services", "src", "tools", "tests", "benchmarks")
     for path in (path for top in tops for path in (ROOT / top).rglob("*.py")):
         lines = [line for line in path.read_text().splitlines() if SILENCED.search(line)]

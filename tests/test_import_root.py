@@ -1,4 +1,4 @@
-"""`rampart_fl` is the one import root: light to import, and no module has a second name."""
+"""`rampart_fl` is the only import root: light to import, and no module has a second name."""
 
 import ast
 import importlib
@@ -14,7 +14,7 @@ from tools.imports import MODULES
 OLD_ROOTS = {"shared", "services"}
 
 
-def test_importing_it_loads_nothing_else() -> None:
+def test_importing_the_package_loads_no_heavy_library() -> None:
     script = "import rampart_fl, sys; print(*(n.partition('.')[0] for n in sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
@@ -24,12 +24,12 @@ def test_importing_it_loads_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", rampart_fl.__all__)
-def test_every_name_leads_to_what_it_is_called(name: str) -> None:
+def test_lazy_attributes_resolve_to_objects_of_the_same_name(name: str) -> None:
     assert getattr(rampart_fl, name).__name__ == name
     assert name in dir(rampart_fl)
 
 
-def test_types_and_names_agree() -> None:
+def test_type_checking_imports_agree_with_lazy_attributes() -> None:
     (block,) = [
         node
         for node in ast.parse(Path(rampart_fl.__file__).read_text()).body
@@ -45,13 +45,13 @@ def test_types_and_names_agree() -> None:
     assert typed == loaded and sorted(rampart_fl.__all__) == sorted(loaded)
 
 
-def test_an_unknown_name_is_an_error() -> None:
+def test_unknown_attribute_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'rampart_fl' has no attribute 'agregate'"):
         _ = rampart_fl.agregate
     assert not hasattr(rampart_fl, "__wrapped__")
 
 
-def test_no_module_has_a_second_name() -> None:
+def test_modules_load_only_under_the_import_root() -> None:
     for module in MODULES:
         importlib.import_module(module)
     assert not OLD_ROOTS & sys.modules.keys()
@@ -59,7 +59,9 @@ def test_no_module_has_a_second_name() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("folder", ["shared", "services"])
-def test_doctests_by_their_folder_are_refused(folder: str, pytestconfig: pytest.Config) -> None:
+def test_doctests_are_rejected_outside_the_import_root(
+    folder: str, pytestconfig: pytest.Config
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--collect-only", f"{folder}/__init__.py"],
         cwd=pytestconfig.rootpath,

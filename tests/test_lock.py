@@ -1,4 +1,4 @@
-"""locks/ pins what it is made for, with hashes, for every supported Python and platform.
+"""Each lock pins its dependencies, with hashes, for every supported Python and platform.
 
 The extras of large packages are in no lock; decision 19 names them.
 """
@@ -36,7 +36,7 @@ ENVIRONMENTS = [
 
 
 def read(lock: Path) -> list[tuple[Requirement, str]]:
-    """Each pin of a lock, with the lines that follow it: its hashes and who asks for it."""
+    """Each pin of a lock, with the lines that follow it: its hashes and what requires it."""
     text = re.sub(r"^#.*\n", "", lock.read_text(), flags=re.MULTILINE)
     blocks = re.findall(r"^(\S.*?) \\\n((?:^ .*\n)+)", text, re.MULTILINE)
     assert len(blocks) == len(re.findall(r"^\S", text, re.MULTILINE)), "a line is no pin"
@@ -71,7 +71,7 @@ def lock(request: pytest.FixtureRequest) -> Path:
 
 
 def pins(lock: Path, environment: dict[str, str]) -> dict[str, str]:
-    """Version by name of what a lock installs in an environment; no name stands there twice."""
+    """The versions that a lock installs in an environment, by name; no name occurs twice."""
     applies = [
         pin for pin, _ in read(lock) if pin.marker is None or pin.marker.evaluate(environment)
     ]
@@ -90,7 +90,7 @@ def test_every_declared_dependency_is_pinned(lock: Path) -> None:
                 assert needed.specifier.contains(version), f"{needed}, but {lock.name}: {version}"
 
 
-def test_the_record_names_the_extras_without_a_lock() -> None:
+def test_decision_record_names_the_extras_without_a_lock() -> None:
     pinned = {pin.name for lock in LOCKS for pin, _ in read(lock)}
     outside = {
         extra
@@ -109,11 +109,11 @@ def test_every_pin_has_hashes_and_a_reason(lock: Path) -> None:
         assert "# via" in rest, pin
 
 
-def test_no_registry_is_named(lock: Path) -> None:
+def test_locks_name_no_registry(lock: Path) -> None:
     assert not re.search(r"://|--(index|extra-index|find-links)", lock.read_text())
 
 
-def test_torch_stays_outside_and_agrees(lock: Path) -> None:
+def test_torch_is_not_pinned_and_pins_meet_its_requirements(lock: Path) -> None:
     assert "torch" not in {pin.name for pin, _ in read(lock)}
     for environment in ENVIRONMENTS:
         pinned = pins(lock, environment)
@@ -125,7 +125,7 @@ def test_torch_stays_outside_and_agrees(lock: Path) -> None:
                 assert needed.specifier.contains(pinned[name]), f"torch needs {needed}"
 
 
-def test_one_version_of_a_package_in_all_locks() -> None:
+def test_locks_agree_on_the_version_of_each_package() -> None:
     for environment in ENVIRONMENTS:
         whole, *others = (pins(lock, environment) for lock in LOCKS)
         *images, browser = others
@@ -133,7 +133,7 @@ def test_one_version_of_a_package_in_all_locks() -> None:
         assert all(whole.get(name, version) == version for name, version in browser.items())
 
 
-def test_the_lock_reaches_down_to_the_oldest_python() -> None:
+def test_locks_are_made_for_the_oldest_supported_python() -> None:
     oldest = PROJECT["requires-python"].removeprefix(">=")
     assert PYTHONS[0] == oldest
     assert f"--python-version {oldest} " in (ROOT / "Makefile").read_text()

@@ -1,4 +1,4 @@
-"""The script for whoever has a GPU for a quarter of an hour, on the CPU."""
+"""benchmarks/gpu.py, a script for a quarter of an hour on a GPU, runs on the CPU."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.fake_device import NAME, PretendedDevice
 
 @pytest.fixture(autouse=True)
 def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch of few samples: more would repeat the same steps."""
+    """Trains one epoch on few samples: more would only repeat the same steps."""
     load = Experiment.load
 
     def short(name: str) -> Experiment:
@@ -37,12 +37,12 @@ def _no_images_are_remembered() -> Iterator[None]:
     client_data._samples.cache_clear()
 
 
-def test_a_device_that_computes_the_same_agrees() -> None:
+def test_agreement_of_the_cpu_with_itself_is_exact() -> None:
     text, alike = gpu.agreement("cpu", ("digits-hmsdfl",))
     assert alike and "| digits-hmsdfl | 0.0e+00 | equal |" in text
 
 
-def test_rounds_on_another_device_are_compared() -> None:
+def test_agreement_compares_rounds_on_another_device_with_the_cpu() -> None:
     with PretendedDevice():
         text, alike = gpu.agreement(NAME, ("digits-hmsdfl",))
     assert alike and re.search(r"\| digits-hmsdfl \| [\d.]+e-\d\d \| equal \|", text)
@@ -50,7 +50,7 @@ def test_rounds_on_another_device_are_compared() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", NAME])
 @pytest.mark.usefixtures("_no_images_are_remembered")
-def test_without_cifar_10_the_cell_trains_on_random_images(
+def test_cell_trains_on_random_images_without_cifar_10(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
@@ -60,7 +60,7 @@ def test_without_cifar_10_the_cell_trains_on_random_images(
     assert re.search(r"\| 1 \| [\d.]+ \| [\d.]+ \| [\d.]+ \| random data \|", text)
 
 
-def test_without_cuda_it_says_so(
+def test_script_exits_with_a_hint_if_cuda_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

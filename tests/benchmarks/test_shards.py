@@ -1,4 +1,4 @@
-"""The benchmark of a pool that several processes divide, at a small size and on one process."""
+"""The benchmark of a pool divided among processes, at a small size and on one process."""
 
 import json
 from argparse import Namespace
@@ -14,7 +14,7 @@ from rampart_fl.shared.runtime import disk_block
 DIM, CLIENTS = 5000, 3
 
 
-def test_a_pool_above_the_memory_limit_is_on_disk_and_gives_the_same_model(
+def test_pool_above_the_memory_limit_is_on_disk_and_gives_the_same_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = []

@@ -1,7 +1,7 @@
 """The page in a real browser, over real federations; needs Chromium, Playwright and npm's axe-core.
 
-Playwright is in no lock that `make test` installs. Without it, pytest passes over these tests;
-`make test-browser` installs it and runs them.
+Playwright is in none of the locks that `make test` installs. Without it, pytest ignores these
+tests; `make test-browser` installs it and runs them.
 """
 
 import importlib.util
@@ -31,9 +31,9 @@ FLAGS = (
     "--no-first-run",
 )
 HOSTILE = "<img/src=x/onerror=document.title='owned'>"
-"""A client's name, if a server accepted any; records hold it as they hold every name."""
+"""A client's name that no server accepts; the records of the made-up run hold it nevertheless."""
 PATIENCE = 30_000
-"""Milliseconds within which the page must do what a test expects, on a machine that is busy."""
+"""Milliseconds that the page has to do what a test expects, even on a busy machine."""
 Visit = Callable[..., "Page"]
 
 
@@ -60,9 +60,9 @@ def browser() -> "Iterator[Browser]":
 def visit(browser: "Browser") -> Iterator[Visit]:
     """Opens the page at a place: `visit(url, place, token)`; with a token, it signs in.
 
-    At the end, no page may have asked another host for anything, or written an error to the
-    console. `refused` names statuses whose failed requests are expected, and of which browsers
-    write a line; 0 stands for requests without an answer.
+    At the end, no page may have sent a request to another host or logged an error to the console.
+    `refused` lists the HTTP statuses of expected failures, which browsers log; 0 stands for
+    requests without a response.
     """
     faults: list[str] = []
     with ExitStack() as opened:
@@ -105,14 +105,14 @@ def visit(browser: "Browser") -> Iterator[Visit]:
 
 
 def sign_in(page: "Page", token: str) -> None:
-    """Signs in with a token that is accepted."""
+    """Signs in with a valid token."""
     page.get_by_label("Operator token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("navigation", name="Views").wait_for()
 
 
 def go(page: "Page", place: str, heading: str) -> None:
-    """Goes to a place, and waits until its view is there."""
+    """Goes to a place, and waits for the heading of its view."""
     from playwright.sync_api import expect
 
     page.evaluate("place => { location.hash = place }", f"#/{place}")

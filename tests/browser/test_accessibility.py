@@ -1,4 +1,4 @@
-"""Every view in both colour schemes has no serious fault, and fits a narrow screen."""
+"""No view has a serious fault in either colour scheme, and every view fits a narrow screen."""
 
 from pathlib import Path
 
@@ -27,7 +27,9 @@ def show(page: Page, run: str, place: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(visit: Visit, large: MadeUpRun, scheme: str) -> None:
+def test_axe_finds_no_serious_or_critical_violation_in_any_view(
+    visit: Visit, large: MadeUpRun, scheme: str
+) -> None:
     page = visit(large.url, "", color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
     page.evaluate(AXE.read_text())
     scores = [page.evaluate(RUN)]
@@ -68,7 +70,7 @@ TABLES = """() => Math.max(
 )"""
 
 
-def test_a_phone_shows_the_accuracy_and_the_evictions_of_a_run(
+def test_list_of_runs_on_a_phone_shows_accuracy_and_evictions(
     visit: Visit, large: MadeUpRun
 ) -> None:
     page = visit(large.url, "runs", large.token, viewport={"width": 360, "height": 740})
@@ -77,7 +79,7 @@ def test_a_phone_shows_the_accuracy_and_the_evictions_of_a_run(
         expect(row.locator(part)).to_be_in_viewport(ratio=1)
 
 
-def test_a_keyboard_reaches_the_content_and_every_control_shows_its_focus(
+def test_keyboard_skips_to_the_content_and_every_control_shows_focus(
     visit: Visit, large: MadeUpRun
 ) -> None:
     page = visit(large.url, "runs", large.token)

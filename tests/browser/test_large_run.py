@@ -27,7 +27,7 @@ def cells(page: Page) -> int:
     )
 
 
-def test_a_thousand_clients_are_shown_and_reached_by_keyboard(
+def test_matrix_of_a_thousand_clients_is_drawn_and_navigable_by_keyboard(
     visit: Visit, large: MadeUpRun
 ) -> None:
     page = visit(large.url, f"runs/{large.run}", large.token)
@@ -64,7 +64,9 @@ def test_a_thousand_clients_are_shown_and_reached_by_keyboard(
     expect(page.get_by_role("complementary")).to_have_count(0)
 
 
-def test_rounds_lead_to_the_next_one_up_to_the_newest(visit: Visit, large: MadeUpRun) -> None:
+def test_round_view_links_to_the_next_round_up_to_the_newest(
+    visit: Visit, large: MadeUpRun
+) -> None:
     newest = large.round - 1
     page = visit(large.url, f"runs/{large.run}/rounds/{newest - 1}", large.token)
     following = page.get_by_role("link", name="Next")
@@ -74,7 +76,7 @@ def test_rounds_lead_to_the_next_one_up_to_the_newest(visit: Visit, large: MadeU
     expect(following).to_have_count(0)
 
 
-def test_hostile_names_and_reasons_are_text(visit: Visit, large: MadeUpRun) -> None:
+def test_hostile_names_and_reasons_are_rendered_as_text(visit: Visit, large: MadeUpRun) -> None:
     reason = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
     large.operator.decide("client-0002", "evict", reason)
     page = visit(large.url, f"runs/{large.run}", large.token, refused=(404, 422))

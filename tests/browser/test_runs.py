@@ -1,4 +1,4 @@
-"""A run as it happens: evictions, each act of an operator, and a lost connection."""
+"""A live run on the page: evictions, every act of an operator, and a lost connection."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Host = Callable[..., Hosted]
 
 
 def start(host: Host, hold: Hold, rounds: int = 4, **eviction: Any) -> Hosted:
-    """Five clients at work, two of which send updates that are far too long."""
+    """A running federation of five clients; the norms of two clients' updates are far too large."""
     detectors = [{"name": "norm_bound", "threshold": 5}]
     server = {**FEDCAP, "detectors": detectors, "eviction": eviction}
     hosted = host(experiment(5, rounds, server=server))
@@ -38,7 +38,7 @@ def token(hosted: Hosted) -> str:
 
 
 def act(page: Page, button: Any, reason: str, outcome: str) -> None:
-    """Clicks the button of an act, reads what will happen, and confirms it for a reason."""
+    """Clicks the button of an act, checks the outcome that the dialog states, and confirms."""
     button.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(outcome)
@@ -51,9 +51,9 @@ def act(page: Page, button: Any, reason: str, outcome: str) -> None:
 
 
 def point(page: Page, name: str, keys: tuple[str, ...], text: str) -> None:
-    """Moves through a matrix with the keyboard until it says something about a cell.
+    """Moves through a matrix with the keyboard until the readout of a cell contains a text.
 
-    Its rows come and are sorted while the keys are pressed.
+    Rows may arrive and be sorted while the keys are pressed.
     """
     page.get_by_role("application", name=name).focus()
 
@@ -71,7 +71,7 @@ def row(page: Page, client: str) -> Any:
     return box.get_by_role("row").filter(has=page.get_by_role("link", name=client, exact=True))
 
 
-def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> None:
+def test_run_page_shows_evictions_and_rounds_live(host: Host, visit: Visit) -> None:
     hold = Hold(0)
     hosted = start(host, hold, rounds=2)
     page = visit(hosted.url, "runs", token(hosted))
@@ -106,7 +106,7 @@ def test_a_run_that_evicts_is_shown_as_it_happens(host: Host, visit: Visit) -> N
     assert b'"round":1' in saved.value.path().read_bytes()
 
 
-def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit) -> None:
+def test_late_update_appears_in_the_matrix_on_arrival(host: Host, visit: Visit) -> None:
     hold = Hold(0)
     hosted = host(experiment(3, server=FEDCAP, phases=collecting(least=2)))
     hosted.scripted(NAMES[:2])
@@ -122,7 +122,9 @@ def test_a_late_update_shows_in_the_matrix_as_it_comes(host: Host, visit: Visit)
     point(page, matrix, ("ArrowUp", "ArrowDown"), "cleo, round 0: late")
 
 
-def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit: Visit) -> None:
+def test_every_operator_act_states_its_effect_and_is_audited_with_its_reason(
+    host: Host, visit: Visit
+) -> None:
     hold = Hold(1)
     hosted = start(host, hold, by="operator")
     hosted.wait("collecting", 1)
@@ -203,7 +205,7 @@ def test_each_act_says_what_will_happen_and_leaves_its_reason(host: Host, visit:
         assert entry in done
 
 
-def test_a_lost_connection_is_told_and_the_page_goes_on_after_a_restart(
+def test_run_page_reports_a_lost_connection_and_recovers_after_a_restart(
     host: Host, visit: Visit
 ) -> None:
     hold = Hold(0)
@@ -226,7 +228,9 @@ def test_a_lost_connection_is_told_and_the_page_goes_on_after_a_restart(
     hosted.wait()
 
 
-def test_a_run_that_waits_for_clients_says_so_until_it_starts(host: Host, visit: Visit) -> None:
+def test_run_page_says_that_a_run_waits_for_clients_until_it_starts(
+    host: Host, visit: Visit
+) -> None:
     hosted = host(experiment(3, server=FEDCAP))
     page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
     heading = page.locator(".heading")
@@ -243,7 +247,7 @@ def test_a_run_that_waits_for_clients_says_so_until_it_starts(host: Host, visit:
     expect(page.get_by_role("img", name="Median norm")).to_be_visible()
 
 
-def test_a_run_that_is_opened_during_an_outage_appears_after_it(host: Host, visit: Visit) -> None:
+def test_run_page_opened_during_an_outage_loads_after_it(host: Host, visit: Visit) -> None:
     hold = Hold(1)
     hosted = start(host, hold)
     hosted.wait("collecting", 1)

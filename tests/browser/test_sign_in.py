@@ -1,4 +1,4 @@
-"""Who may sign in, what a viewer sees, and when a session ends."""
+"""Who can sign in, what a viewer sees, and when a session ends."""
 
 from playwright.sync_api import expect
 
@@ -7,7 +7,7 @@ from rampart_fl.shared.runtime.tokens import mint
 from tests.browser.conftest import Visit, go, sign_in
 
 
-def test_a_wrong_token_is_refused_and_a_right_one_stays_in_memory(
+def test_wrong_token_is_refused_and_valid_token_stays_in_memory_only(
     visit: Visit, large: MadeUpRun
 ) -> None:
     page = visit(large.url, "runs", refused=(401,))
@@ -27,7 +27,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_stays_in_memory(
     expect(page.get_by_role("navigation", name="Views")).to_have_count(0)
 
 
-def test_a_viewer_sees_everything_and_no_button_that_acts(visit: Visit, large: MadeUpRun) -> None:
+def test_viewer_sees_every_view_but_no_action_buttons(visit: Visit, large: MadeUpRun) -> None:
     viewer = large.operator.add_operator("vera", "viewer").token
     run = large.run
     views = (
@@ -50,7 +50,9 @@ def test_a_viewer_sees_everything_and_no_button_that_acts(visit: Visit, large: M
                     expect(result).to_have_count(0)
 
 
-def test_a_revoked_token_ends_the_session_with_the_reason(visit: Visit, large: MadeUpRun) -> None:
+def test_revoked_token_ends_the_session_and_shows_the_reason(
+    visit: Visit, large: MadeUpRun
+) -> None:
     token = large.operator.add_operator("bob", "operator").token
     page = visit(large.url, "runs", token, refused=(401,))
     expect(page.get_by_role("heading", name="Runs")).to_be_visible()

@@ -1,7 +1,7 @@
-"""A container engine, our images, and the stack that compose runs of them.
+"""A container engine, our images, and the stack that compose runs from them.
 
 `make test-containers` runs these tests. ENGINE is the engine's command with its own options, by
-default docker or podman; COMPOSE is that of compose, by default `ENGINE compose`.
+default docker or podman; COMPOSE is the command of compose, by default `ENGINE compose`.
 """
 
 import json
@@ -38,7 +38,7 @@ class Engine:
         return done.stdout
 
     def inspect(self, name: str) -> Any:
-        """What the engine knows of a container or an image."""
+        """What the engine reports about a container or an image."""
         return json.loads(self.run("inspect", name))[0]
 
     def inside(self, image: str, *command: str) -> str:
@@ -89,7 +89,7 @@ class Stack:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def container(self, service: str) -> Any:
-        """What the engine knows of a service's container."""
+        """What the engine reports about a service's container."""
         names = self.compose("ps", "--all", "--quiet", service).split()
         return self.engine.inspect(names[-1])
 

@@ -1,4 +1,4 @@
-"""What is in the images, and what is not."""
+"""What the images contain, and what they must not contain."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from tests.containers.conftest import ROOT, VERSION, Engine
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 MB = 1_000_000
 LARGEST = {"slim": 450 * MB, "cpu": 1_650 * MB}
-"""Bounds of the images' sizes, with Debian's Python below them and torch's CPU wheel."""
+"""Size limits of the images, with Debian's Python image as the base and torch's CPU wheel."""
 TARGETS = list(LARGEST)
 SERVICES = ["aggregator", "client_agent", "attacker", "console"]
 DIGESTS = """
@@ -31,7 +31,7 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_is_not_too_large(
+def test_image_size_stays_within_its_limit(
     engine: Engine, image: Callable[[str], str], target: str
 ) -> None:
     ask = "import torch; print(torch.version.cuda)"
@@ -44,7 +44,7 @@ def test_an_image_is_not_too_large(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_installs_compiles_or_changes_the_user(
+def test_image_runs_unprivileged_without_pip_compilers_or_setuid_files(
     engine: Engine, image: Callable[[str], str], target: str
 ) -> None:
     shell = (image(target), "sh", "-c")
@@ -55,18 +55,22 @@ def test_nothing_installs_compiles_or_changes_the_user(
     assert engine.inside(*shell, "python -m pip 2>&1 || true").endswith("No module named pip\n")
 
 
-def test_torch_is_in_one_of_them(engine: Engine, image: Callable[[str], str]) -> None:
+def test_cpu_image_contains_torch_and_slim_image_does_not(
+    engine: Engine, image: Callable[[str], str]
+) -> None:
     look = ("python", "-c", "import importlib.util as u; print(u.find_spec('torch') is not None)")
     assert [engine.inside(image(t), *look).strip() for t in ("slim", "cpu")] == ["False", "True"]
 
 
-def test_kernels_are_compiled_already(engine: Engine, image: Callable[[str], str]) -> None:
+def test_cpu_image_contains_compiled_kernels(engine: Engine, image: Callable[[str], str]) -> None:
     ask = "from rampart_fl.shared.robust.linalg import native; print(native.backend())"
     assert engine.inside(image("cpu"), "python", "-c", ask) == "native\n"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_labels_say_what_it_is(engine: Engine, image: Callable[[str], str], target: str) -> None:
+def test_image_labels_state_title_version_licence_and_revision(
+    engine: Engine, image: Callable[[str], str], target: str
+) -> None:
     labels = engine.inspect(image(target))["Config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == "Rampart"
     assert labels["org.opencontainers.image.version"] == VERSION
@@ -75,7 +79,7 @@ def test_labels_say_what_it_is(engine: Engine, image: Callable[[str], str], targ
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_has_the_code_of_the_commit_in_its_label(
+def test_image_contains_the_code_of_the_commit_in_its_label(
     engine: Engine, image: Callable[[str], str], target: str
 ) -> None:
     revision = engine.inspect(image(target))["Config"]["Labels"][
@@ -92,7 +96,7 @@ def test_an_image_has_the_code_of_the_commit_in_its_label(
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_service_starts_by_its_name(
+def test_every_service_starts_by_its_module_name(
     engine: Engine, image: Callable[[str], str], service: str
 ) -> None:
     command = ["python", "-m", f"rampart_fl.services.{service}", "--help"]

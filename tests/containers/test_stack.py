@@ -1,4 +1,4 @@
-"""The stack as compose runs it: who runs where, what they may do, and kills in turn."""
+"""The stack under compose: services, privileges, backups, upgrades, and kills in turn."""
 
 import re
 import tarfile
@@ -28,7 +28,7 @@ KILLED = ["worker", "api", "redis", "agents"]
 
 
 def wait(until: Callable[[], Any], seconds: float = 900.0) -> Any:
-    """Asks until the answer is true; an api that was killed may not answer for a while."""
+    """Asks until the answer is true; a killed api may not answer for a while."""
     end = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < end:
@@ -77,7 +77,7 @@ def test_each_container_runs_its_own_service(stack: Stack, service: str) -> None
 
 
 @pytest.mark.parametrize("service", [*MODULES, "redis"])
-def test_each_container_may_do_little(stack: Stack, service: str) -> None:
+def test_containers_run_with_least_privilege(stack: Stack, service: str) -> None:
     result = status_of(stack, service)
     user = "999" if service == "redis" else "10001"
     assert result["Uid"].split() == [user] * 4
@@ -95,7 +95,7 @@ def test_each_container_may_do_little(stack: Stack, service: str) -> None:
     assert not re.search(r"(TOKEN|PASSWORD)=", variables)
 
 
-def test_metrics_are_not_at_the_public_port(stack: Stack) -> None:
+def test_metrics_port_serves_metrics_and_public_port_does_not(stack: Stack) -> None:
     ask = "import urllib.request as u; print(u.urlopen('http://localhost:{}/metrics').status)"
     inside = ("exec", "-T", "api", "python", "-c")
     assert wait(lambda: stack.compose(*inside, ask.format(8441))) == "200\n"
@@ -130,7 +130,7 @@ def back_up(stack: Stack, folder: Path, redis: str = "redis") -> list[str]:
         stack.engine.run("rm", "--force", *started)
 
 
-def test_the_cron_job_s_scripts_make_a_backup(stack: Stack, tmp_path: Path) -> None:
+def test_cron_job_scripts_make_a_complete_backup(stack: Stack, tmp_path: Path) -> None:
     assert back_up(stack, tmp_path) == ["0", "0"]
     (made,) = (tmp_path / "backups").iterdir()
     assert (made / "redis.rdb").read_bytes().startswith(b"REDIS")
@@ -139,13 +139,13 @@ def test_the_cron_job_s_scripts_make_a_backup(stack: Stack, tmp_path: Path) -> N
     assert stack.console("status")["status"] == "running"
 
 
-def test_a_cron_job_that_fails_leaves_a_running_federation(stack: Stack, tmp_path: Path) -> None:
+def test_failed_cron_job_leaves_the_federation_running(stack: Stack, tmp_path: Path) -> None:
     assert back_up(stack, tmp_path, redis="nowhere") == ["1", "1"]
     assert all(one.name.endswith(".part") for one in (tmp_path / "backups").iterdir())
     assert stack.console("status")["status"] == "running"
 
 
-def test_exactly_the_attackers_are_evicted_whatever_is_killed(stack: Stack) -> None:
+def test_exactly_the_attackers_are_evicted_although_services_are_killed(stack: Stack) -> None:
     experiment, hostile = validate(Experiment.load(EXPERIMENT)), attackers()
     for number, service in enumerate(KILLED, start=1):
         wait(lambda number=number: stack.console("status")["round"] >= 2 * number)
@@ -157,12 +157,12 @@ def test_exactly_the_attackers_are_evicted_whatever_is_killed(stack: Stack) -> N
     assert {record["status"] for record in records} == {"published"}
 
 
-def test_the_chart_s_test_sees_three_rounds(stack: Stack) -> None:
+def test_helm_test_script_sees_three_published_rounds(stack: Stack) -> None:
     script = (ROOT / "k8s/chart/files/three-rounds.sh").read_text()
     assert "published" in console(stack, script)
 
 
-def test_the_manual_s_commands_for_operators_run(stack: Stack) -> None:
+def test_operator_and_audit_commands_of_the_manual_succeed(stack: Stack) -> None:
     console(stack, manual("rampart operators add ada"))
     audit = manual("rampart audit --head")
     told = console(stack, re.sub("--head [0-9a-f]{64}", '--head "$(rampart audit --head)"', audit))
@@ -170,7 +170,7 @@ def test_the_manual_s_commands_for_operators_run(stack: Stack) -> None:
     assert "ada" in console(stack, "rampart audit")
 
 
-def test_the_same_containers_take_part_in_the_next_run(stack: Stack) -> None:
+def test_client_containers_join_the_next_run_without_a_restart(stack: Stack) -> None:
     # The first run has ended, and has evicted the attackers.
     before = {service: life(stack, service) for service in CLIENTS}
     run = stack.console("run", EXPERIMENT, "--name", "again", "--set", "rounds=3")["run"]
@@ -183,7 +183,7 @@ def test_the_same_containers_take_part_in_the_next_run(stack: Stack) -> None:
     assert all(stack.container(service)["State"]["Running"] for service in CLIENTS)
 
 
-def test_a_paused_run_is_backed_up_restored_and_resumed_as_the_manual_says(stack: Stack) -> None:
+def test_backup_and_restore_of_the_manual_preserve_and_resume_a_paused_run(stack: Stack) -> None:
     run = stack.console("run", EXPERIMENT, "--name", "kept", "--set", "rounds=200")["run"]
     wait(lambda: stack.console("status", "--run", run)["round"] >= 3)
     stack.console("pause", run, "--reason", "backup")
@@ -199,7 +199,7 @@ def test_a_paused_run_is_backed_up_restored_and_resumed_as_the_manual_says(stack
     wait(lambda: stack.console("status", "--run", run)["phase"] == "done")
 
 
-def test_a_container_whose_clients_are_all_barred_ends_once(stack: Stack) -> None:
+def test_container_whose_clients_are_all_barred_exits_without_a_restart(stack: Stack) -> None:
     before = {service: life(stack, service) for service in CLIENTS}
     for name in sorted(attackers()):
         stack.console("evict", name, "--everywhere", "--reason", "it attacked")
@@ -209,14 +209,14 @@ def test_a_container_whose_clients_are_all_barred_ends_once(stack: Stack) -> Non
     assert stack.container("agents")["State"]["Running"]
 
 
-def test_an_upgrade_as_the_manual_says_loses_no_record(stack: Stack) -> None:
+def test_upgrade_procedure_of_the_manual_loses_no_record(stack: Stack) -> None:
     before = stack.console("rounds", "--last", "100")
     stack.manual(manual("docker compose stop api worker"))
     wait(lambda: stack.console("status"))
     assert stack.console("rounds", "--last", "100") == before
 
 
-def test_sigterm_ends_each_service_with_zero(stack: Stack) -> None:
+def test_sigterm_ends_every_service_with_exit_code_zero(stack: Stack) -> None:
     # The last test: the stack is gone afterwards.
     services = ["agents", "attackers", "cohort", "api", "worker", "redis"]
     stack.compose("stop", *services)

@@ -1,4 +1,4 @@
-"""What the contract suites need to know about single members: parameters, context, exemptions.
+"""What the contract suites need to know about individual members: parameters, exemptions, context.
 
 A member that is not named here is tested with its defaults. An exemption names the contract that
 does not hold by the rule's own definition, and says why. Rules whose breakdown is "none" promise no

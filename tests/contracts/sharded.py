@@ -34,7 +34,7 @@ LONG, SHORT = 64 * 40 - 5, 64 - 5
 def updates(kind: str) -> Tensor:
     """All rows: one is far away, two are close, and in one kind two are not finite."""
     updates_ND = honest(dim=SHORT if kind == "short" else LONG)
-    if kind == "long":  # Of numbers this different, every order has another float64 sum.
+    if kind == "long":  # The order changes a float64 sum of numbers this different.
         updates_ND *= torch.logspace(-4, 4, LONG)
     updates_ND[3] *= 50
     updates_ND[4] = updates_ND[5] + 1e-4 * updates_ND[6]
@@ -63,7 +63,7 @@ def table(case: Case) -> dict[str, object]:
 
 
 def result(kind: str, stages: list[object], rank: int, size: int, group: Any) -> Tensor | str:
-    """This rank's part of an aggregate, or the error."""
+    """This rank's part of an aggregate, or the text of an error."""
     updates_ND = updates(kind)
     here = shards.columns(updates_ND.shape[1], rank, size)
     n, server_D = len(updates_ND), torch.linspace(0.5, 1.5, updates_ND.shape[1])
@@ -110,7 +110,7 @@ def plans() -> dict[str, Plan]:
 
 
 def rounds(plan: Plan, rank: int, size: int, group: Any) -> Held | str:
-    """Three rounds in which three clients send copies, and a newcomer, on this rank."""
+    """Three rounds in which three clients send equal updates, then a newcomer, on this rank."""
     whole_ND = updates("long")
     dim = whole_ND.shape[1]
     here, held = shards.columns(dim, rank, size), Held()

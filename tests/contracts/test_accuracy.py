@@ -15,7 +15,7 @@ N, F, D = 12, 2, 1_000_000
 
 @cache
 def models(deviation: float) -> Rows:
-    """Models of norm 60 that differ by updates of norms between half the deviation and all."""
+    """Models of norm 60 plus updates whose norms lie between half the deviation and all of it."""
     draws = torch.Generator().manual_seed(11)
     base_D = torch.randn(D, generator=draws)
     block_ND = torch.randn(N, D, generator=draws)

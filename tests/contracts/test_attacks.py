@@ -1,4 +1,4 @@
-"""The contract of all attacks; the registries find the attacks, so there is no list.
+"""The contract of all attacks; the registries list the attacks.
 
 Legend: F attackers, B benign clients, D coordinates, S samples.
 """
@@ -22,7 +22,7 @@ from rampart_fl.shared.robust.engine import Plan
 F, B, D = 3, 7, 24
 PLAN = Plan.of("weighted_mean", ["robust_distance"], "fedcap")
 
-# One entry per variant that differs in more than numbers; the others are tested as they are.
+# One entry per variant that differs in more than numbers; other attacks have their defaults.
 VARIANTS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "random_noise": ({}, {"reading": "parameters"}, {"reading": "interpolation"}),
     "min_max": ({}, {"perturbation": "unit"}, {"perturbation": "sign", "bound": "min"}),
@@ -59,7 +59,7 @@ def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor
 
 
 def round_of(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Tensor, Knowledge]:
-    """The attackers' honest updates, and everything that an attack could be given."""
+    """The attackers' honest updates, and all knowledge that an attack can have."""
     own_FD = normal(F, D, seed=1, dtype=dtype)
     knowledge = Knowledge(
         participants=F + B,
@@ -87,7 +87,9 @@ def run(attack: ModelAttack, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
 
 @each_dtype
 @each_model_attack
-def test_shape_and_dtype(name: str, parameters: Mapping[str, Any], dtype: torch.dtype) -> None:
+def test_uploads_have_the_shape_and_dtype_of_honest_updates(
+    name: str, parameters: Mapping[str, Any], dtype: torch.dtype
+) -> None:
     own_FD, knowledge = round_of(dtype)
     out_FD = run(model_attacks.build(name, **parameters), own_FD, knowledge)
     assert out_FD.shape == own_FD.shape
@@ -96,7 +98,7 @@ def test_shape_and_dtype(name: str, parameters: Mapping[str, Any], dtype: torch.
 
 
 @each_model_attack
-def test_both_precisions_agree(name: str, parameters: Mapping[str, Any]) -> None:
+def test_float32_and_float64_uploads_agree(name: str, parameters: Mapping[str, Any]) -> None:
     if name == "inf_nan":
         pytest.skip("no numbers to compare")
     attack = model_attacks.build(name, **parameters)
@@ -106,14 +108,14 @@ def test_both_precisions_agree(name: str, parameters: Mapping[str, Any]) -> None
 
 
 @each_model_attack
-def test_deterministic_under_the_seed(name: str, parameters: Mapping[str, Any]) -> None:
+def test_uploads_are_deterministic_given_the_seed(name: str, parameters: Mapping[str, Any]) -> None:
     attack = model_attacks.build(name, **parameters)
     first, second = run(attack, *round_of()), run(attack, *round_of())
     assert torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
 @each_model_attack
-def test_inputs_are_left_alone(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_does_not_modify_its_inputs(name: str, parameters: Mapping[str, Any]) -> None:
     own_FD, knowledge = round_of()
     tensors = [value for value in (own_FD, *vars(knowledge).values()) if isinstance(value, Tensor)]
     before = [tensor.clone() for tensor in tensors]
@@ -124,7 +126,9 @@ def test_inputs_are_left_alone(name: str, parameters: Mapping[str, Any]) -> None
 
 
 @each_model_attack
-def test_rows_share_no_memory(name: str, parameters: Mapping[str, Any]) -> None:
+def test_uploads_of_different_attackers_share_no_memory(
+    name: str, parameters: Mapping[str, Any]
+) -> None:
     own_FD, knowledge = round_of()
     out_FD = run(model_attacks.build(name, **parameters), own_FD, knowledge)
     kept = out_FD[1].clone()
@@ -133,7 +137,7 @@ def test_rows_share_no_memory(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 @each_model_attack
-def test_identical_uploads_where_the_class_says_so(
+def test_attack_declared_identical_sends_identical_uploads(
     name: str, parameters: Mapping[str, Any]
 ) -> None:
     attack = model_attacks.build(name, **parameters)
@@ -144,7 +148,7 @@ def test_identical_uploads_where_the_class_says_so(
 
 
 @each_model_attack
-def test_attackers_apart_upload_what_they_would_together(
+def test_crafting_per_attacker_equals_joint_crafting(
     name: str, parameters: Mapping[str, Any]
 ) -> None:
     attack = model_attacks.build(name, **parameters)
@@ -158,7 +162,9 @@ def test_attackers_apart_upload_what_they_would_together(
 
 
 @each_model_attack
-def test_nothing_happens_without_attackers(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_without_attackers_leaves_updates_and_reports_unchanged(
+    name: str, parameters: Mapping[str, Any]
+) -> None:
     attack = model_attacks.build(name, **parameters)
     own_FD, _ = round_of()
     nobody = Knowledge(participants=B, attackers=0)
@@ -170,7 +176,9 @@ def test_nothing_happens_without_attackers(name: str, parameters: Mapping[str, A
 
 
 @each_model_attack
-def test_honest_outside_its_rounds(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_is_honest_outside_its_active_rounds(
+    name: str, parameters: Mapping[str, Any]
+) -> None:
     own_FD, knowledge = round_of()
     for when in ({"from_round": 5}, {"until_round": 4}, {"probability": 0.0}):
         attack = model_attacks.build(name, **{**parameters, **when})
@@ -179,7 +187,9 @@ def test_honest_outside_its_rounds(name: str, parameters: Mapping[str, Any]) -> 
 
 
 @each_model_attack
-def test_no_more_knowledge_than_declared(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_uses_no_more_knowledge_than_it_declares(
+    name: str, parameters: Mapping[str, Any]
+) -> None:
     attack = model_attacks.build(name, **parameters)
     assert LEVELS.index(attack.knowledge) <= LEVELS.index(attack.asks_for)
     own_FD, knowledge = round_of()
@@ -193,7 +203,7 @@ def test_no_more_knowledge_than_declared(name: str, parameters: Mapping[str, Any
 
 
 @each_model_attack
-def test_one_known_update_is_enough(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_works_with_one_known_update(name: str, parameters: Mapping[str, Any]) -> None:
     own_FD, knowledge = round_of()
     lonely = replace(
         knowledge, participants=2, attackers=1, honest_BD=own_FD[:1], colluders_MD=own_FD[:1]
@@ -207,7 +217,7 @@ def test_one_known_update_is_enough(name: str, parameters: Mapping[str, Any]) ->
 
 
 @each_model_attack
-def test_zero_updates(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_on_zero_updates_is_finite(name: str, parameters: Mapping[str, Any]) -> None:
     own_FD, knowledge = round_of()
     zeros = replace(
         knowledge,
@@ -220,7 +230,7 @@ def test_zero_updates(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 @each_model_attack
-def test_known_updates_that_all_diverged_leave_nothing_to_craft_from(
+def test_attack_sends_honest_updates_if_all_known_updates_are_non_finite(
     name: str, parameters: Mapping[str, Any]
 ) -> None:
     own_FD, knowledge = round_of()
@@ -236,7 +246,7 @@ def test_known_updates_that_all_diverged_leave_nothing_to_craft_from(
 
 
 @each_model_attack
-def test_half_precision_updates(name: str, parameters: Mapping[str, Any]) -> None:
+def test_attack_supports_bfloat16_updates(name: str, parameters: Mapping[str, Any]) -> None:
     out_FD = run(model_attacks.build(name, **parameters), *round_of(torch.bfloat16))
     assert out_FD.dtype == torch.bfloat16
     assert bool(out_FD.isfinite().all()) == (name != "inf_nan")
@@ -249,7 +259,7 @@ def test_unknown_parameters_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in model_attacks.names() if name != "schedule"])
-def test_one_line_without_services(name: str) -> None:
+def test_craft_returns_one_deterministic_vector_without_services(name: str) -> None:
     honest_ND = normal(14, D, seed=6)
     crafted_D = craft(name, honest_ND, n=20, m=6)
     assert crafted_D.shape == (D,)
@@ -266,7 +276,7 @@ def poison(attack: DataAttack, seed: int = 1) -> tuple[Tensor, Tensor]:
 
 
 @each_data_attack
-def test_poisoned_samples_are_new_valid_and_drawn_from_the_seed(name: str) -> None:
+def test_poisoned_samples_are_valid_copies_determined_by_the_seed(name: str) -> None:
     attack = data_attacks.build(name)
     x, y = samples()
     poisoned_x, poisoned_y = attack.apply(x, y, 10, torch.Generator().manual_seed(1))
@@ -285,7 +295,7 @@ def test_poisoned_samples_are_new_valid_and_drawn_from_the_seed(name: str) -> No
 
 
 @each_data_attack
-def test_data_attacks_leave_updates_alone_by_default(name: str) -> None:
+def test_data_attacks_do_not_modify_updates_by_default(name: str) -> None:
     own_FD, _ = round_of()
     out_FD = data_attacks.build(name).upload(own_FD)
     assert torch.equal(out_FD, own_FD)
@@ -293,7 +303,7 @@ def test_data_attacks_leave_updates_alone_by_default(name: str) -> None:
 
 
 @each_data_attack
-def test_data_attacks_take_an_empty_share(name: str) -> None:
+def test_data_attacks_accept_an_empty_data_set(name: str) -> None:
     attack = data_attacks.build(name)
     x, y = samples()
     empty_x, empty_y = attack.apply(x[:0], y[:0], 10, torch.Generator())
@@ -308,7 +318,7 @@ CATALOGUE = Path(__file__).parents[2] / "docs" / "attacks.md"
     [registry.get(name) for registry in (model_attacks, data_attacks) for name in registry.names()],
     ids=lambda member: member.name,
 )
-def test_the_catalogue_names_every_attack_and_parameter(member: Any) -> None:
+def test_catalogue_names_every_attack_and_parameter(member: Any) -> None:
     lines = [
         line
         for line in CATALOGUE.read_text().splitlines()

@@ -1,7 +1,7 @@
 """No f rows, whatever their values and claims, move a robust rule further than honest rows allow.
 
-The yardstick is the honest rows' own: a rule that follows directions or distances stays within a
-few of their deviations from their mean; one that bounds lengths stays within their norms.
+The yardstick is the honest rows: a rule that follows directions or distances stays within a few of
+their deviations from their mean; a rule that bounds norms stays within their norms.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ N, F, D = 15, 2, 8
 IDS = [f"{i:02d}" for i in range(N)]
 
 NEEDS: Mapping[str, Mapping[str, Any]] = {"monna": {"pivot": "14"}, "sdea": {"epochs": 1}}
-"""Parameters of rules that have no usable default, or take long with it."""
+"""Parameters of rules whose default is missing or slow."""
 
 PUBLIC = PublicData(torch.eye(4)[:2], torch.tensor([0, 1]))
 """Public samples for linear models of two classes."""
 
 UNBOUNDED = {name for name in rules.names() if rules.get(name).breakdown == "none"}
-"""Rules that say of themselves that one row can move them anywhere."""
+"""Rules that declare that one row can move them anywhere."""
 
 ONE_SIZE = {"dnc"}
 """Rules that hold only against rows of one size, as their documentation says."""
 
 WEIGHED = {"rfa"}
-"""Robust rules that count by trusted weights, which a server caps before they come here."""
+"""Robust rules that use trusted weights, which a server caps before aggregation."""
 
 ROBUST = [name for name in rules.names() if name not in UNBOUNDED]
 
@@ -69,7 +69,7 @@ def run(pipeline: Pipeline, block_ND: Tensor) -> Tensor:
 
 
 def moved(pipeline: Pipeline, seed: int, hostile_FD: Tensor) -> float:
-    """How far the result is from the honest mean, in units of what bounds it."""
+    """The distance of the result from the honest mean, in multiples of its bound."""
     draws = torch.Generator().manual_seed(seed + 1)
     honest_ND = 0.5 + torch.randn(N - F, D, generator=draws)
     result_D = run(pipeline, torch.cat([hostile_FD, honest_ND]))
@@ -91,14 +91,16 @@ def check(pipeline: Pipeline, seed: int, exponents: list[float], same: bool) -> 
     exponents=st.lists(st.floats(-3, 30), min_size=F, max_size=F),
     same=st.booleans(),
 )
-def test_every_robust_rule(name: str, seed: int, exponents: list[float], same: bool) -> None:
+def test_f_hostile_rows_have_bounded_influence_on_every_robust_rule(
+    name: str, seed: int, exponents: list[float], same: bool
+) -> None:
     stage = {"name": name, **NEEDS.get(name, {})}
     check(Pipeline.of(stage, f=F), seed, exponents, same or name in ONE_SIZE)
 
 
 @pytest.mark.parametrize("before", preaggregators.names())
 @pytest.mark.parametrize("exponent", [0.0, 3.0, 9.0, 20.0, 30.0])
-def test_every_pre_aggregator_before_a_robust_rule(before: str, exponent: float) -> None:
+def test_influence_stays_bounded_behind_every_pre_aggregator(before: str, exponent: float) -> None:
     for rule in ("trimmed_mean", "geometric_median"):
         pipeline = Pipeline.of([before, rule], f=F)
         for seed in range(3):
@@ -107,7 +109,7 @@ def test_every_pre_aggregator_before_a_robust_rule(before: str, exponent: float)
 
 
 @pytest.mark.parametrize("name", sorted(UNBOUNDED))
-def test_rules_that_promise_nothing_say_so_and_keep_to_it(name: str) -> None:
+def test_rules_declared_without_robustness_can_be_moved_arbitrarily_far(name: str) -> None:
     pipeline = Pipeline.of({"name": name, **NEEDS.get(name, {})}, f=F)
     result = (moved(pipeline, seed, hostile(seed, [12, 12], False)) for seed in range(20))
     assert any(far > 1e6 for far in result), f"{name} is bounded after all: let it say so"

@@ -26,7 +26,7 @@ def pool(seed: int = 0) -> Tensor:
 
 
 def context(last: Customization | None = None) -> Context:
-    """A round's, which may follow another one."""
+    """The context of a round, which may follow another round."""
     layout = (("body.weight", 0, 6), ("head.weight", 6, 10), ("head.bias", 10, 12))
     made = {} if last is None else models(last)
     return Context(round=3, seed=5, reference_D=torch.linspace(0, 1, D), models=made, layout=layout)
@@ -50,7 +50,7 @@ def received(customization: Customization) -> dict[str, Tensor]:
     return {client: made[name] for client, name in firsts.items() if name != GLOBAL}
 
 
-def test_assignments_name_models_that_exist_and_clients_that_are_there(
+def test_assignments_name_only_existing_models_and_present_clients(
     customizer: Customizer,
 ) -> None:
     result = customize(customizer, pool())
@@ -61,7 +61,9 @@ def test_assignments_name_models_that_exist_and_clients_that_are_there(
     assert result.models is not None or not result.assignment
 
 
-def test_every_mixture_is_the_reference_and_a_convex_mix_of_rows(customizer: Customizer) -> None:
+def test_every_mixture_is_the_reference_plus_a_convex_combination_of_rows(
+    customizer: Customizer,
+) -> None:
     block_ND = pool()
     result = customize(customizer, block_ND)
     reference_D = context().reference_D
@@ -73,7 +75,7 @@ def test_every_mixture_is_the_reference_and_a_convex_mix_of_rows(customizer: Cus
             torch.testing.assert_close(model_D, reference_D + weights_M.float() @ block_ND)
 
 
-def test_a_block_of_models_is_its_models(customizer: Customizer) -> None:
+def test_block_of_models_is_a_copy_of_the_named_models(customizer: Customizer) -> None:
     result = customize(customizer, pool())
     if result.models is None:
         assert not result.assignment
@@ -87,7 +89,7 @@ def test_a_block_of_models_is_its_models(customizer: Customizer) -> None:
     assert torch.equal(result.models.block(names), before_LD)
 
 
-def test_inputs_are_never_written(customizer: Customizer) -> None:
+def test_customizer_does_not_modify_its_inputs(customizer: Customizer) -> None:
     block_ND = pool()
     before_ND, shared = block_ND.clone(), context()
     rows = Rows.of(block_ND, ids=IDS)
@@ -98,7 +100,7 @@ def test_inputs_are_never_written(customizer: Customizer) -> None:
     assert torch.equal(shared.reference_D, context().reference_D)
 
 
-def test_row_order_never_matters(customizer: Customizer) -> None:
+def test_models_do_not_depend_on_row_order(customizer: Customizer) -> None:
     order = [4, 0, 5, 2, 1, 3]
     straight = models(customize(customizer, pool()))
     shuffled = models(customize(customizer, pool()[order], [IDS[i] for i in order]))
@@ -107,19 +109,19 @@ def test_row_order_never_matters(customizer: Customizer) -> None:
         torch.testing.assert_close(model_D, shuffled[name])
 
 
-def test_identical_rows_give_that_model_to_all(customizer: Customizer) -> None:
+def test_identical_rows_give_every_client_the_same_model(customizer: Customizer) -> None:
     row_D = pool()[0]
     for model_D in received(customize(customizer, row_D.repeat(N, 1))).values():
         torch.testing.assert_close(model_D, context().reference_D + row_D)
 
 
-def test_a_client_alone_keeps_its_own_model(customizer: Customizer) -> None:
+def test_single_client_receives_its_own_model(customizer: Customizer) -> None:
     result = received(customize(customizer, pool()[:1], IDS[:1]))
     if IDS[0] in result:
         torch.testing.assert_close(result[IDS[0]], context().reference_D + pool()[0])
 
 
-def test_nobody_left_is_no_trouble(customizer: Customizer) -> None:
+def test_round_without_rows_gives_the_reference_and_leaves_no_trace(customizer: Customizer) -> None:
     nobody = Rows.of(torch.zeros(0, D))
     result, state = customizer.apply(nobody, nobody, State(), context())
     for model_D in models(result).values():
@@ -130,7 +132,7 @@ def test_nobody_left_is_no_trouble(customizer: Customizer) -> None:
         torch.testing.assert_close(models(after)[name], model_D)
 
 
-def test_rounds_are_the_same_again_from_the_same_state(customizer: Customizer) -> None:
+def test_repeated_round_from_the_same_state_gives_the_same_models(customizer: Customizer) -> None:
     rows = Rows.of(pool(), ids=IDS)
     made, state = customizer.apply(rows, rows, State(), context())
     before = {name: tensor.clone() for name, tensor in state.tensors.items()}
@@ -143,7 +145,7 @@ def test_rounds_are_the_same_again_from_the_same_state(customizer: Customizer) -
         assert torch.equal(models(again)[name], model_D)
 
 
-def test_models_of_the_last_round_are_gone_on_from_and_kept_in_one_place(
+def test_last_models_are_continued_from_the_context_and_not_kept_in_state(
     customizer: Customizer,
 ) -> None:
     rows, nobody = Rows.of(pool(), ids=IDS), Rows.of(torch.zeros(0, D))
@@ -157,14 +159,14 @@ def test_models_of_the_last_round_are_gone_on_from_and_kept_in_one_place(
         assert torch.equal(model_D, shared.models[name])
 
 
-def test_zero_rows_are_no_trouble(customizer: Customizer) -> None:
+def test_rows_of_zeros_give_finite_models(customizer: Customizer) -> None:
     block_ND = pool()
     block_ND[[1, 3]] = 0
     for model_D in models(customize(customizer, block_ND)).values():
         assert model_D.isfinite().all()
 
 
-def test_a_probing_customizer_welcomes_anyone(customizer: Customizer) -> None:
+def test_probing_customizer_gives_every_newcomer_convex_weights(customizer: Customizer) -> None:
     rows = Rows.of(pool(), ids=IDS)
     if not customizer.probes:
         with pytest.raises(AssertionError, match=customizer.name):
@@ -176,12 +178,12 @@ def test_a_probing_customizer_welcomes_anyone(customizer: Customizer) -> None:
         assert float(weights_M.sum()) == pytest.approx(1)
 
 
-def test_wrong_parameters_are_refused(customizer: Customizer) -> None:
+def test_unknown_parameters_are_refused(customizer: Customizer) -> None:
     with pytest.raises(ConfigurationError, match="no_such_parameter"):
         customizers.build(customizer.name, no_such_parameter=1)
 
 
-def test_the_catalogue_knows_its_source(customizer: Customizer) -> None:
+def test_customizer_documents_its_paper_and_costs(customizer: Customizer) -> None:
     member = type(customizer)
     assert member.paper and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != Customizer.__doc__

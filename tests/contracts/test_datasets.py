@@ -1,4 +1,4 @@
-"""The contract of all data sets: shape and classes are known in advance, numbers are in range."""
+"""The contract of all data sets: shape and classes are declared, and numbers are in range."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def member(
     return datasets.build(request.param)
 
 
-def test_samples_are_as_announced(member: Dataset) -> None:
+def test_samples_have_the_declared_shape_type_and_classes(member: Dataset) -> None:
     samples = member.load()
     assert samples.x.shape == (len(samples.y), *member.shape)
     assert samples.take().dtype == torch.float32
@@ -64,7 +64,7 @@ def test_samples_are_as_announced(member: Dataset) -> None:
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
-def test_a_missing_file_says_what_to_do(
+def test_missing_file_error_says_how_to_provide_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -75,7 +75,7 @@ def test_a_missing_file_says_what_to_do(
         datasets.build(name).load()
 
 
-def test_it_is_the_same_whenever_it_is_loaded(member: Dataset) -> None:
+def test_repeated_loads_and_draws_with_equal_seeds_are_equal(member: Dataset) -> None:
     assert member.source().present
     one, again = member.load(), member.load()
     assert torch.equal(one.x, again.x)
@@ -88,7 +88,7 @@ def test_it_is_the_same_whenever_it_is_loaded(member: Dataset) -> None:
         assert not torch.equal(drawn.x, other.x)
 
 
-def test_some_samples_are_a_copy_of_their_own(member: Dataset) -> None:
+def test_taken_samples_are_a_copy(member: Dataset) -> None:
     samples = member.load()
     before, picks = samples.x.clone(), torch.tensor([3, 0])
     taken = samples.take(picks)
@@ -98,14 +98,14 @@ def test_some_samples_are_a_copy_of_their_own(member: Dataset) -> None:
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
-def test_terms_and_source_are_named(name: str) -> None:
+def test_file_data_sets_name_their_licence_and_paper(name: str) -> None:
     member = datasets.build(name)
     assert member.licence
     assert member.paper
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
-def test_the_real_file(name: str) -> None:
+def test_real_file_matches_its_declaration(name: str) -> None:
     member = datasets.build(name)
     source = member.source()
     if source.kind != VARIABLE:
@@ -120,5 +120,5 @@ def test_the_real_file(name: str) -> None:
     if len(member.shape) == 3 and member.shape[1] > 1:
         some = samples.take(slice(0, 1000))
         assert 0.0 <= float(some.min()) < float(some.max()) <= 1.0
-        # Neighbours in a picture are alike, in whichever order a file holds its numbers.
+        # Neighbouring pixels are similar only if the file's axes were read in the right order.
         assert float((some[..., 1:] - some[..., :-1]).abs().mean()) < 0.2

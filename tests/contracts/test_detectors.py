@@ -24,13 +24,13 @@ FINDS: Mapping[str, float] = {
     "cross_round": -1.0,
     "selection": 50.0,
 }
-"""By what factor an update is scaled for the detector to object."""
+"""The factor by which a test scales an update so that the detector objects."""
 
 
 QUICK: Mapping[str, Mapping[str, Any]] = {
     "fedredefense": {"iterations": 3, "warm_iterations": 2, "steps": 2},
 }
-"""What keeps a long computation short."""
+"""Parameters that shorten long computations."""
 
 
 @pytest.fixture(params=detectors.names())
@@ -69,7 +69,7 @@ def judge(detector: Detector, blocks: list[Tensor], ids: list[str] = IDS) -> tup
     return verdicts, state
 
 
-def test_one_verdict_per_row_in_order_with_evidence(detector: Detector) -> None:
+def test_every_row_gets_one_verdict_in_order_with_finite_evidence(detector: Detector) -> None:
     verdicts, _ = judge(detector, [honest(), honest(1)])
     assert [verdict.client for verdict in verdicts] == IDS
     for verdict in verdicts:
@@ -79,7 +79,7 @@ def test_one_verdict_per_row_in_order_with_evidence(detector: Detector) -> None:
         assert verdict.reason
 
 
-def test_inputs_are_never_written_nor_kept(detector: Detector) -> None:
+def test_detector_neither_modifies_nor_retains_its_inputs(detector: Detector) -> None:
     block_ND, state = honest(), detector.init(D)
     before_ND = block_ND.clone()
     _, state = detector.apply(Rows.of(block_ND, ids=IDS), state, context())
@@ -90,7 +90,7 @@ def test_inputs_are_never_written_nor_kept(detector: Detector) -> None:
     assert all(torch.equal(state.tensors[name], tensor) for name, tensor in held.items())
 
 
-def test_a_detector_that_keeps_rows_says_so(detector: Detector) -> None:
+def test_detector_declares_whether_it_keeps_rows(detector: Detector) -> None:
     _, state = judge(detector, [honest(), honest(1)])
     rows = [name for name, tensor in state.tensors.items() if tensor.shape == (N, D)]
     assert len(rows) == detector.remembers
@@ -103,7 +103,7 @@ def test_the_same_rounds_give_the_same_verdicts(detector: Detector) -> None:
     assert all(torch.equal(state.tensors[name], other.tensors[name]) for name in state.tensors)
 
 
-def test_row_order_never_matters(detector: Detector) -> None:
+def test_verdicts_do_not_depend_on_row_order(detector: Detector) -> None:
     order = torch.randperm(N, generator=torch.Generator().manual_seed(1)).tolist()
     straight, _ = judge(detector, [honest(), honest(1)])
     shuffled, _ = judge(detector, [honest()[order], honest(1)[order]], [IDS[i] for i in order])
@@ -112,13 +112,13 @@ def test_row_order_never_matters(detector: Detector) -> None:
         assert one.score == pytest.approx(other.score, rel=1e-6)
 
 
-def test_state_says_whose_rows_it_holds(detector: Detector) -> None:
+def test_state_names_the_client_of_every_row_it_holds(detector: Detector) -> None:
     _, state = judge(detector, [honest()])
     for name, ids in state.ids.items():
         assert len(state.tensors[name]) == len(ids) and set(ids) <= set(IDS)
 
 
-def test_clients_may_come_and_go(detector: Detector) -> None:
+def test_detector_handles_clients_that_join_and_leave(detector: Detector) -> None:
     state = detector.init(D)
     for turn, present in enumerate([range(5), range(3, N), range(1), range(N)]):
         ids = [IDS[i] for i in present]
@@ -131,7 +131,7 @@ def test_clients_may_come_and_go(detector: Detector) -> None:
         assert [verdict.client for verdict in verdicts] == ids
 
 
-def test_rows_that_are_not_finite_disturb_nobody(detector: Detector) -> None:
+def test_non_finite_rows_do_not_affect_other_clients(detector: Detector) -> None:
     block_ND = honest()
     block_ND[4, 0] = float("nan")
     verdicts, state = detector.apply(Rows.of(block_ND, ids=IDS), detector.init(D), context())
@@ -143,7 +143,7 @@ def test_rows_that_are_not_finite_disturb_nobody(detector: Detector) -> None:
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e30, 3e38])
-def test_rows_of_any_size_can_be_judged(detector: Detector, size: float) -> None:
+def test_rows_of_any_magnitude_get_finite_scores(detector: Detector, size: float) -> None:
     blocks = [honest(), honest(1)]
     blocks[1][3] = size
     verdicts, _ = judge(detector, blocks)
@@ -151,7 +151,7 @@ def test_rows_of_any_size_can_be_judged(detector: Detector, size: float) -> None
 
 
 @pytest.mark.parametrize("name", sorted(FINDS))
-def test_what_it_looks_for_is_found_and_nobody_else(name: str) -> None:
+def test_detector_flags_exactly_the_manipulated_rows(name: str) -> None:
     detector = detectors.parse(
         {"name": name, **({"rule": "filtering"} if name == "selection" else {})}, f=F
     )
@@ -162,7 +162,7 @@ def test_what_it_looks_for_is_found_and_nobody_else(name: str) -> None:
     assert out == {IDS[3], IDS[7]}
 
 
-def test_a_view_is_judged_like_its_rows(detector: Detector) -> None:
+def test_view_gets_the_same_verdicts_as_materialized_rows(detector: Detector) -> None:
     block_ND = honest()
     whole = Rows.of(block_ND, ids=IDS)
     kept = [0, 1, 2, 3, 4, 5, 6, 8, 10]
@@ -175,7 +175,7 @@ def test_a_view_is_judged_like_its_rows(detector: Detector) -> None:
             assert one.score == pytest.approx(other.score, rel=1e-6)
 
 
-def test_who_was_barred_is_forgotten_and_nobody_else(detector: Detector) -> None:
+def test_forget_removes_exactly_the_barred_clients_from_state(detector: Detector) -> None:
     _, state = judge(detector, [honest(), honest(1)])
     before = {name: state.by_id(name) for name in state.ids}
     after = detector.forget(state, {IDS[1], IDS[3], "nobody"})
@@ -194,7 +194,7 @@ def test_who_was_barred_is_forgotten_and_nobody_else(detector: Detector) -> None
 
 
 @pytest.mark.parametrize("name", ["norm_bound", "robust_distance"])
-def test_an_eviction_that_is_not_carried_out_is_asked_for_again(name: str) -> None:
+def test_eviction_that_is_not_carried_out_is_requested_again(name: str) -> None:
     detector = detectors.parse(name)
     blocks = [honest(turn) for turn in range(6)]
     for block_ND in blocks:
@@ -208,12 +208,12 @@ def test_an_eviction_that_is_not_carried_out_is_asked_for_again(name: str) -> No
     assert asked[first:] == ["evicted"] * (len(asked) - first)
 
 
-def test_wrong_parameters_are_refused(detector: Detector) -> None:
+def test_unknown_parameters_are_refused(detector: Detector) -> None:
     with pytest.raises(ConfigurationError, match="no_such_parameter"):
         detectors.build(detector.name, no_such_parameter=1)
 
 
-def test_it_is_pure_of_the_round_s_other_facts(detector: Detector) -> None:
+def test_screening_does_not_depend_on_aggregate_or_reference(detector: Detector) -> None:
     if detector.when == "audit":
         pytest.skip("an audit looks at the aggregate")
     if detector.needs():
@@ -224,7 +224,7 @@ def test_it_is_pure_of_the_round_s_other_facts(detector: Detector) -> None:
     assert verdicts == again
 
 
-def test_the_catalogue_knows_its_source(detector: Detector) -> None:
+def test_detector_documents_its_paper_breakdown_and_complexity(detector: Detector) -> None:
     member = type(detector)
     assert member.paper and member.breakdown and member.complexity
     assert member.__doc__ and member.__doc__ != Detector.__doc__

@@ -1,4 +1,4 @@
-"""On another device, every member gives the same result, stays there, and hardly ever waits."""
+"""On another device, every member gives the same result, stays there, and rarely waits."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -28,15 +28,15 @@ WAITS = {
     "performance_aware": 4,
     "sdea": 7,
 }
-"""How often a stage makes the host wait, if not once for the Gram matrix and once for lengths.
+"""How often a stage makes the host wait, if not once for the Gram matrix and once for norms.
 
 DnC waits for both in each of its five tests; SDEA once in each of its steps (here two); GAS for the
-lengths in each of its pieces (here of one coordinate), and again where a row is the median."""
+norms in each of its pieces (here of one coordinate), and again where a row is the median."""
 
 
 @pytest.fixture(autouse=True)
 def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other devices have none."""
+    """Disables the native kernels, which other devices do not have."""
     monkeypatch.setenv("RAMPART_KERNELS", "torch")
 
 
@@ -56,7 +56,7 @@ def agree(one: Tensor, other: Tensor) -> None:
 
 
 @pytest.mark.parametrize("dim", [SMALL, LARGE])
-def test_a_rule_gives_the_same_result_and_waits_a_fixed_number_of_times(
+def test_rule_on_another_device_gives_the_same_result_with_few_waits(
     rule: Case, dim: int, make_rows: MakeRows
 ) -> None:
     block_ND = honest(dim=dim)
@@ -69,14 +69,14 @@ def test_a_rule_gives_the_same_result_and_waits_a_fixed_number_of_times(
         device.waits.clear()
         found_D, state, told = member.apply(rows, member.init(dim), context)
         waits = device.waits.copy()
-        member.apply(rows, state, context)  # It can go on from what it remembers.
+        member.apply(rows, state, context)  # It can continue from its state.
     agree(found_D, expected_D)
     for name, column_M in report.per_row.items():
         torch.testing.assert_close(told.per_row[name], column_M, rtol=1e-5, atol=1e-6)
     assert waits.total() <= WAITS.get(rule.name, 2), waits
 
 
-def test_a_preaggregator_gives_the_same_rows_and_waits_a_fixed_number_of_times(
+def test_preaggregator_on_another_device_gives_the_same_rows_with_few_waits(
     preaggregator: Case, make_rows: MakeRows
 ) -> None:
     block_ND, context = honest(dim=SMALL), preaggregator.context(SMALL)
@@ -94,7 +94,7 @@ def test_a_preaggregator_gives_the_same_rows_and_waits_a_fixed_number_of_times(
 
 
 @pytest.mark.parametrize("name", detectors.names())
-def test_a_detector_gives_the_same_verdicts(name: str, make_rows: MakeRows) -> None:
+def test_detector_on_another_device_gives_the_same_verdicts(name: str, make_rows: MakeRows) -> None:
     quick: Mapping[str, Any] = {"fedredefense": {"iterations": 3, "steps": 2}}
     member = detectors.parse({"name": name, **quick.get(name, {})}, f=F)
     block_ND = honest(dim=SMALL)
@@ -114,7 +114,7 @@ def test_a_detector_gives_the_same_verdicts(name: str, make_rows: MakeRows) -> N
 
 
 @pytest.mark.parametrize("name", customizers.names())
-def test_a_customizer_makes_the_same_models(name: str, make_rows: MakeRows) -> None:
+def test_customizer_on_another_device_makes_the_same_models(name: str, make_rows: MakeRows) -> None:
     member, block_ND = customizers.build(name), honest(dim=SMALL)
     layout = (("body.weight", 0, SMALL - 10), ("head.weight", SMALL - 10, SMALL))
     context = Context(round=3, seed=5, reference_D=torch.linspace(0, 1, SMALL), layout=layout)
@@ -131,7 +131,7 @@ def test_a_customizer_makes_the_same_models(name: str, make_rows: MakeRows) -> N
                 agree(result.models.model(model), expected.models.model(model))
 
 
-def test_the_pretended_device_fails_and_counts_as_a_real_one() -> None:
+def test_pretended_device_raises_and_counts_waits_like_a_real_one() -> None:
     with PretendedDevice() as device:
         there, here = far(torch.arange(4.0)), torch.ones(4)
         with pytest.raises(RuntimeError, match="tensors on"):

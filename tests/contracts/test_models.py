@@ -1,4 +1,4 @@
-"""The contract of all models: logits of the right shape, one vector, an equal stacked form."""
+"""The contract of all models: logits of the right shape, one vector, equal stacked logits."""
 
 from math import prod
 
@@ -27,7 +27,7 @@ class Own(nn.Module):
 
 
 PARAMETERS = {"module": {"path": f"{__name__}:Own"}}
-"""Of the members that cannot be built by name alone."""
+"""Parameters of the members that cannot be built by name alone."""
 SHAPES = ((1, 8, 8), (3, 32, 32), (3, 1, 200), (68,))
 
 
@@ -42,14 +42,14 @@ def network(request: pytest.FixtureRequest) -> tuple[Stacked, tuple[int, ...]]:
             torch.manual_seed(0)
             module = models.build(name, **PARAMETERS.get(name, {})).build(shape, 7)
     except ConfigurationError as error:
-        assert str(shape) in str(error)  # a refusal says what does not fit
+        assert str(shape) in str(error)  # A refusal names the shape.
         pytest.skip(str(error))
     return Stacked(module.double()), shape
 
 
 @pytest.fixture
 def models_KD(network: tuple[Stacked, tuple[int, ...]]) -> Tensor:
-    """Two models near the first one, with running statistics that may be."""
+    """Two models near the first one, with running statistics that are not negative."""
     first_D, draws = flatten(network[0].module), torch.Generator().manual_seed(1)
     noise_KD = torch.randn(2, len(first_D), generator=draws, dtype=torch.float64)
     end = network[0].spec.trainable
@@ -58,7 +58,7 @@ def models_KD(network: tuple[Stacked, tuple[int, ...]]) -> Tensor:
     return models_KD
 
 
-def test_stacked_equals_one_by_one(
+def test_stacked_logits_equal_the_logits_of_single_models(
     network: tuple[Stacked, tuple[int, ...]], models_KD: Tensor
 ) -> None:
     stacked, shape = network
@@ -71,7 +71,7 @@ def test_stacked_equals_one_by_one(
         assert torch.allclose(logits[k], expected, rtol=0, atol=1e-10)
 
 
-def test_a_vector_holds_the_whole_module(
+def test_vector_round_trip_preserves_the_whole_module(
     network: tuple[Stacked, tuple[int, ...]], models_KD: Tensor
 ) -> None:
     stacked, _ = network

@@ -1,7 +1,7 @@
 """The contract of all objectives.
 
-Training all clients at once equals training them one by one, padding has no effect, and arguments
-are not written to. A weight of 0 changes no bit, and attackers train without objectives.
+Batched training of all clients equals sequential training, padding has no effect, and arguments
+are not modified. A weight of 0 changes no bit, and attackers train without objectives.
 """
 
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ ALL = [case for name in objectives.names() for case in CASES.get(name, [Case(nam
     params=ALL, ids=lambda case: " ".join(map(str, [case.name, *case.parameters.values()]))
 )
 def case(request: pytest.FixtureRequest) -> Case:
-    """Every member of the family."""
+    """Every objective, with its parameters."""
     path: Case = request.param
     return path
 
@@ -72,7 +72,7 @@ def plain(personalizer: str = "none") -> CohortResult:
 
 
 @pytest.mark.parametrize("personalizer", ["none", "fedcap"])
-def test_all_at_once_equal_one_by_one(case: Case, personalizer: str) -> None:
+def test_batched_training_equals_sequential_training(case: Case, personalizer: str) -> None:
     learner = learner_of([case.term(personal=True)], personalizer)
     together, received_KD = run(learner), received(learner)
     without = plain(personalizer)
@@ -86,19 +86,19 @@ def test_all_at_once_equal_one_by_one(case: Case, personalizer: str) -> None:
             assert not torch.equal(without.personal[key][k], together.personal[key][k])
 
 
-def test_without_weight_no_bit_changes(case: Case) -> None:
+def test_objective_of_weight_zero_changes_no_bit(case: Case) -> None:
     without, zero = plain("fedcap"), run(learner_of([case.term(0.0)], "fedcap"))
     assert torch.equal(without.update_KD, zero.update_KD)
     assert torch.equal(without.personal["model"], zero.personal["model"])
 
 
-def test_terms_add_up(case: Case) -> None:
+def test_weights_of_repeated_terms_add_up(case: Case) -> None:
     whole = run(learner_of([case.term(0.06)]))
     parts = run(learner_of([case.term(0.02), case.term(0.04)]))
     assert torch.allclose(whole.update_KD, parts.update_KD, rtol=0, atol=1e-12)
 
 
-def test_attackers_train_without_it(case: Case) -> None:
+def test_attackers_train_without_objectives(case: Case) -> None:
     held = run(learner_of([case.term()]))
     mixed = run(learner_of([case.term()]), hostile=[1])
     assert torch.equal(mixed.update_KD[1], plain().update_KD[1])
@@ -122,13 +122,13 @@ def build(case: Case) -> Objective:
     return objectives.parse(case.term())
 
 
-def test_its_weight_is_what_it_says(case: Case) -> None:
+def test_objective_has_the_given_or_a_positive_default_weight(case: Case) -> None:
     assert objectives.parse(case.term(0.25)).weight == 0.25
     assert objectives.parse(case.name).weight > 0
     assert objectives.get(case.name).paper
 
 
-def test_padding_counts_for_nothing(case: Case) -> None:
+def test_padding_does_not_change_the_gradient(case: Case) -> None:
     learner = learner_of([])
     gradients = [build(case).gradient(at(learner, padding)) for padding in (0.0, 0.7)]
     assert torch.allclose(gradients[0], gradients[1], rtol=0, atol=1e-12)
@@ -136,7 +136,9 @@ def test_padding_counts_for_nothing(case: Case) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_gradient_is_new_and_writes_nothing(case: Case, dtype: torch.dtype) -> None:
+def test_gradient_is_a_new_tensor_and_inputs_are_not_modified(
+    case: Case, dtype: torch.dtype
+) -> None:
     learner = learner_of([])
     learner.network.module.to(dtype)
     point = at(learner, 0.0, dtype)
@@ -150,13 +152,13 @@ def test_a_gradient_is_new_and_writes_nothing(case: Case, dtype: torch.dtype) ->
     assert all(torch.equal(old, new) for old, new in zip(before, given, strict=True))
 
 
-def test_the_same_point_gives_the_same_bytes(case: Case) -> None:
+def test_equal_points_give_bitwise_equal_gradients(case: Case) -> None:
     learner = learner_of([])
     first, again = (build(case).gradient(at(learner, 0.0)) for _ in range(2))
     assert torch.equal(first, again)
 
 
-def test_a_broken_model_touches_nobody_else(case: Case) -> None:
+def test_model_with_nan_does_not_affect_gradients_of_other_clients(case: Case) -> None:
     learner = learner_of([])
     calm, wild = at(learner, 0.0), at(learner, 0.0)
     wild.models_KD[1] = float("nan")

@@ -50,13 +50,13 @@ def test_clients_hold_distinct_sorted_positions(name: str) -> None:
         assert torch.equal(part, part.sort().values)
 
 
-def test_the_seed_decides(name: str) -> None:
+def test_seed_determines_the_partition(name: str) -> None:
     first, again, other = ([p.tolist() for p in split(name, seed)] for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
 
-def test_inputs_stay_as_they_are(name: str) -> None:
+def test_partition_does_not_modify_its_inputs(name: str) -> None:
     y, groups = labels()
     member = partitions.build(name, **PARAMETERS.get(name, {}))
     member.split(y, CLIENTS, torch.Generator().manual_seed(1), groups)
@@ -64,10 +64,10 @@ def test_inputs_stay_as_they_are(name: str) -> None:
     assert torch.equal(groups, labels()[1])
 
 
-def test_more_clients_than_samples_is_refused(name: str) -> None:
+def test_partition_among_more_clients_than_samples_is_refused(name: str) -> None:
     member = partitions.build(name, **PARAMETERS.get(name, {}))
     y = torch.arange(8).repeat(2)
-    with pytest.raises(ConfigurationError, match=r"\d"):
+    with pytest.raises(ConfigurationError, match=r"not enough|samples for 25 clients|more samples"):
         member.split(y, 100, torch.Generator().manual_seed(1), torch.zeros(16, dtype=torch.long))
 
 
@@ -88,7 +88,7 @@ SPREAD = [
     reserved=st.integers(0, 40),
     test_fraction=st.sampled_from([0.1, 0.25, 0.5]),
 )
-def test_nobody_shares_a_sample(
+def test_clients_share_no_sample_and_respect_cap_and_reserve(
     partition: dict[str, Any],
     n: int,
     clients: int,
@@ -100,7 +100,7 @@ def test_nobody_shares_a_sample(
     draws = torch.Generator().manual_seed(seed)
     y, groups = (torch.randint(k, (n,), generator=draws) for k in (8, 12))
     y[:8] = torch.arange(8)
-    # A sample is its own number, so that it is known again wherever it went.
+    # The value of each sample is its index, so that the test can find where it went.
     samples = Samples(torch.arange(n, dtype=torch.float32)[:, None], y, 8, groups)
     table = Data(
         dataset="digits",

@@ -1,4 +1,4 @@
-"""Every stage reads a pool in a file as often as it says."""
+"""Every stage reads a pool in a file as often as it states."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -43,7 +43,7 @@ OPTIONS: dict[str, tuple[Stage, str, int]] = {
     "steps on distances": (rules.build("geometric_median", f=F, iterations=1), "2", 2),
     "weights for blocks": (rules.build("filtering", f=F, block_size=16), "2", 2),
 }
-"""Members with parameters that matter, what they say, and how many passes this is."""
+"""Members whose parameters matter, what they state, and how many passes this means."""
 PHRASES = {
     "2 per iteration": 2,
     "1 more than its rule": 1 + 2,
@@ -144,7 +144,9 @@ COUNTED = [name for name, s in STATED.items() if not in_memory_only(s) and s.nam
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_stage_takes_the_passes_that_it_states(name: str, rows: Rows, file: CountedFile) -> None:
+def test_stage_takes_the_number_of_passes_that_it_states(
+    name: str, rows: Rows, file: CountedFile
+) -> None:
     stage = STATED[name]
     if stage.name in ("monna", "sign_guard") and linalg.backend() != "native":
         pytest.skip("without a compiler, reads the pivot again, or reads no pass for the signs")
@@ -200,7 +202,7 @@ def test_stages_of_a_pipeline_share_the_distances(rows: Rows, file: CountedFile)
 def test_challenges_take_two_passes(
     name: str, rows: Rows, file: CountedFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sketches row by row, which the file does not count; one writes the models."""
+    """One pass sketches row by row, which the file does not count; one writes the models."""
     detector = detectors.build(name)
     assert isinstance(detector, challenges.Challenger)
     _, state = detector.apply(rows, State(), context())

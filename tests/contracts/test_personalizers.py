@@ -1,4 +1,4 @@
-"""The contract of all personalizers: all clients at once equal one by one; own state only."""
+"""The contract of all personalizers: batched equals sequential training, with separate states."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ def draw(learner: Learner, round_: int, at: Sequence[int] = range(3)) -> Batches
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str
 )
-def test_all_at_once_equal_one_by_one(
+def test_batched_training_equals_sequential_training(
     learner: Learner, dtype: torch.dtype, tolerance: float
 ) -> None:
     received_KD, personal = start(learner, dtype)
@@ -57,7 +57,7 @@ def test_all_at_once_equal_one_by_one(
             assert torch.equal(personal[key], before[1][key])
 
 
-def test_state_starts_as_a_copy_of_the_first_model(learner: Learner) -> None:
+def test_state_starts_as_a_copy_of_the_initial_model(learner: Learner) -> None:
     initial_KD = learner.initial_model().repeat(2, 1)
     state = learner.personalizer.init(initial_KD)
     for tensor in state.values():
@@ -78,7 +78,7 @@ def rounds(learner: Learner, personal: dict[str, Tensor], first: int, count: int
     return results
 
 
-def test_a_round_run_again_comes_to_the_same_bits(learner: Learner) -> None:
+def test_repeated_round_is_bitwise_equal(learner: Learner) -> None:
     _, personal = start(learner, torch.float64)
     (one,), (again,) = rounds(learner, personal, 3, 1), rounds(learner, personal, 3, 1)
     assert torch.equal(one.update_KD, again.update_KD)
@@ -86,8 +86,8 @@ def test_a_round_run_again_comes_to_the_same_bits(learner: Learner) -> None:
     assert all(torch.equal(column, again.metrics[key]) for key, column in one.metrics.items())
 
 
-def test_training_goes_on_from_what_was_stored(learner: Learner) -> None:
-    """As an agent keeps it: each client's tensors, through bytes."""
+def test_training_resumes_bitwise_from_stored_state(learner: Learner) -> None:
+    """Each client's tensors are stored as bytes, as an agent stores them."""
     _, personal = start(learner, torch.float64)
     through = rounds(learner, personal, 0, 2)[1]
     (first,) = rounds(learner, personal, 0, 1)
@@ -101,7 +101,7 @@ def test_training_goes_on_from_what_was_stored(learner: Learner) -> None:
     assert all(torch.equal(tensor, resumed.personal[k]) for k, tensor in through.personal.items())
 
 
-def test_a_personal_model_changes_nothing_that_it_is_made_from(learner: Learner) -> None:
+def test_personalized_model_does_not_modify_its_inputs(learner: Learner) -> None:
     model_KD, personal = start(learner, torch.float64)
     before = model_KD.clone(), {key: tensor.clone() for key, tensor in personal.items()}
     kept_KD = learner.personalizer.personalized(model_KD, personal)
@@ -110,7 +110,7 @@ def test_a_personal_model_changes_nothing_that_it_is_made_from(learner: Learner)
     assert all(torch.equal(tensor, before[1][key]) for key, tensor in personal.items())
 
 
-def test_a_client_that_sits_out_keeps_its_state(learner: Learner) -> None:
+def test_training_a_subset_of_clients_equals_training_all_of_them(learner: Learner) -> None:
     """Training some of the clients gives the same result as training all of them."""
     received_KD, personal = start(learner, torch.float64)
     (everyone,) = rounds(learner, personal, 3, 1)
@@ -124,7 +124,7 @@ def test_a_client_that_sits_out_keeps_its_state(learner: Learner) -> None:
         assert torch.allclose(tensor, everyone.personal[key][at], rtol=0, atol=1e-9)
 
 
-def test_any_server_will_do(learner: Learner) -> None:
+def test_personalizer_works_with_a_full_robust_server(learner: Learner) -> None:
     """A robust pipeline, a detector, customized models, and one attacker."""
     customizer = {"name": "fedcap", "alpha": 2, "phi": 0.3}
     tables: dict[str, Any] = {
@@ -149,6 +149,6 @@ def test_any_server_will_do(learner: Learner) -> None:
     assert (result.figures["accuracy_personalized"] is not None) == keeps
 
 
-def test_the_page_on_personalization_names_every_one() -> None:
+def test_personalization_page_names_every_personalizer() -> None:
     page = (Path(__file__).parents[2] / "docs/personalization.md").read_text()
     assert not [name for name in personalizers.names() if f"`{name}`" not in page]

@@ -25,11 +25,11 @@ def run(case: Any, rows: Rows, f: int = F) -> tuple[Rows, State, Report]:
 
 
 def values(rows: Rows) -> Tensor:
-    """The rows of a view, written out."""
+    """The materialized rows of a view."""
     return torch.cat([chunk_MC.clone() for _, _, chunk_MC in rows.chunks()], dim=1)
 
 
-def test_rows_stay_a_view_of_the_same_pool(
+def test_result_is_a_view_of_the_unmodified_pool(
     preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     before_ND, rows = updates_ND.clone(), make_rows(updates_ND)
@@ -43,7 +43,7 @@ def test_rows_stay_a_view_of_the_same_pool(
     assert all(column.shape == (len(rows),) for column in report.per_row.values())
 
 
-def test_a_pre_aggregator_that_keeps_rows_says_so(
+def test_pre_aggregator_declares_whether_it_keeps_rows(
     preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     _, state, _ = run(preaggregator, make_rows(updates_ND))
@@ -52,7 +52,7 @@ def test_a_pre_aggregator_that_keeps_rows_says_so(
     assert len(rows) == member.remembers
 
 
-def test_same_rows_same_bits_in_any_order(
+def test_result_is_bitwise_independent_of_row_order(
     preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     ids = [f"{i:02d}" for i in range(len(updates_ND))]
@@ -88,7 +88,7 @@ def test_non_finite_rows_never_reach_the_result(
 
 
 @pytest.mark.parametrize("magnitude", [1e4, 1e20, 1e30, 3e38])
-def test_rules_behind_it_stay_robust(
+def test_rules_behind_a_pre_aggregator_stay_robust(
     preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows, magnitude: float
 ) -> None:
     preaggregator.skip("robust")
@@ -104,7 +104,7 @@ def test_rules_behind_it_stay_robust(
         assert float((result_D - centre_D).norm()) <= preaggregator.spread * radius, last
 
 
-def test_too_few_rows_run_or_say_n_and_f(
+def test_too_few_rows_succeed_or_raise_an_error_naming_n_and_f(
     preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     for n, f in product((1, 2, 3), (0, 3)):
@@ -121,13 +121,15 @@ def test_misspelt_parameters_are_refused(preaggregator: Any) -> None:
         preaggregators.build(preaggregator.name, no_such_parameter=1)
 
 
-def test_the_catalogue_knows_its_source(preaggregator: Any) -> None:
+def test_pre_aggregator_documents_its_paper_breakdown_and_costs(preaggregator: Any) -> None:
     member = preaggregators.get(preaggregator.name)
     assert member.paper and member.breakdown and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != PreAggregator.__doc__
 
 
-def test_rules_compose_behind_it(rule: Any, updates_ND: Tensor, make_rows: MakeRows) -> None:
+def test_rules_give_the_same_result_for_mixed_and_materialized_rows(
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows
+) -> None:
     """After any pre-aggregator, a rule gives the same result as for the materialized rows."""
     if rule.name == "monna":
         pytest.skip("its pivot is a client, and buckets have other names")

@@ -44,7 +44,7 @@ def test_result_is_a_new_finite_vector_in_the_rows_dtype(
     assert all(column.shape == (len(rows),) for column in report.per_row.values())
 
 
-def test_context_and_state_are_not_written(
+def test_rule_does_not_modify_context_or_state(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     rows, member, context = make_rows(updates_ND), build(rule), rule.context()
@@ -59,13 +59,15 @@ def test_context_and_state_are_not_written(
         assert torch.equal(tensor, second[1].tensors[name])
 
 
-def test_a_rule_that_keeps_rows_says_so(rule: Any, updates_ND: Tensor, make_rows: MakeRows) -> None:
+def test_rule_declares_whether_it_keeps_rows(
+    rule: Any, updates_ND: Tensor, make_rows: MakeRows
+) -> None:
     _, state, _ = run(rule, make_rows(updates_ND))
     rows = [name for name, held in state.tensors.items() if held.shape == updates_ND.shape]
     assert len(rows) == build(rule).remembers
 
 
-def test_a_caller_that_switched_gradients_off_gets_the_same_result(
+def test_result_is_the_same_if_the_caller_disables_gradients(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     expected_D, _, _ = run(rule, make_rows(updates_ND))
@@ -74,7 +76,7 @@ def test_a_caller_that_switched_gradients_off_gets_the_same_result(
     assert torch.equal(result_D, expected_D) and not result_D.requires_grad
 
 
-def test_row_order_never_matters_given_ids(
+def test_result_with_ids_does_not_depend_on_row_order(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     ids = [f"{i:02d}" for i in range(len(updates_ND))]
@@ -109,9 +111,10 @@ def test_non_finite_rows_never_reach_the_result(
         torch.testing.assert_close(result_D, expected_D)
 
 
-def test_aggregate_leaves_them_out_too_though_it_looks_only_while_it_reads(
+def test_aggregate_drops_the_same_non_finite_rows_as_a_check_beforehand(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
+    """`aggregate` looks for such rows only while it reads the pool."""
     ids = [f"{i:02d}" for i in range(len(updates_ND))]
     stage, gaps = {"name": rule.name, **rule.parameters}, {"loss_gap": torch.ones(len(ids))}
     for poison, at in product((float("nan"), float("inf"), -float("inf"), 0.5), (0, 39)):
@@ -125,7 +128,7 @@ def test_aggregate_leaves_them_out_too_though_it_looks_only_while_it_reads(
 
 
 @pytest.mark.parametrize("where", [(9, 10), (0, 1), (4, 7)])
-def test_f_rows_of_any_size_move_it_by_a_bounded_amount(
+def test_f_hostile_rows_of_any_magnitude_have_bounded_influence(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows, where: tuple[int, ...]
 ) -> None:
     rule.skip("robust")
@@ -141,7 +144,7 @@ def test_f_rows_of_any_size_move_it_by_a_bounded_amount(
         assert float((result_D - centre_D).norm()) <= rule.spread * radius, magnitude
 
 
-def test_claimed_weights_buy_no_influence(
+def test_claimed_weights_do_not_increase_influence(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     rule.skip("robust")
@@ -158,7 +161,7 @@ def test_claimed_weights_buy_no_influence(
     assert float((result_D - centre_D).norm()) <= rule.spread * radius
 
 
-def test_mixed_rows_count_like_the_rows_they_stand_for(
+def test_mixed_rows_give_the_same_result_as_materialized_rows(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     draws = torch.Generator().manual_seed(8)
@@ -170,7 +173,7 @@ def test_mixed_rows_count_like_the_rows_they_stand_for(
         torch.testing.assert_close(mixed_D, plain_D, rtol=1e-6, atol=1e-8)
 
 
-def test_a_selection_counts_like_its_rows(
+def test_selected_rows_give_the_same_result_as_copied_rows(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     picks = [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]
@@ -180,7 +183,7 @@ def test_a_selection_counts_like_its_rows(
     torch.testing.assert_close(kept_D, alone_D)
 
 
-def test_too_few_rows_run_or_say_n_and_f(
+def test_too_few_rows_succeed_or_raise_an_error_naming_n_and_f(
     rule: Any, updates_ND: Tensor, make_rows: MakeRows
 ) -> None:
     for n, f in product((1, 2, 3), (0, 3)):
@@ -196,11 +199,11 @@ def test_too_few_rows_run_or_say_n_and_f(
 def test_misspelt_and_negative_parameters_are_refused(rule: Any) -> None:
     with pytest.raises(ConfigurationError, match="no_such_parameter"):
         rules.build(rule.name, no_such_parameter=1)
-    with pytest.raises(ConfigurationError, match="f"):
+    with pytest.raises(ConfigurationError, match="f: Input should be greater"):
         rules.build(rule.name, f=-1)
 
 
-def test_close_rows_far_from_zero_give_what_float64_gives(rule: Any, make_rows: MakeRows) -> None:
+def test_close_rows_far_from_zero_give_the_float64_result(rule: Any, make_rows: MakeRows) -> None:
     rule.skip("precision")
     draws = torch.Generator().manual_seed(2)
     base_D = torch.randn(5000, generator=draws)
@@ -217,7 +220,7 @@ def test_close_rows_far_from_zero_give_what_float64_gives(rule: Any, make_rows: 
         assert error <= 1e-5
 
 
-def test_the_catalogue_knows_its_source(rule: Any) -> None:
+def test_rule_documents_its_paper_breakdown_and_costs(rule: Any) -> None:
     member = rules.get(rule.name)
     assert member.paper and member.breakdown and member.complexity and member.passes
     assert member.__doc__ and member.__doc__ != Rule.__doc__

@@ -21,7 +21,7 @@ def build(name: str) -> Schedule:
     return schedules.build(name, **PARAMETERS.get(name, {}))
 
 
-def test_the_factor_is_finite_and_positive_in_every_round(name: str) -> None:
+def test_factor_is_finite_and_positive_in_every_round(name: str) -> None:
     member = build(name)
     for round_, rounds in ROUNDS:
         factor = member.share(round_, rounds)
@@ -29,14 +29,14 @@ def test_the_factor_is_finite_and_positive_in_every_round(name: str) -> None:
         assert math.isfinite(factor) and factor > 0, (round_, rounds)
 
 
-def test_past_the_last_round_the_factor_is_finite_and_not_negative(name: str) -> None:
+def test_factor_past_the_last_round_is_finite_and_non_negative(name: str) -> None:
     member = build(name)
     for late in (0, 1, 2, 50):
         factor = member.share(7 + late, 7)
         assert math.isfinite(factor) and factor >= 0
 
 
-def test_earlier_calls_change_nothing(name: str) -> None:
+def test_factor_does_not_depend_on_earlier_calls(name: str) -> None:
     """A client that missed some rounds uses the same rate as all other clients."""
     forwards, backwards = build(name), build(name)
     first = {at: forwards.share(*at) for at in ROUNDS}

@@ -31,7 +31,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Any]]:
-    """What every rank of a group gets."""
+    """The results of every rank of a group."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
@@ -55,7 +55,7 @@ def ranks(size: int, folder: Path, kernels: str) -> list[dict[str, Any]]:
         pytest.param(2, "torch", marks=pytest.mark.long),
     ],
 )
-def test_the_bits_do_not_depend_on_the_number_of_ranks(
+def test_results_are_bitwise_independent_of_the_number_of_ranks(
     size: int, kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = ranks(size, tmp_path, kernels)
@@ -93,7 +93,7 @@ def test_the_bits_do_not_depend_on_the_number_of_ranks(
     assert size == 1 or all("hold" in str(one) for one in told)
 
 
-def test_ranks_get_whole_shards_that_hold_every_coordinate_once() -> None:
+def test_ranks_get_whole_shards_that_cover_every_coordinate_once() -> None:
     for dim in (0, 1, 63, 64, 65, 1000, 64 * 16, 64 * 16 + 1, 10**6):
         assert len(shards.bounds(dim)) <= shards.SHARDS
         for size in (1, 2, 3, 4, 7, 16, 20):
@@ -104,7 +104,9 @@ def test_ranks_get_whole_shards_that_hold_every_coordinate_once() -> None:
             assert {part.start for part in parts} <= edges
 
 
-def test_a_sum_is_a_sum_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gram_matrix_is_the_sum_of_the_gram_matrices_of_shards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Windows within shards do not change which numbers are added first across shards."""
     monkeypatch.setattr(view, "WINDOW", 1)
     rows = Rows.of(sharded.updates("long"))
@@ -116,7 +118,7 @@ def test_a_sum_is_a_sum_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(linalg.gram(rows), torch.stack(each).sum(0), rtol=1e-12, atol=0)
 
 
-def test_the_page_lists_the_stages_that_ranks_cannot_divide() -> None:
+def test_operations_page_lists_the_stages_that_ranks_cannot_divide() -> None:
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
     listed = page.partition("The following stages work on whole rows: ")[2].partition(". ")[0]
     whole = {name for build in BUILT.values() for name in build().undivided()}
@@ -129,7 +131,7 @@ def test_the_page_lists_the_stages_that_ranks_cannot_divide() -> None:
     assert set(re.findall("`(.*?)`", listed)) == whole | blocks | {"block_size"}
 
 
-def test_what_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
+def test_rules_that_work_on_whole_rows_are_refused_in_a_group(tmp_path: Path) -> None:
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

@@ -73,13 +73,17 @@ def same(left: State, right: State) -> bool:
     )
 
 
-def test_a_pass_reads_one_window_after_the_other(tmp_path: Path, updates_ND: Tensor) -> None:
+def test_pass_over_a_file_reads_the_same_windows_as_over_memory(
+    tmp_path: Path, updates_ND: Tensor
+) -> None:
     held, filed = both(updates_ND, tmp_path)
     assert list(filed.windows()) == list(held.windows()) == [(0, 16), (16, 32), (32, 40)]
     assert [stop - start for start, stop, _ in filed.chunks(12)] == [12, 4, 12, 4, 8]
 
 
-def test_rules(rule: Any, updates_ND: Tensor, tmp_path: Path) -> None:
+def test_rules_give_the_same_bits_for_rows_in_memory_and_in_a_file(
+    rule: Any, updates_ND: Tensor, tmp_path: Path
+) -> None:
     member, context = rules.build(rule.name, f=F, **rule.parameters), rule.context()
     if "pivot" in rule.parameters:
         member = rules.build(rule.name, f=F, pivot=IDS[0])
@@ -89,7 +93,9 @@ def test_rules(rule: Any, updates_ND: Tensor, tmp_path: Path) -> None:
     assert all(torch.equal(column, again.per_row[name]) for name, column in report.per_row.items())
 
 
-def test_preaggregators(preaggregator: Any, updates_ND: Tensor, tmp_path: Path) -> None:
+def test_preaggregators_give_the_same_bits_for_rows_in_memory_and_in_a_file(
+    preaggregator: Any, updates_ND: Tensor, tmp_path: Path
+) -> None:
     member = preaggregators.build(preaggregator.name, f=F, **preaggregator.parameters)
     mixed = []
     for rows in both(updates_ND, tmp_path):
@@ -99,7 +105,9 @@ def test_preaggregators(preaggregator: Any, updates_ND: Tensor, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", detectors.names())
-def test_detectors(name: str, updates_ND: Tensor, tmp_path: Path) -> None:
+def test_detectors_give_the_same_bits_for_rows_in_memory_and_in_a_file(
+    name: str, updates_ND: Tensor, tmp_path: Path
+) -> None:
     member = detectors.parse({"name": name, "when": "screen"}, f=F)
     if "predict" in member.needs():
         pytest.skip("runs the network, so it needs whole rows")
@@ -120,7 +128,9 @@ def test_detectors(name: str, updates_ND: Tensor, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", customizers.names())
-def test_customizers(name: str, updates_ND: Tensor, tmp_path: Path) -> None:
+def test_customizers_give_the_same_bits_for_rows_in_memory_and_in_a_file(
+    name: str, updates_ND: Tensor, tmp_path: Path
+) -> None:
     layout = (("body.weight", 0, 20), ("head.weight", 20, 36), ("head.bias", 36, D))
     member = customizers.build(name)
     made = []
@@ -146,21 +156,21 @@ def resident(kind: str) -> int:
 
 
 MMAP_THRESHOLD = -3
-"""The option of `mallopt` that says from which size on a block is a mapping of its own."""
+"""The option of `mallopt` for the size from which a block is a memory mapping of its own."""
 
 
 @pytest.fixture
 def no_large_block_is_kept() -> Iterator[None]:
-    """The allocator returns blocks of 256 KiB and more at once, so what is resident is in use."""
+    """The allocator returns blocks from 256 KiB on immediately: all resident memory is in use."""
     library = ctypes.CDLL(None)
     assert library.mallopt(MMAP_THRESHOLD, 1 << 18)
     yield
-    assert library.mallopt(MMAP_THRESHOLD, 1 << 25)  # What the C library would grow it to.
+    assert library.mallopt(MMAP_THRESHOLD, 1 << 25)  # The C library would raise it to this.
 
 
 def most_held(work: Callable[[], object]) -> int:
-    """Bytes that some work adds to the process's own memory at its peak, its result included."""
-    # What earlier tests have freed goes back to the system, so that it is not taken again unseen.
+    """Bytes that some work adds to the process's own memory at its peak, including its result."""
+    # Memory that earlier tests freed returns to the system: reusing it would not be measured.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before, most, done = resident("RssAnon"), 0, threading.Event()
@@ -209,7 +219,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_holds_less_than_the_pool_if_it_says_that_it_streams(
+def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
     name: str, large: Rows, monkeypatch: pytest.MonkeyPatch, no_large_block_is_kept: None
 ) -> None:
     stage = STAGES[name]()
@@ -245,14 +255,14 @@ def test_a_stage_holds_less_than_the_pool_if_it_says_that_it_streams(
         raise AssertionError(stage)
 
     # Other threads of this process, and imports and buffers that stay, only add to a measurement:
-    # the smallest one tells.
+    # the smallest one is the best.
     tries = 3 if stage.streams else 1
     if not stage.streams:
         work()
     assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(tries)) is stage.streams
 
 
-def test_the_page_lists_the_stages_that_do_not_stream() -> None:
+def test_operations_page_lists_the_stages_that_do_not_stream() -> None:
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
     listed = page.partition("a run with one of the following stages: ")[2].partition(". ")[0]
     stages = [build() for build in STAGES.values()]
@@ -261,7 +271,7 @@ def test_the_page_lists_the_stages_that_do_not_stream() -> None:
     assert set(re.findall("`(.*?)`", listed)) == held
 
 
-def test_a_released_row_takes_no_memory_and_keeps_its_numbers(tmp_path: Path) -> None:
+def test_released_rows_use_no_memory_and_keep_their_values(tmp_path: Path) -> None:
     file = MappedFile(4, 1 << 20, tmp_path)
     before = resident("RssFile")
     file.tensor.copy_(torch.arange(4.0)[:, None].expand(4, 1 << 20))

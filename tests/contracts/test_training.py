@@ -1,7 +1,7 @@
-"""Training K clients at once equals training each, for all models, objectives, personalizers.
+"""Batched training equals sequential training for all models, objectives and personalizers.
 
 The tests compare models with plain torch loops. On a network with batch normalization, they compare
-objectives and personalizers, alone and combined, with one client after another.
+objectives and personalizers, alone and combined, with sequential training.
 """
 
 from dataclasses import replace
@@ -27,9 +27,9 @@ from rampart_fl.shared.learning.training.scoring import SCORINGS
 
 NAMES, SIZES, CLASSES = ["a", "b", "c"], (7, 4, 2), 5
 SHAPES = ((1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 1, 200), (12,))
-"""A model is trained on the first of these that it takes."""
+"""A model is trained on the first of these shapes that it accepts."""
 TRAINING = Training(epochs=1, batch_size=3, learning_rate=0.05, momentum=0.5, weight_decay=0.01)
-"""Last batches are ragged, one of a single sample."""
+"""The last batches are smaller; one has a single sample."""
 
 
 class Own(nn.Sequential):
@@ -46,7 +46,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def network_of(name: str) -> tuple[Stacked, tuple[int, ...]]:
-    """A model in float64 with the shape that it takes."""
+    """A model in float64, and the first shape that it accepts."""
     member = models.build(name, **PARAMETERS.get(name, {}))
     for shape in SHAPES:
         try:
@@ -81,7 +81,7 @@ def received(network: Stacked) -> Tensor:
 
 
 def alone(learner: Learner, data: ClientData, model_D: Tensor, batches: Batches) -> Tensor:
-    """One client's round as a plain torch loop: what its model becomes."""
+    """The model of one client after a round in a plain torch loop."""
     module = load(learner.network.module, model_D).to(model_D.dtype).train()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.5, weight_decay=0.01)
     for index_B, weight_B in zip(batches.index_KSB[0], batches.weight_KSB[0], strict=True):
@@ -100,7 +100,7 @@ def alone(learner: Learner, data: ClientData, model_D: Tensor, batches: Batches)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str
 )
-def test_a_model_trains_as_a_plain_loop_does(
+def test_batched_training_equals_a_plain_torch_loop_for_every_model(
     name: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     network, shape = network_of(name)
@@ -131,7 +131,7 @@ TERMS_BY_PRECISION = [
     ids=[f"{' '.join(terms) or 'plain'}-{dtype}" for terms, dtype, _ in TERMS_BY_PRECISION],
 )
 @pytest.mark.parametrize("personalizer", personalizers.names())
-def test_every_objective_with_every_personalizer_trains_all_as_one_by_one(
+def test_batched_equals_sequential_training_with_objectives_and_personalizers(
     terms: list[str], personalizer: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     member = personalizers.parse(personalizer)
@@ -162,7 +162,7 @@ def test_every_objective_with_every_personalizer_trains_all_as_one_by_one(
             assert torch.allclose(tensor[0], trained.personal[key][k], rtol=0, atol=tolerance)
 
 
-def test_running_statistics_follow_batches_alone() -> None:
+def test_running_statistics_depend_on_batches_only() -> None:
     """Ditto's pull, decay and momentum do not change running statistics; only batches do."""
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.2), nn.Linear(4, CLASSES))
     network = Stacked(module.double())

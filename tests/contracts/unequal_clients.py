@@ -1,4 +1,4 @@
-"""Three clients with unequal data for the contract suites of training: batches are ragged."""
+"""Three clients with unequal data, and so ragged batches, for the contract suites of training."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def learner_of(personalizer: str = "none", **training: Any) -> Learner:
 
 
 def clients() -> list[ClientData]:
-    """Their samples."""
+    """The samples of the three clients."""
     draws = torch.Generator().manual_seed(2)
 
     def sample(n: int) -> tuple[Tensor, Tensor]:
@@ -39,7 +39,7 @@ def clients() -> list[ClientData]:
 
 
 def received(learner: Learner) -> Tensor:
-    """The models (K, D) that they train from."""
+    """The models (K, D) from which the clients train."""
     draws = torch.Generator().manual_seed(8)
     noise_KD = torch.randn(3, learner.spec.dim, generator=draws, dtype=torch.float64)
     return learner.initial_model() + 0.1 * noise_KD

@@ -33,7 +33,7 @@ BY_MODULE: dict[str, type[BaseSettings]] = {
     "attacker cohort": CohortSettings,
     "console.join_tokens": JoinTokenSettings,
 }
-"""Which settings a service reads, by its command without the start."""
+"""The settings that a service reads, by its command without the common start."""
 WITH_TORCH = {"client_agent", "attacker", "attacker cohort"}
 """Services that need an image with torch; of an aggregator, every role but the api's needs one."""
 
@@ -54,7 +54,7 @@ def service_of(command: list[str]) -> str:
 
 
 def image_of(command: list[str], variables: Mapping[str, str]) -> str:
-    """The end of the tag of the image that a container needs."""
+    """The suffix of the tag of the image that a container needs."""
     service = service_of(command)
     torch = service in WITH_TORCH or variables.get("RAMPART_ROLE") == "worker"
     return ("cuda" if variables.get("RAMPART_DEVICE") == "cuda" else "cpu") if torch else "slim"
@@ -97,7 +97,7 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Check:
 
 
 class Loader(yaml.CSafeLoader):
-    """YAML in which no key may occur twice."""
+    """A loader of YAML that refuses duplicate keys."""
 
 
 def _mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::-([^}]*))?\}")
 
 
 def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
-    """A value as compose reads it: ${NAME:-default} replaced, $$ a dollar."""
+    """A value as compose reads it: replaces ${NAME:-default}, and $$ by a dollar sign."""
     if isinstance(value, dict):
         return {key: interpolate(one, variables) for key, one in value.items()}
     if isinstance(value, list):
@@ -42,7 +42,7 @@ def compose(
     load: Callable[[str], list[Any]],
     read_env: Callable[..., dict[str, str]],
 ) -> dict[str, Any]:
-    """The file with each of four sets of variables, and the services that these start."""
+    """The file with each of four sets of variables, and only the services that these start."""
     example = (root / ".env.example").read_text()
     variables: dict[str, str] = {}
     if request.param == "monitoring":
@@ -77,7 +77,7 @@ def test_every_setting_is_known_and_valid(compose: dict[str, Any], settings_of: 
         settings_of(service["command"], environment(service), set(service.get("secrets", [])))
 
 
-def test_processes_listen_where_containers_are_reached(
+def test_urls_and_published_ports_lead_to_listening_processes(
     compose: dict[str, Any], settings_of: Any
 ) -> None:
     urls = {"RAMPART_AGGREGATOR", "RAMPART_COHORT", "RAMPART_REDIS_URL"}
@@ -110,7 +110,7 @@ def test_clients_cannot_reach_redis(compose: dict[str, Any]) -> None:
     assert near == {"redis", "api", "worker"}
 
 
-def test_what_is_named_is_declared(compose: dict[str, Any], root: Path) -> None:
+def test_secrets_networks_and_volumes_are_declared(compose: dict[str, Any], root: Path) -> None:
     for service in compose["services"].values():
         assert set(service.get("secrets", [])) <= compose["secrets"].keys()
         assert set(service["networks"]) <= compose["networks"].keys()
@@ -125,7 +125,7 @@ def test_what_is_named_is_declared(compose: dict[str, Any], root: Path) -> None:
     assert "/secrets/" in (root / ".gitignore").read_text().splitlines()
 
 
-def test_folders_that_are_written_are_mounted(compose: dict[str, Any], settings_of: Any) -> None:
+def test_written_folders_are_mounted_writable(compose: dict[str, Any], settings_of: Any) -> None:
     for service in ours(compose).values():
         values = settings_of(
             service["command"],
@@ -142,7 +142,7 @@ def test_folders_that_are_written_are_mounted(compose: dict[str, Any], settings_
             assert any(values.join_tokens.is_relative_to(mount) for mount in readable)
 
 
-def test_whoever_reads_data_sets_has_them_mounted(compose: dict[str, Any]) -> None:
+def test_data_sets_are_mounted_in_every_service_that_reads_them(compose: dict[str, Any]) -> None:
     for name, service in ours(compose).items():
         folders = [v.split(":")[1:] for v in service.get("volumes", []) if v.startswith("data:")]
         result = environment(service).get(DATA)
@@ -150,7 +150,7 @@ def test_whoever_reads_data_sets_has_them_mounted(compose: dict[str, Any]) -> No
         assert bool(result) == (name in {"worker", "agents", "attackers"})
 
 
-def test_dependencies_are_waited_for_as_they_can_be(compose: dict[str, Any]) -> None:
+def test_dependency_conditions_are_supported_by_their_services(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for name, needed in service.get("depends_on", {}).items():
             other = compose["services"][name]
@@ -161,7 +161,9 @@ def test_dependencies_are_waited_for_as_they_can_be(compose: dict[str, Any]) -> 
                 assert other["restart"] == "on-failure"
 
 
-def test_health_checks_ask_what_the_services_serve(compose: dict[str, Any], app_paths: Any) -> None:
+def test_health_checks_request_paths_that_are_served(
+    compose: dict[str, Any], app_paths: Any
+) -> None:
     for name in ("api", "worker"):
         command = compose["services"][name]["healthcheck"]["test"]
         assert command[:4] == ["CMD", "python", "-m", "rampart_fl.services.aggregator.probe"]
@@ -171,7 +173,7 @@ def test_health_checks_ask_what_the_services_serve(compose: dict[str, Any], app_
         assert cohort["environment"]["RAMPART_COHORT_PORT"] in cohort["healthcheck"]["test"][-1]
 
 
-def test_every_service_states_its_command_and_has_the_image_for_it(compose: dict[str, Any]) -> None:
+def test_every_service_runs_an_image_that_fits_its_command(compose: dict[str, Any]) -> None:
     for service in ours(compose).values():
         needed = image_of(service["command"], environment(service))
         assert service["image"].endswith(f"-{needed}")
@@ -179,7 +181,7 @@ def test_every_service_states_its_command_and_has_the_image_for_it(compose: dict
     assert (console["entrypoint"], console["image"][-5:]) == (["rampart"], "-slim")
 
 
-def test_the_join_tokens_are_those_of_the_clients(
+def test_join_tokens_clients_and_experiment_agree(
     compose: dict[str, Any], settings_of: Any
 ) -> None:
     services = compose["services"]
@@ -215,7 +217,7 @@ def test_the_join_tokens_are_those_of_the_clients(
         assert [group.attack for group in experiment.attackers] == [{"name": lies.attack}]
 
 
-def test_containers_may_do_little(compose: dict[str, Any]) -> None:
+def test_containers_run_with_least_privilege(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -227,13 +229,13 @@ def test_containers_may_do_little(compose: dict[str, Any]) -> None:
         )
 
 
-def test_nothing_secret_is_a_variable(compose: dict[str, Any]) -> None:
+def test_no_secret_is_an_environment_variable(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for name in environment(service):
             assert not re.search(r"TOKEN$|PASSWORD|_KEY$", name)
 
 
-def test_the_example_names_what_the_file_reads(
+def test_env_example_lists_every_variable_with_its_default(
     root: Path, read_env: Callable[..., dict[str, str]]
 ) -> None:
     text = (root / "docker-compose.yml").read_text()
@@ -247,7 +249,7 @@ def test_the_example_names_what_the_file_reads(
     assert given["ATTACKERS"] == ""
 
 
-def test_prometheus_scrapes_where_metrics_are(
+def test_prometheus_scrapes_the_metrics_ports(
     compose: dict[str, Any], root: Path, load: Callable[[str], list[Any]]
 ) -> None:
     (settings,) = load((root / "monitoring/prometheus.yaml").read_text())

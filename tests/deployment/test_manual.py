@@ -1,4 +1,4 @@
-"""docs/operations.md names variables, commands, paths, series and messages that exist."""
+"""The variables, commands, paths, metrics and messages that docs/operations.md names exist."""
 
 import ast
 import importlib.util
@@ -30,7 +30,7 @@ def manual(root: Path) -> str:
 
 @pytest.fixture(scope="module")
 def source(root: Path) -> str:
-    """All of our Python, strings in pieces put together."""
+    """All of our Python code, with the pieces of split string literals joined."""
     paths = [p for top in ("services", "shared") for p in sorted((root / top).rglob("*.py"))]
     text = "\n".join(path.read_text() for path in paths)
     return re.sub(r'"\s*\n\s*f?"', "", text)
@@ -38,7 +38,7 @@ def source(root: Path) -> str:
 
 @pytest.fixture(scope="module")
 def variables(source: str) -> set[str]:
-    """Every variable that some process reads."""
+    """Every environment variable that a process reads."""
     fields = {
         f"{kind.model_config['env_prefix']}{name}".upper()
         for kind in SETTINGS
@@ -47,7 +47,9 @@ def variables(source: str) -> set[str]:
     return fields | set(re.findall(r'"(RAMPART_[A-Z_]+)"', source))
 
 
-def test_variables_exist_wherever_they_are_named(root: Path, variables: set[str]) -> None:
+def test_every_environment_variable_in_docs_and_deployment_exists(
+    root: Path, variables: set[str]
+) -> None:
     files = [root / "docker-compose.yml", root / ".env.example", root / "services/Dockerfile"]
     files += [path for path in (root / "k8s").rglob("*") if path.is_file()]
     files += [*(root / "docs").glob("*.md"), *root.glob("*.md"), root / "Makefile"]
@@ -56,12 +58,12 @@ def test_variables_exist_wherever_they_are_named(root: Path, variables: set[str]
         assert named <= variables, f"{path.name}: {sorted(named - variables)}"
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_setting_has_a_description() -> None:
     fields = [(kind, name, one) for kind in SETTINGS for name, one in kind.model_fields.items()]
     assert not [(kind.__name__, name) for kind, name, one in fields if not one.description]
 
 
-def test_commands_exist_with_their_options(manual: str) -> None:
+def test_documented_commands_and_options_exist(manual: str) -> None:
     commands: Any = typer.main.get_command(app)
     assert isinstance(commands, click.Group) or hasattr(commands, "commands")
     named = re.findall(r"(?:^|`)rampart ([a-z-]+)([^`\n]*)", manual, re.MULTILINE)
@@ -75,9 +77,7 @@ def test_commands_exist_with_their_options(manual: str) -> None:
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, f"rampart {name}{rest}"
 
 
-def test_a_test_runs_each_block_of_commands_or_the_page_says_that_none_does(
-    manual: str, root: Path
-) -> None:
+def test_every_command_block_is_run_by_a_test_or_marked_untested(manual: str, root: Path) -> None:
     calls = [
         node
         for path in (root / "tests").rglob("*.py")
@@ -92,12 +92,12 @@ def test_a_test_runs_each_block_of_commands_or_the_page_says_that_none_does(
         assert any(words in block for words in run) != bool(marked), block
 
 
-def test_modules_exist(manual: str) -> None:
+def test_documented_modules_exist(manual: str) -> None:
     for name in re.findall(r"\brampart_fl\.[\w.]*\w", manual):
         assert importlib.util.find_spec(name) is not None
 
 
-def test_paths_are_served(manual: str, routes: Any) -> None:
+def test_documented_http_paths_are_served(manual: str, routes: Any) -> None:
     served = routes("api")
     for method, path in re.findall(r"`(GET|PUT|POST|DELETE) (/v1/[^` ]*)`", manual):
         known = {re.sub(r"\{\w+\}", "{id}", p): m for p, m in served.items()}
@@ -107,7 +107,7 @@ def test_paths_are_served(manual: str, routes: Any) -> None:
         assert path in served, path
 
 
-def test_series_are_measured(manual: str) -> None:
+def test_documented_metrics_are_exported(manual: str) -> None:
     section = manual.partition("## Monitoring")[2].partition("\n## ")[0]
     measured = Metrics().text().decode()
     named = set(re.findall(r"`(rampart_[a-z_]+)", section))
@@ -116,7 +116,7 @@ def test_series_are_measured(manual: str) -> None:
         assert re.search(rf"^# TYPE {name}(_total)? ", measured, re.MULTILINE), name
 
 
-def test_messages_are_those_of_the_code(manual: str, source: str) -> None:
+def test_quoted_error_messages_exist_in_the_code(manual: str, source: str) -> None:
     section = manual.partition("## Troubleshooting")[2]
     seen = re.findall(r"^\| (.*?) \| ", section, re.MULTILINE)
     quoted = [text for cell in seen for text in re.findall(r"`([^`]{20,})`", cell)]
@@ -127,18 +127,18 @@ def test_messages_are_those_of_the_code(manual: str, source: str) -> None:
             assert piece in source or piece == "join token used", piece
 
 
-def test_files_and_links_exist(manual: str, root: Path) -> None:
+def test_referenced_files_exist(manual: str, root: Path) -> None:
     for name in re.findall(r"`?((?:k8s|services|docs)/[\w./-]+\w)", manual):
         assert (root / name).exists(), name
 
 
-def test_presets_are_listed(manual: str, root: Path) -> None:
+def test_listed_presets_match_the_values_files(manual: str, root: Path) -> None:
     section = manual.partition("| Preset |")[2].partition("\n\n")[0]
     listed = set(re.findall(r"^\| `([a-z]+)` \|", section, re.MULTILINE))
     assert listed == {path.stem for path in (root / "k8s/values").iterdir()}
 
 
-def test_volumes_are_those_of_the_compose_file(manual: str, root: Path, load: Any) -> None:
+def test_documented_volumes_match_the_compose_file(manual: str, root: Path, load: Any) -> None:
     (file,) = load((root / "docker-compose.yml").read_text())
     named = set(re.findall(r"-v (rampart_\w+):", manual))
     assert named == {f"{file['name']}_{volume}" for volume in ("redis", "blobs")}

@@ -1,4 +1,4 @@
-"""The paths of probes give the right answers while Redis is away."""
+"""Probes get the right answers while Redis is unavailable."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def http(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A process of each role that keeps trying to reach a Redis that does not answer."""
+    """An HTTP client of a process, for each role; the process cannot reach its Redis."""
     settings = Settings.model_validate(
         {
             "role": request.param,
@@ -40,7 +40,7 @@ async def test_a_process_without_redis_is_alive(http: httpx.AsyncClient) -> None
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
 
 
-async def test_but_not_ready(http: httpx.AsyncClient) -> None:
+async def test_a_process_without_redis_is_not_ready(http: httpx.AsyncClient) -> None:
     answer = await http.get("/readyz")
     assert answer.status_code == 503
     assert answer.headers["content-type"] == "application/problem+json"
@@ -48,7 +48,7 @@ async def test_but_not_ready(http: httpx.AsyncClient) -> None:
     assert "Redis" in answer.json()["detail"]
 
 
-async def test_and_still_measured(http: httpx.AsyncClient) -> None:
+async def test_a_process_without_redis_still_exports_metrics(http: httpx.AsyncClient) -> None:
     answer = await http.get("/metrics")
     assert answer.status_code == 200
     assert "rampart_redis_up 0.0" in answer.text

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md for a federation that `rampart serve` runs, as they stand."""
+"""Runs the commands of docs/operations.md for `rampart serve` and its federation verbatim."""
 
 import json
 import os
@@ -26,13 +26,13 @@ PATIENCE = 480
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder, whose federation and clients end with the test."""
+    """An empty folder; its federation and clients stop after the test."""
     yield tmp_path
     ServedFolder(tmp_path / "runs/federation").shut_down()
 
 
 def commands(folder: Path) -> None:
-    """The commands `rampart` and `python`, of this environment."""
+    """Writes the commands `rampart` and `python` of this environment to a folder."""
     folder.mkdir()
     for name, words in (("python", ""), ("rampart", " -m rampart_fl.services.console")):
         path = folder / name
@@ -41,7 +41,7 @@ def commands(folder: Path) -> None:
 
 
 def execute(script: str, folder: Path, port: str) -> str:
-    """What a script prints in this folder, with the federation's address in the environment."""
+    """Runs a script in a folder, with the federation's address set; returns its output."""
     variables = {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "RAMPART_PORT": port,
@@ -65,7 +65,7 @@ def execute(script: str, folder: Path, port: str) -> str:
     return said
 
 
-def test_the_commands_for_runs(folder: Path) -> None:
+def test_manual_commands_for_runs_work(folder: Path) -> None:
     commands(folder / "bin")
     port = str(free_port())
     tables = Experiment.load("digits-benign").tables()
@@ -93,7 +93,7 @@ def test_the_commands_for_runs(folder: Path) -> None:
     assert "tuesday-1" not in execute(runs, folder, port)
 
 
-def test_the_session_in_the_manual(folder: Path) -> None:
+def test_manual_session_gives_the_documented_results(folder: Path) -> None:
     commands(folder / "bin")
     said = execute(manual("rampart serve --detach"), folder, str(free_port()))
 

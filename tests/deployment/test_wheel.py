@@ -1,4 +1,4 @@
-"""The wheel in a user's environment, next to a repository with `services/` and `shared/`."""
+"""The wheel works in a user's environment, beside the user's own `services/` and `shared/`."""
 
 import os
 import re
@@ -125,7 +125,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
 
 
 def hook(name: str, source: Path, out: Path) -> str:
-    """The file that one hook of the build backend makes, without isolation and without network."""
+    """Calls a hook of the build backend, without isolation or network; returns the built file."""
     code = f"from setuptools import build_meta; print(build_meta.{name}({str(out)!r}))"
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(
@@ -139,7 +139,7 @@ def hook(name: str, source: Path, out: Path) -> str:
 def pythons(
     built: tuple[Path, Path], root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
-    """Python with the wheel and two packages of a user's, and Python with the wheel alone.
+    """A Python with the wheel and two user packages, and a Python with only the wheel.
 
     Both see the packages that the tests run with, not the checkout or its editable install: a line
     in a .pth file adds a folder without the .pth files in it.
@@ -165,7 +165,7 @@ def pythons(
 
 
 def package(folder: Path, name: str, version: str, code: str, entries: str) -> None:
-    """Installs a package to the folder that pip would use."""
+    """Writes a package and its metadata to a folder, as pip does."""
     module = name.replace("-", "_")
     metadata = folder / f"{module}-{version}.dist-info"
     metadata.mkdir(parents=True)
@@ -175,7 +175,7 @@ def package(folder: Path, name: str, version: str, code: str, entries: str) -> N
 
 
 def environment(folder: Path, wheel: Path, *further: Path) -> Path:
-    """The Python of a new environment with a wheel, these folders and all packages of ours."""
+    """Creates an environment with a wheel, these folders and our packages; returns its Python."""
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
@@ -189,7 +189,7 @@ def environment(folder: Path, wheel: Path, *further: Path) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A user's own repository, whose folders have the names of ours."""
+    """A user's repository, with folders of the same names as ours."""
     for name in ("services", "shared"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("OURS = True\n")
@@ -202,7 +202,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.mark.processes
-def test_both_have_every_file_and_one_package(built: tuple[Path, Path], root: Path) -> None:
+def test_wheel_and_sdist_contain_every_file_and_wheel_only_our_package(
+    built: tuple[Path, Path], root: Path
+) -> None:
     sdist, wheel = built
     kinds = {".py", ".toml", ".c", ".typed", ".html", ".css", ".js", ".svg"}
     wanted = {f"rampart_fl/{path.name}" for path in (root / "src/rampart_fl").glob("*.*")}
@@ -220,7 +222,7 @@ def test_both_have_every_file_and_one_package(built: tuple[Path, Path], root: Pa
 
 
 @pytest.mark.processes
-def test_a_user_s_repository_runs_a_federation(
+def test_federation_runs_from_a_user_repository_with_clashing_folder_names(
     pythons: tuple[Path, Path], repository: Path
 ) -> None:
     python, without = pythons

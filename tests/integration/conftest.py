@@ -43,7 +43,7 @@ clients = 5
 [phases.collecting]
 count = {{ min = 3, max = 3 }}
 """
-"""Rounds of this federation close with the third update; nobody trains for it."""
+"""Rounds of this federation close with the third update; no client trains."""
 RUN = "/v1/runs/small-1"
 """The path of the run in an arena."""
 PROBLEM = "application/problem+json"
@@ -56,7 +56,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: the status, the headers, and the body."""
+    """A response: its status, headers and body."""
 
     status: int
     headers: httpx.Headers
@@ -64,7 +64,7 @@ class Reply:
 
     @property
     def slug(self) -> str:
-        """The last part of the problem's type, once its whole shape was checked."""
+        """The last part of the problem's type; checks all fields of the problem first."""
         assert self.headers["content-type"] == PROBLEM, self.body[:300]
         problem = json.loads(self.body)
         assert set(problem) == {"type", "title", "status", "detail", "instance"}
@@ -76,11 +76,11 @@ class Reply:
 
 
 class Arena:
-    """One running federation, and all that honest and hostile clients do to it.
+    """A running federation, and the requests that honest and hostile clients send to it.
 
     Args:
         local: Redis and the aggregator, started.
-        names: of the clients, which join at once.
+        names: names of the clients, which join immediately.
     """
 
     def __init__(self, local: LocalFederation, names: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ class Arena:
         self.zeros_D = np.zeros(self.spec.dim, dtype=np.float32)
 
     def join(self, name: str) -> None:
-        """Makes a client of this name."""
+        """Adds a client of this name, which accepts the run."""
         (join_token,) = self.local.operator.mint([name]).tokens
         self.tokens[name] = mint()
         body = {"token_hash": token_hash(self.tokens[name])}
@@ -108,13 +108,13 @@ class Arena:
     def call(
         self, method: str, path: str, token: str | None, headers: Any = None, **options: Any
     ) -> Reply:
-        """A request through an ordinary client."""
+        """Sends a request through an ordinary HTTP client."""
         bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
         answer = self.http.request(method, path, headers={**bearer, **(headers or {})}, **options)
         return Reply(answer.status_code, answer.headers, answer.content)
 
     def update(self, value: float = 0.0, dtype: str = "F32", **claims: Any) -> bytes:
-        """A valid update whose numbers are all `value`, unless the claims are not."""
+        """An update whose numbers are all `value`; it is valid if the claims are."""
         report = json.dumps({"samples": 3, "metrics": {}, **claims})
         return wire.encode(self.spec, self.zeros_D + np.float32(value), {"report": report}, dtype)
 
@@ -125,13 +125,13 @@ class Arena:
         path: str = f"{RUN}/rounds/1/update",
         **headers: str,
     ) -> Reply:
-        """An upload."""
+        """Uploads an update."""
         given = {"Content-Type": wire.MEDIA_TYPE}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         return self.call("PUT", path, self.tokens[client], given, content=data)
 
     def customize(self, client: str) -> Reply:
-        """A request for a customized model out of turn."""
+        """Requests a customized model out of turn."""
         headers = {"Content-Type": wire.MEDIA_TYPE}
         return self.call(
             "POST", f"{RUN}/customize", self.tokens[client], headers, content=self.update()
@@ -145,13 +145,13 @@ class Arena:
             yield connection
 
     def raw(self, *pieces: bytes, pause: Callable[[], None] | None = None) -> Reply:
-        """What a bare connection that sends these bytes is answered."""
+        """Sends bytes on a bare connection; returns the reply."""
         with self.connect() as connection:
             for piece in pieces:
                 try:
                     connection.sendall(piece)
                 except (BrokenPipeError, ConnectionResetError):
-                    break  # It was answered already.
+                    break  # The server has replied already.
                 if pause is not None:
                     pause()
             return self.read(connection)
@@ -184,7 +184,7 @@ class Arena:
         return asyncio.run(act())
 
     def wait_for(self, round_: int, phase: str = "collecting") -> None:
-        """Returns once the federation stands there."""
+        """Waits until the federation is in this round and phase."""
         for _ in self.local.operator.events("0-0", ticks=True):
             status = self.local.operator.status()
             if (status.round, status.phase) == (round_, phase):
@@ -193,7 +193,7 @@ class Arena:
 
 
 def read_reply(connection: socket.socket) -> Reply:
-    """One response with a Content-Length, off a bare connection."""
+    """Reads one response with a Content-Length from a bare connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65_536)
@@ -233,7 +233,7 @@ def start_arena() -> Callable[..., Any]:
 
 
 class Watch(threading.Thread):
-    """The largest resident size in bytes that a process was seen with."""
+    """Samples the resident size of a process, and keeps the largest value in bytes."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -242,12 +242,12 @@ class Watch(threading.Thread):
         self.first = self.largest = self._process.memory_info().rss
 
     def run(self) -> None:
-        """Looks until it is stopped."""
+        """Samples until it is stopped."""
         while not self._over.wait(0.01):
             self.largest = max(self.largest, self._process.memory_info().rss)
 
     def stop(self) -> int:
-        """Ends the watch; by how much the process grew."""
+        """Stops sampling; returns by how much the process grew."""
         self._over.set()
         self.join()
         return self.largest - self.first
@@ -255,9 +255,9 @@ class Watch(threading.Thread):
 
 @pytest.fixture(scope="session")
 def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A federation collecting for round 1, in which Ada alone has posted; hostile clients around.
+    """A federation in round 1, with hostile clients; only Ada has uploaded an update.
 
-    An update has 4.5 MB, so that one more in memory would show.
+    An update has 4.5 MB, so that one more update in memory is noticeable.
     """
     honest, others = ("ada", "bob", "cleo"), ("mallory", "eve", "oldie", "gone")
     folder = tmp_path_factory.mktemp("siege")
@@ -272,7 +272,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
         arena.local.operator.decide("eve", "evict", "a test")
         arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)
-        # What the server loads once, it has loaded now.
+        # After this request, the server has loaded all that it loads only once.
         packed = zstandard.compress(arena.update(float("nan")))
         assert arena.put("mallory", packed, Content_Encoding="zstd").status == 422
         arena.watch = Watch(arena.local.processes["aggregator"].pid)
@@ -285,7 +285,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def calm(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> chaos.Run:
-    """What the module's experiment comes to when nothing disturbs it."""
+    """The undisturbed result of the module's experiment."""
     return chaos.run(experiment, tmp_path_factory.mktemp("calm"))
 
 
@@ -303,7 +303,7 @@ def host(tmp_path: Path, redis_url: str) -> Iterator[Callable[..., in_process_fe
 
 @pytest.fixture
 def parted(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Parted]]:
-    """Makes a federation of several processes, which are all stopped in the end."""
+    """Creates federations of several processes, and stops the processes after the test."""
     made: list[Parted] = []
 
     def make(given: Experiment) -> Parted:

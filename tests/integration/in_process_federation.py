@@ -1,7 +1,7 @@
 """Quick federations: the aggregator on a thread of the test, and participants that follow a script.
 
-All of it talks HTTP over loopback to a real server over a real Redis; what is missing is the start
-of processes and the training.
+They talk HTTP over loopback to a real server with a real Redis; only the training and the start of
+processes are left out.
 
 Legend: D coordinates.
 """
@@ -68,15 +68,15 @@ lambda = 0.1
 [phases.collecting]
 count = { min = 1.0 }
 """
-"""What real agents learn quickly, in rounds that wait for all: the end of an experiment's file."""
+"""The end of an experiment's file: a quick task for real agents, whose rounds wait for all."""
 FEDCAP = {"customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
 
 
 def until(comes_true: Callable[[], object]) -> None:
-    """Returns once something holds, and fails after `PATIENCE` seconds without it.
+    """Waits until a condition is true; fails after `PATIENCE` seconds.
 
-    It is asked for again and again: a server tells nobody that a request of another one has come
-    to where it waits, or that a line was logged.
+    It polls, because a server does not report that another client's request has begun to wait, or
+    that a line was logged.
     """
     give_up = time.monotonic() + PATIENCE
     while not comes_true():
@@ -101,7 +101,7 @@ def experiment(clients: int = 3, rounds: int = 2, room: int = 5, **tables: Any) 
 
 
 def collecting(least: float = 1.0, most: float | None = None, **time: float) -> dict[str, Any]:
-    """The `phases` table for a round that needs so many updates, between these seconds."""
+    """The `phases` table for rounds with these numbers of updates and times in seconds."""
     count = {"min": least} if most is None else {"min": least, "max": most}
     return {"collecting": {"count": count, "time": {"max": 60, **time}}}
 
@@ -120,7 +120,7 @@ def vector(model: bytes) -> NDArray[np.float32]:
 def upload_of(
     model: bytes, update_D: NDArray[np.floating[Any]] | None = None, **metrics: float
 ) -> bytes:
-    """An update for this model as the bytes that are sent; zeros by default."""
+    """An update for this model, encoded as a client sends it; zeros by default."""
     spec = spec_of(model)
     numbers_D = np.zeros(spec.dim) if update_D is None else update_D
     report = json.dumps({"samples": 10, "metrics": metrics})
@@ -128,7 +128,7 @@ def upload_of(
 
 
 class Hold:
-    """Holds the training tickets of one round back until it is let go."""
+    """Holds back the answers to one round's tickets until `on` is False."""
 
     def __init__(self, round_: int) -> None:
         self.round = round_
@@ -139,12 +139,12 @@ class Hold:
 
 
 class Scripted:
-    """A participant whose updates are drawn from its name and the round; it waits when told to.
+    """A participant whose random updates depend on its name and the round; it waits if held back.
 
     Args:
-        name: of the client.
-        hold: which tickets it does not answer yet; may change at any time.
-        scale: of its updates.
+        name: name of the client.
+        hold: tells which tickets it does not answer yet; may change at any time.
+        scale: standard deviation of its updates.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Scripted:
         return draws.standard_normal(dim, np.float32) * np.float32(self.scale)
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Says that it was asked."""
+        """Records the ticket, and reports a fixed metric."""
         self.tickets.append(ticket)
         self.models.append(model)
         while self.hold(ticket):
@@ -191,7 +191,7 @@ class Scripted:
         return {"test_samples": 1.0}
 
     async def idle(self, ticket: Ticket) -> None:
-        """Remembers every other ticket."""
+        """Records every other ticket."""
         self.idled.append(ticket)
 
     def requests(self) -> list[tuple[int, str]]:
@@ -211,12 +211,12 @@ class Hosted(TestClients):
         self._server = server
 
     def restart(self) -> None:
-        """Ends the aggregator in the midst of whatever it does, and starts it on the same state."""
+        """Stops the aggregator in the middle of its work, and starts it on the same state."""
         self.stop()
         self.resume()
 
     def stop(self) -> None:
-        """Ends the aggregator in the midst of whatever it does."""
+        """Stops the aggregator in the middle of its work."""
         self._server.close()
 
     def resume(self) -> None:
@@ -260,7 +260,7 @@ class Hosted(TestClients):
         self.soon(stop())
 
     def join_quickly(self, names: Sequence[str]) -> list[str]:
-        """Makes many clients at once, which accept the run; their tokens."""
+        """Adds many clients that have accepted the run; returns their tokens."""
         run, accepted = self.run, AnswerRecord(accept=True, at=0.0)
         joins, tokens, now = [mint() for _ in names], [mint() for _ in names], time.time()
 
@@ -279,7 +279,7 @@ class Hosted(TestClients):
         return tokens
 
     def record(self, round_: int) -> RoundRecord:
-        """A finished round."""
+        """The record of a finished round."""
         (record,) = self.operator.rounds(round_, 1)
         assert record.round == round_
         return record
@@ -307,7 +307,7 @@ class Hosted(TestClients):
         return answer.content
 
     def received(self, *names: str) -> None:
-        """Returns once the open round has these clients' updates, and no others."""
+        """Waits until the open round has these clients' updates, and no others."""
         until(lambda: self.operator.status().received == sorted(names))
 
     def expire(self) -> None:
@@ -366,7 +366,7 @@ def host(experiment: Experiment, folder: Path, redis_url: str, **settings: Any) 
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[None]:
-    """An aggregator on a thread of its own; fails if the aggregator does."""
+    """Runs an aggregator on its own thread; fails if the aggregator does."""
     loop, over = asyncio.new_event_loop(), asyncio.Event()
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     with ThreadPoolExecutor(1, thread_name_prefix="aggregator") as thread:

@@ -1,4 +1,4 @@
-"""A federation over several processes: each role is one of its own."""
+"""A federation over several processes, one for each role."""
 
 import asyncio
 import secrets
@@ -26,8 +26,8 @@ class Parted(TestClients):
     Args:
         given: the experiment.
         folder: for blobs, logs and identities.
-        redis_url: where all of them meet.
-        settings: further settings of every process.
+        redis_url: URL of the Redis that all processes share.
+        settings: more settings for every process.
     """
 
     def __init__(self, given: Experiment, folder: Path, redis_url: str, **settings: str) -> None:
@@ -76,7 +76,7 @@ class Parted(TestClients):
         return sorted(children, key=lambda child: int(child.environ()["RANK"]))
 
     def holder(self) -> str | None:
-        """The worker that decides."""
+        """The worker that holds the lease, if any."""
         password = self.settings.get("RAMPART_REDIS_PASSWORD")
 
         async def ask() -> str | None:
@@ -87,7 +87,7 @@ class Parted(TestClients):
         return asyncio.run(ask())
 
     def hand_over(self, until: str) -> None:
-        """Returns once this worker holds the lease."""
+        """Waits until this worker holds the lease."""
         give_up = time.monotonic() + PATIENCE
         while self.holder() != until:
             assert time.monotonic() < give_up, self.processes.tail(until)

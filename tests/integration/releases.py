@@ -1,4 +1,4 @@
-"""What an upgrade needs: a next release, a balancer before the apis, and a prober that asks it."""
+"""For tests of upgrades: a next release, a balancer for the apis, and a prober that queries it."""
 
 import asyncio
 import http.client
@@ -51,7 +51,7 @@ def next_release(folder: Path, new_schema: bool) -> str:
 
 
 class Balancer(threading.Thread):
-    """Passes each connection on to one of the apis in turn.
+    """Forwards each connection to one of the apis in turn.
 
     Args:
         port: where it listens.
@@ -75,7 +75,7 @@ class Balancer(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Passes bytes on until the context ends."""
+        """Forwards bytes until the context ends."""
         self._loop.run_until_complete(self._serve())
         self._loop.close()
 
@@ -114,12 +114,12 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Prober(threading.Thread):
-    """Sends GET requests all the time, each on a new connection; each has to be answered with 200.
+    """Sends GET requests continuously, each on a new connection, and records all but status 200.
 
     Args:
         port: where the federation listens.
         token: of an operator.
-        paths: what it asks for, in turn.
+        paths: the paths that it requests in turn.
     """
 
     def __init__(self, port: int, token: str, paths: Sequence[str]) -> None:
@@ -141,7 +141,7 @@ class Prober(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Asks until the context ends."""
+        """Sends requests until the context ends."""
         while not self._over.is_set():
             for path in (*self._paths, "/healthz"):
                 if self._pending is not None:

@@ -1,8 +1,9 @@
-"""Goes through a buffered federation again, from the order of events and the uploads alone.
+"""Replays a buffered federation from only its uploads and the order of its events.
 
-A second, plain account of the buffered policy: the K-th arrival of a round refreshes the global
-model, whoever pulls is customized from the rows that the last refresh let pass. The vectors go
-through the aggregator's round engine, so that digests can be held against what was published.
+This is a second, simple implementation of the buffered policy: the K-th arrival of a round
+refreshes the global model, and a client that pulls gets a model made of the rows that the last
+refresh accepted. The vectors go through the aggregator's round engine, so that digests can be
+compared with the published ones.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ AskStores = Callable[[Callable[[RunStores], Any]], Any]
 
 @dataclass
 class Replay:
-    """What a federation must have come to.
+    """The result that a federation must have reached.
 
     Args:
         experiment: buffered, with a buffer that counts arrivals.
@@ -51,7 +52,7 @@ class Replay:
     _waiting: list[str] = field(default_factory=list)
     _evicted: set[str] = field(default_factory=set)
     _holding: set[str] = field(default_factory=set)
-    """Clients with a ticket that they have not answered; who asks again keeps it."""
+    """Clients with an unanswered ticket; a client that asks again keeps its ticket."""
 
     def run(self, events: Sequence[Event]) -> "Replay":
         """Follows all events of a finished run."""
@@ -93,7 +94,7 @@ class Replay:
                 self._ticket(client)
 
     def _ticket(self, client: str) -> None:
-        """A model to train from; who has none gets one by the probe that follows."""
+        """Gives a model to train from; a client without one gets it by the probe that follows."""
         if client in self.snapshot.customized:
             self._give(client, self.snapshot.customized[client])
         elif not (self.round_engine.probes and self.snapshot.customized):
@@ -127,7 +128,7 @@ def check_replay(
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
-    """Repeating the federation from its events and uploads gives the same digests."""
+    """Checks that a replay of the events and uploads gives the same digests."""
     events: list[Event] = ask(lambda run: run.events.read("0-0", 0.1, count=100_000))
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}
@@ -146,7 +147,7 @@ def check_replay(
     for name, client in clients.items():
         trained = [t.models["model"] for t in client.tickets if t.kind == "train"]
         assert trained == again.given[name][: len(trained)]
-        # All but the last upload were acknowledged: it went on to the next ticket.
+        # All uploads but the last were acknowledged: the client got its next ticket.
         worked = [t for t in client.tickets if t.kind in {"train", "probe"}]
         for ticket, upload in list(zip(worked, client.uploads, strict=False))[:-1]:
             assert ticket.kind == "probe" or sha256(upload).hexdigest() in counts

@@ -1,4 +1,4 @@
-"""An agent whose owner bounds it declines one run, takes part in the next, and notes both."""
+"""An agent with an owner's policy declines one run, takes part in the next, and logs both."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ OWN = 40
 
 
 def write_policy(folder: Path) -> Path:
-    """The owner's file, and the samples that it names."""
+    """Writes the owner's policy, and the file of samples that it names."""
     held = client_data(Data(dataset="digits", clients=20), slot=3, seed=9)
     train = {"x_train": held.x_train[:OWN].numpy(), "y_train": held.y_train[:OWN].numpy()}
     np.savez(folder / "own.npz", **train, x_test=held.x_test.numpy(), y_test=held.y_test.numpy())
@@ -53,7 +53,9 @@ def end(hosted: Hosted, agents: "asyncio.Task[None]") -> None:
     hosted.soon(stop())
 
 
-def test_an_owner_s_file_decides_and_the_log_tells(tmp_path: Path, redis_url: str) -> None:
+def test_agent_follows_the_owners_policy_and_logs_each_decision(
+    tmp_path: Path, redis_url: str
+) -> None:
     refused = experiment(1, rounds=1, room=0, training={"epochs": 2})
     agreed = experiment(1, rounds=2, room=0, training={"epochs": 1, "privacy": {}}, name="agreed")
     with host(refused, tmp_path, redis_url) as hosted:
@@ -95,7 +97,7 @@ def test_an_owner_s_file_decides_and_the_log_tells(tmp_path: Path, redis_url: st
     assert len({entry["digest"] for entry in sent}) == 2
 
 
-def test_a_stricter_file_ends_the_client_s_part_in_a_run_that_it_had_accepted(
+def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
     tmp_path: Path, redis_url: str
 ) -> None:
     given = experiment(2, rounds=3, room=0, training={"epochs": 2})

@@ -43,7 +43,7 @@ def agent(
         hosted.soon(stop())
 
 
-def test_who_missed_the_end_of_a_deleted_run_takes_part_in_the_next(
+def test_agent_that_missed_the_end_of_a_deleted_run_joins_the_next_run(
     host: Host, tmp_path: Path
 ) -> None:
     hosted, held = host(experiment(1, rounds=1, room=0)), True
@@ -64,7 +64,7 @@ def test_who_missed_the_end_of_a_deleted_run_takes_part_in_the_next(
     assert hosted.record(0).participants == ["zoe"]
 
 
-def test_who_is_barred_while_it_works_ends(host: Host, tmp_path: Path) -> None:
+def test_agent_exits_when_barred_during_training(host: Host, tmp_path: Path) -> None:
     hosted, held = host(experiment(1, rounds=2, room=0)), True
     with agent(hosted, tmp_path / "state", lambda _: held) as agents:
         hosted.wait("collecting")
@@ -74,7 +74,7 @@ def test_who_is_barred_while_it_works_ends(host: Host, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_process_whose_clients_are_all_barred_stays_only_if_told(
+def test_process_with_only_barred_clients_exits_unless_configured_to_stay(
     host: Host, tmp_path: Path, stays: bool
 ) -> None:
     hosted, processes = host(experiment(3)), ForkedProcesses(tmp_path / "logs")

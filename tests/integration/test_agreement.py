@@ -59,7 +59,7 @@ def small(**sizes: float) -> str:
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every blob stays, so that models of early rounds can be looked at in the end."""
+    """Keeps every blob, so that a test can read the models of early rounds at the end."""
     monkeypatch.setattr(Blobs, "delete", lambda self, digests: None)
 
 
@@ -75,7 +75,7 @@ def agents(hosted: Hosted, experiment: Experiment, folder: Path) -> Iterator[Cli
 
 
 @pytest.mark.usefixtures("kept")
-def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: Path) -> None:
+def test_federation_over_http_matches_the_simulator(host: Host, tmp_path: Path) -> None:
     text = small(rounds=6, fraction=0.8, clients=6) + ATTACKERS
     experiment = Experiment.parse(text)
     expected, hosted = simulate(experiment), host(experiment)
@@ -114,8 +114,8 @@ def test_the_network_comes_to_what_the_simulator_comes_to(host: Host, tmp_path: 
             assert metrics[name] == pytest.approx(value, abs=0.005), name
 
 
-def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
-    """Senders of copies are put on trial, start from their own models, and get equal verdicts."""
+def test_challenges_over_http_match_the_simulator(host: Host, tmp_path: Path) -> None:
+    """Challenged senders of copies start from their own models, and get equal verdicts."""
     attack = '[[attackers]]\ncount = 3\nattack = { name = "ipm", epsilon = 0.5 }\n'
     text = small(rounds=6, fraction=0.8, clients=8) + attack
     experiment = Experiment.parse(text.replace('"response"', '"response", "challenge"'))
@@ -147,10 +147,10 @@ def test_challenges_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> 
         "",
     ],
 )
-def test_every_mode_decides_over_http_as_it_is_simulated(
+def test_every_eviction_mode_over_http_matches_the_simulator(
     host: Host, tmp_path: Path, eviction: str
 ) -> None:
-    """With two attackers and f = 1, only one may be barred at a time."""
+    """With two attackers and f = 1, only one may be excluded at a time."""
     text = small(rounds=5, fraction=1.0, clients=5) + ATTACKERS.replace("sign_flip", "gaussian")
     text = text.replace('"response"', '{ name = "norm_bound", threshold = 3 }')
     text = text.replace("[server]", f"[server]\nf = 1\neviction = {{ {eviction} }}")
@@ -171,10 +171,10 @@ def test_every_mode_decides_over_http_as_it_is_simulated(
 
 @pytest.mark.usefixtures("kept")
 @pytest.mark.parametrize("placement", ["random", "last"])
-def test_groups_attack_over_http_as_in_simulation(
+def test_attacker_groups_over_http_match_the_simulator(
     host: Host, tmp_path: Path, placement: str
 ) -> None:
-    """An attacker's noise, or its bar of the trigger, follows its position among all attackers."""
+    """An attacker's noise, or its part of the trigger, depends on its index among all attackers."""
     text = small(rounds=2, fraction=1.0, clients=6).replace("detectors", "# detectors")
     text = text.replace("[server]", 'reserved = 100\n[server]\ntest = { dataset = "digits" }')
     experiment = Experiment.parse(f'placement = "{placement}"\n{text}{GROUPS}')
@@ -205,8 +205,10 @@ def test_groups_attack_over_http_as_in_simulation(
 
 
 @pytest.mark.usefixtures("kept")
-def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
-    """Without calibration raw uploads are judged, and whole models mixed and averaged."""
+def test_scores_of_uncalibrated_uploads_over_http_match_the_simulator(
+    host: Host, tmp_path: Path
+) -> None:
+    """Without calibration, detectors judge raw uploads, and whole models are mixed and averaged."""
     text = small(rounds=3, fraction=0.6, clients=4)
     experiment = Experiment.parse(text.replace("[server]", "[server]\ncalibrate = false"))
     expected, hosted = simulate(experiment), host(experiment)
@@ -226,8 +228,8 @@ def test_raw_uploads_judge_alike_over_http(host: Host, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-def test_running_statistics_travel_as_they_are_simulated(host: Host, tmp_path: Path) -> None:
-    """Over HTTP, too, only the median of the statistics reaches clients, customized or probed."""
+def test_running_statistics_over_http_match_the_simulator(host: Host, tmp_path: Path) -> None:
+    """Customized and probed clients get only the median of the statistics, also over HTTP."""
     text = small(rounds=3, fraction=0.6, clients=4).replace(
         'name = "cnn"\nchannels = [4, 8]\nhidden = 16',
         'name = "wide_resnet"\ndepth = 10\nwidth = 1',
@@ -272,8 +274,10 @@ learning_rate = 1e12
 """
 
 
-def test_clients_that_diverge_go_on_over_http_as_in_simulation(host: Host, tmp_path: Path) -> None:
-    """One step of this size leaves an update finite, but no loss; a second one leaves neither."""
+def test_diverged_clients_continue_over_http_as_in_the_simulator(
+    host: Host, tmp_path: Path
+) -> None:
+    """One step of this size leaves a finite update but no finite loss; two steps leave neither."""
     experiment = Experiment.parse(DIVERGING + QUICK[QUICK.index("[phases") :])
     expected, hosted = simulate(experiment), host(experiment)
     with agents(hosted, experiment, tmp_path) as clients:
@@ -295,7 +299,7 @@ def test_clients_that_diverge_go_on_over_http_as_in_simulation(host: Host, tmp_p
             assert "loss_after" not in metrics
 
 
-def test_uploads_of_every_format_count(host: Host, tmp_path: Path) -> None:
+def test_uploads_in_every_format_are_accepted(host: Host, tmp_path: Path) -> None:
     formats = [("F32", "true"), ("F16", "false"), ("BF16", "true")]
     experiment = Experiment.parse(small(rounds=2, fraction=1.0, clients=3))
     expected, hosted = simulate(experiment).records[0].norms, host(experiment)

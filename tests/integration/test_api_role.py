@@ -52,7 +52,7 @@ RUN = "digits-benign-1"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1, its key beside it."""
+    """A self-signed certificate for 127.0.0.1, with its key beside it."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     path = tmp_path_factory.mktemp("tls") / "certificate.pem"
@@ -108,7 +108,7 @@ async def api(
         await stores.aclose()
 
 
-async def test_all_that_clients_and_operators_do_needs_no_torch_and_is_encrypted(
+async def test_api_process_serves_clients_and_operators_over_tls_without_torch(
     api: Any, certificate: Path, tmp_path: Path
 ) -> None:
     url, operator, stores = api
@@ -134,7 +134,7 @@ async def test_all_that_clients_and_operators_do_needs_no_torch_and_is_encrypted
     assert operator.rounds() == []
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_not_believed(api: Any) -> None:
+async def test_untrusted_certificates_and_plain_http_are_refused(api: Any) -> None:
     url, _, _ = api
     for address, reason in ((url, "CERTIFICATE_VERIFY_FAILED"), (url.replace("s:", ":"), "")):
         connection = AggregatorClient(address, mint(), patience=0.0)

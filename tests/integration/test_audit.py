@@ -1,4 +1,4 @@
-"""Two api processes at once, and one of them killed as it acts: the audit log is one chain."""
+"""Two api processes act at the same time, and one is killed: the audit log is one chain."""
 
 import threading
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.integration.in_process_federation import Hosted, experiment
 
 NAMES = ["ada", "bob"]
 ACTS = 30
-"""How often the operator of the process that survives acts."""
+"""How often the operator of the surviving process acts, at least."""
 
 
 def start(hosted: Hosted, processes: Processes, name: str) -> str:
@@ -38,7 +38,7 @@ def start(hosted: Hosted, processes: Processes, name: str) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def test_processes_leave_one_chain_though_one_is_killed_as_it_acts(
+def test_audit_log_stays_one_chain_if_one_of_two_processes_is_killed(
     host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     hosted = host(experiment(3))
@@ -52,7 +52,7 @@ def test_processes_leave_one_chain_though_one_is_killed_as_it_acts(
     enough = threading.Event()
 
     def act(name: str, url: str) -> None:
-        """Evicts and reinstates one client by turns, until it is enough or the process is gone."""
+        """Evicts and reinstates a client in turn, until `enough` is set or the process ends."""
         operator = Operator(url, tokens[name], patience=0.0)
         try:
             while acknowledged[name] < ACTS or not enough.is_set():
@@ -84,7 +84,7 @@ def test_processes_leave_one_chain_though_one_is_killed_as_it_acts(
     for name in NAMES:
         own = [entry for entry in entries[already:] if entry.actor == f"boss-of-{name}"]
         assert {entry.target for entry in own} == {name}
-        # Whether the last act of the killed process took place, its entry tells, too.
+        # The killed process's last act has an entry if it took place, even unacknowledged.
         assert 0 <= len(own) - acknowledged[name] <= (name == "bob")
         assert [entry.act for entry in own] == [
             ("evict", "reinstate")[number % 2] for number in range(len(own))

@@ -1,8 +1,8 @@
-"""A federation that was backed up as docs/operations.md says continues to the same result.
+"""A federation restored from a backup as in docs/operations.md continues to the same result.
 
-The backup is of Redis first, then of the blobs, with nothing deleted in between: between rounds
-while the federation is paused, or in mid-round while the worker is away. It is restored into other
-folders, on other ports, with another password and another operator token.
+A backup copies Redis first, then the blobs, and nothing is deleted in between: it is made between
+rounds while the federation is paused, or in mid-round while the worker is stopped. It is restored
+into other folders, on other ports, with another password and another operator token.
 """
 
 import shutil
@@ -46,7 +46,7 @@ def experiment() -> Experiment:
 
 
 def follow(federation: LocalFederation, until: Callable[[RunStatus], bool]) -> None:
-    """Waits until something holds of a federation."""
+    """Waits until a federation's status meets a condition."""
     while not until(federation.operator.status()):
         federation.processes.check("redis", "aggregator")
         time.sleep(0.02)
@@ -74,14 +74,14 @@ def back_up(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Saved:
-    """A federation with two backups, and the run that it came to."""
+    """Two backups of a federation, and the result of its run."""
 
     paused: Path
-    """Between rounds, while everything ran."""
+    """The backup between rounds, while everything ran."""
     away: Path
-    """In mid-round, while Redis ran and the worker was away, with the clients' folders."""
+    """The backup in mid-round, while the worker was stopped, with the clients' folders."""
     clients: Path
-    """What clients had in the end."""
+    """The clients' folders at the end."""
     run: chaos.Run
 
 
@@ -126,15 +126,15 @@ def go_on(folder: Path, experiment: Experiment) -> chaos.Run:
 
 
 def digest(run: chaos.Run) -> str:
-    """The digest of the final models that a run ends with."""
+    """The digest of the final models of a run."""
     return models_digest(RoundRecord.model_validate({**run.records[-1], "opened_at": 0}))
 
 
-def test_backing_up_changes_nothing(calm: chaos.Run, saved: Saved) -> None:
+def test_backup_does_not_change_the_result(calm: chaos.Run, saved: Saved) -> None:
     assert chaos.difference(calm.outcome(), saved.run.outcome()) is None
 
 
-def test_a_restored_federation_ends_as_if_nothing_had_happened(
+def test_restored_federation_reaches_the_undisturbed_result(
     experiment: Experiment, calm: chaos.Run, saved: Saved
 ) -> None:
     restored = go_on(saved.away, experiment)
@@ -142,7 +142,7 @@ def test_a_restored_federation_ends_as_if_nothing_had_happened(
     assert digest(restored) == digest(calm)
 
 
-def test_clients_that_went_on_since_the_backup_take_part_again(
+def test_clients_ahead_of_the_restored_backup_take_part_again(
     experiment: Experiment, saved: Saved
 ) -> None:
     shutil.copytree(saved.clients, saved.paused / "clients")

@@ -28,7 +28,9 @@ def buffered(clients: int, rounds: int, buffer: float, **tables: Any) -> Experim
     return experiment(clients, rounds, policy="buffered", buffer=buffer, **tables)
 
 
-def test_every_kth_arrival_refreshes_and_a_replay_agrees(host: Host, tmp_path: Path) -> None:
+def test_every_kth_update_refreshes_the_model_and_a_replay_agrees(
+    host: Host, tmp_path: Path
+) -> None:
     server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
     given = buffered(5, 8, 2, server=server)
     hosted = host(given)
@@ -43,7 +45,9 @@ def test_every_kth_arrival_refreshes_and_a_replay_agrees(host: Host, tmp_path: P
     assert len(again.counted) == 8 * 2
 
 
-def test_a_slow_client_holds_nobody_up_and_weighs_less(host: Host, tmp_path: Path) -> None:
+def test_slow_client_blocks_nobody_and_its_stale_update_weighs_less(
+    host: Host, tmp_path: Path
+) -> None:
     given = buffered(4, 30, 2)
     hosted, hold = host(given), Hold(0)
     clients = hosted.scripted(NAMES[:3]) | hosted.scripted(["dan"], hold=hold)
@@ -64,7 +68,7 @@ def test_a_slow_client_holds_nobody_up_and_weighs_less(host: Host, tmp_path: Pat
     check_replay(hosted, hosted.of_run, given, clients, tmp_path)
 
 
-def test_what_was_not_screened_reaches_nobody(host: Host, tmp_path: Path) -> None:
+def test_unscreened_updates_reach_no_customized_model(host: Host, tmp_path: Path) -> None:
     server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
     given = buffered(4, 4, 3, server=server)
     hosted, hold, later = host(given), Hold(1), Hold(1)
@@ -78,7 +82,7 @@ def test_what_was_not_screened_reaches_nobody(host: Host, tmp_path: Path) -> Non
     clients["eve"].scale = 10.0
     clients["eve"].hold = lambda ticket: False
     until(lambda: hosted.of_run(lambda run: run.uploads.receipt(0, "update", "eve")))
-    # A client that is there already pulls again: it gets what the last refresh made for it.
+    # When the newcomer pulls again, it gets the model that the last refresh made for it.
     newcomer = hosted.scripted(["fay"])["fay"]
     clients["fay"] = newcomer
     while len(newcomer.tickets) < 2:
@@ -102,7 +106,7 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
     hosted.operator.steer("pause")
     later.on = False
     round_ = hosted.wait("published").round
-    # In the pause all others ask for a ticket, and an update comes.
+    # During the pause, all other clients ask for a ticket, and an update arrives.
     until(lambda: len(hosted.of_run(pulls)) >= 3)
     hold.on = False
     until(lambda: hosted.of_run(lambda run: run.uploads.receipt(0, "update", "dan")))

@@ -23,7 +23,7 @@ NAMES = ["ada", "bob", "cleo", "dan"]
 
 
 class Unhurried(Scripted):
-    """Takes some time for its updates, so that there is something to interrupt."""
+    """Takes some time for each update, so that a kill interrupts its work."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         await asyncio.sleep(0.2)
@@ -55,7 +55,7 @@ def running(tmp_path: Path) -> Iterator[RunningFederation]:
 
 
 @pytest.mark.timeout(300)
-def test_killing_the_aggregator_loses_nothing(running: RunningFederation, tmp_path: Path) -> None:
+def test_killing_the_aggregator_loses_no_update(running: RunningFederation, tmp_path: Path) -> None:
     given, draws = running.experiment, random.Random(1)
     clients = {name: Unhurried(name) for name in NAMES}
     for name, client in clients.items():
@@ -72,7 +72,7 @@ def test_killing_the_aggregator_loses_nothing(running: RunningFederation, tmp_pa
 
 
 @pytest.mark.timeout(300)
-def test_the_shipped_experiment_runs(
+def test_shipped_buffered_experiment_runs_and_learns(
     rampart_run: Callable[[Experiment], RunningFederation],
 ) -> None:
     tables = Experiment.load("digits-buffered").tables()

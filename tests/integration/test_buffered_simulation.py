@@ -1,4 +1,4 @@
-"""The buffered policy: simulator and aggregator's round engine, on the same clocks."""
+"""The buffered policy: the simulator agrees with the aggregator's round engine on equal clocks."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ class Aggregator:
         )
 
 
-def test_the_simulator_comes_to_what_the_aggregator_comes_to(tmp_path: Path) -> None:
+def test_buffered_simulation_matches_the_round_engine(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     expected, running = simulate(EXPERIMENT), Aggregator(tmp_path)
     standing = Standing(EXPERIMENT.data.clients, EXPERIMENT.data.clients)

@@ -24,7 +24,7 @@ NAMES = ["ada", "bob", "cleo", "dan", "eve"]
 Host = Callable[..., Hosted]
 
 
-def test_a_straggler_does_not_stop_the_round(host: Host) -> None:
+def test_round_closes_at_the_deadline_without_a_straggler(host: Host) -> None:
     hosted, hold = host(experiment(3, server=FEDCAP, phases=collecting(least=2))), Hold(0)
     hosted.scripted(NAMES[:2])
     straggler = hosted.scripted(["cleo"], hold=hold)["cleo"]
@@ -37,7 +37,7 @@ def test_a_straggler_does_not_stop_the_round(host: Host) -> None:
     assert record.missing == ["cleo"]
     hold.on = False
     hosted.wait()
-    # Its update came too late, so it is a stranger to the pool, and the next round waits for it.
+    # Its update came too late: the pool does not know it, and the next round waits for it.
     assert straggler.requests() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert hosted.record(1).participants == NAMES[:3]
     assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], ["cleo"])
@@ -56,7 +56,7 @@ def test_a_client_that_never_uploads_is_absent_and_not_late(host: Host) -> None:
 
 
 class Diverging(Scripted):
-    """Says of its probes that training diverged."""
+    """Reports for its probes that training diverged."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         upload = await super().work(ticket, model)
@@ -67,7 +67,7 @@ class Diverging(Scripted):
         return wire.encode(spec, np.zeros(spec.dim, np.float32), claims(report))
 
 
-def test_a_probe_that_diverged_gets_the_global_model(host: Host) -> None:
+def test_client_whose_probe_diverged_gets_the_global_model(host: Host) -> None:
     hosted = host(experiment(3, server=FEDCAP, phases=collecting(least=2)))
     hosted.scripted(NAMES[:2])
     hold = Hold(0)
@@ -84,7 +84,7 @@ def test_a_probe_that_diverged_gets_the_global_model(host: Host) -> None:
     assert hosted.record(1).probed == ["cleo"]
 
 
-def test_too_few_fail_the_round_and_the_next_opens_with_the_same_models(host: Host) -> None:
+def test_too_few_updates_fail_the_round_and_the_next_reuses_its_models(host: Host) -> None:
     hosted, hold = host(experiment(3, rounds=3, server=FEDCAP, phases=collecting(0.6))), Hold(1)
     clients = hosted.scripted(["ada"]) | hosted.scripted(["bob", "cleo"], hold=hold)
     hosted.wait("collecting", 1)
@@ -106,7 +106,7 @@ def test_too_few_fail_the_round_and_the_next_opens_with_the_same_models(host: Ho
     assert hosted.record(2).models["reference"] == models["global"]
 
 
-def test_a_deadline_passes_by_itself(host: Host) -> None:
+def test_round_without_updates_fails_at_its_deadline(host: Host) -> None:
     hosted, hold = host(experiment(2, phases=collecting(max=0.3))), Hold(0)
     hosted.scripted(NAMES[:2], hold=hold)
     hosted.wait("collecting", 1)
@@ -126,7 +126,7 @@ def test_a_round_lasts_at_least_its_minimum(host: Host) -> None:
         assert record.participants == NAMES[:2]
 
 
-def test_a_round_closes_as_soon_as_enough_have_come(host: Host) -> None:
+def test_round_closes_at_its_maximum_number_of_updates(host: Host) -> None:
     hosted, hold = host(experiment(3, phases=collecting(2, most=2))), Hold(0)
     hosted.scripted(NAMES[:2])
     hosted.scripted(["cleo"], hold=hold)
@@ -138,7 +138,7 @@ def test_a_round_closes_as_soon_as_enough_have_come(host: Host) -> None:
 
 
 @pytest.mark.parametrize("rule", ["krum", ["nnm", "krum"]])
-def test_a_rule_without_enough_rows_fails_the_round_and_no_more(host: Host, rule: Any) -> None:
+def test_rule_with_too_few_rows_fails_only_that_round(host: Host, rule: Any) -> None:
     server = {**FEDCAP, "rule": rule, "f": 1}
     hosted = host(experiment(5, rounds=3, server=server, phases=collecting(least=2)))
     hold = Hold(1)
@@ -163,7 +163,7 @@ def test_a_rule_without_enough_rows_fails_the_round_and_no_more(host: Host, rule
     assert newcomer.tickets[1].models["model"] not in models.values()
 
 
-def test_who_has_joined_by_the_deadline_starts_without_the_others(host: Host) -> None:
+def test_run_starts_at_the_joining_deadline_without_absent_clients(host: Host) -> None:
     phases = {**collecting(least=1), "joining": {"deadline": 60}}
     hosted = host(experiment(3, phases=phases))
     hosted.wait("joining")
@@ -175,7 +175,7 @@ def test_who_has_joined_by_the_deadline_starts_without_the_others(host: Host) ->
     assert hosted.record(0).participants == NAMES[:2]
 
 
-def test_where_nobody_joins_in_time_the_first_one_starts(host: Host) -> None:
+def test_run_starts_with_the_first_client_if_nobody_joins_by_the_deadline(host: Host) -> None:
     phases = {**collecting(least=1), "joining": {"deadline": 0.01}}
     hosted = host(experiment(3, rounds=1, phases=phases))
     hosted.wait("joining")

@@ -29,13 +29,13 @@ Host = Callable[..., Hosted]
 
 
 def ask(hosted: Hosted, name: str, path: str, **headers: str) -> httpx.Response:
-    """What a client gets."""
+    """The answer to a client's GET request."""
     bearer = {"Authorization": f"Bearer {hosted.join(name).token}"}
     url = hosted.url + path if path.startswith("/") else hosted.path(path)
     return httpx.get(url, headers={**bearer, **headers}, timeout=30)
 
 
-def test_the_final_models_are_measured_and_may_be_kept(host: Host) -> None:
+def test_clients_evaluate_and_may_download_the_final_models(host: Host) -> None:
     hosted = host(experiment(3, server=FEDCAP))
     clients = hosted.scripted(NAMES)
     status = hosted.wait()
@@ -48,7 +48,7 @@ def test_the_final_models_are_measured_and_may_be_kept(host: Host) -> None:
         done = hosted.last_ticket(name)
         assert done.kind == "done"
         assert done.models == {"model": last.customized[name], "global": last.models["global"]}
-        # After the end, too, with a digest that says what the bytes are.
+        # Models can be downloaded after the end, too, and match their digests.
         for digest in done.models.values():
             answer = ask(hosted, name, f"models/{digest}")
             assert hashlib.sha256(answer.content).hexdigest() == digest
@@ -58,7 +58,7 @@ def test_the_final_models_are_measured_and_may_be_kept(host: Host) -> None:
         assert ask(hosted, name, f"models/{others}").status_code == 403
 
 
-def test_those_who_come_after_the_end_wait_for_the_next_run(host: Host) -> None:
+def test_clients_that_join_after_the_end_wait_for_the_next_run(host: Host) -> None:
     hosted = host(experiment(2, rounds=1))
     hosted.scripted(NAMES[:2])
     hosted.wait()
@@ -67,7 +67,7 @@ def test_those_who_come_after_the_end_wait_for_the_next_run(host: Host) -> None:
     assert ask(hosted, "cleo", "models/global").status_code == 403
 
 
-def test_the_run_ends_without_those_who_are_gone(host: Host) -> None:
+def test_run_ends_without_the_evaluations_of_offline_clients(host: Host) -> None:
     hosted = host(experiment(2, rounds=1), offline_after=4.0)
     hosted.scripted(["ada"])
     hosted.take_part("bob", Scripted("bob", hold=lambda ticket: ticket.kind == "evaluate"))
@@ -78,7 +78,7 @@ def test_the_run_ends_without_those_who_are_gone(host: Host) -> None:
     assert hosted.operator.evaluations().keys() == {"ada"}
 
 
-def test_a_stranger_gets_a_model_of_those_it_resembles(host: Host) -> None:
+def test_customization_out_of_turn_mixes_the_models_of_similar_clients(host: Host) -> None:
     hosted = host(experiment(3, server=FEDCAP))
     clients = hosted.scripted(NAMES, hold=lambda ticket: ticket.kind == "evaluate")
     hosted.wait("evaluating")
@@ -89,7 +89,7 @@ def test_a_stranger_gets_a_model_of_those_it_resembles(host: Host) -> None:
     for name, client in clients.items():
         started_D = vector(client.models[1]).astype(np.float64)
         rows[name] = started_D + client.update(1, "train", len(started_D)) - reference_D
-    # A stranger that moves as Bob does, and a little as Cleo.
+    # An update in the direction of Bob's, and a little in that of Cleo's.
     update_D = rows["bob"] + 0.1 * rows["cleo"]
     found_D = vector(hosted.customize(upload_of(reference, update_D)))
 
@@ -104,7 +104,7 @@ def test_a_stranger_gets_a_model_of_those_it_resembles(host: Host) -> None:
     assert hosted.record(1).customized.keys() == set(NAMES)
 
 
-def test_an_old_request_for_a_model_whose_bytes_were_swept_ends_no_worker(host: Host) -> None:
+def test_worker_survives_a_replayed_request_whose_update_was_deleted(host: Host) -> None:
     hosted = host(experiment(3, server=FEDCAP))
     hosted.scripted(NAMES, hold=lambda ticket: ticket.kind == "evaluate")
     hosted.wait("evaluating")
@@ -117,20 +117,22 @@ def test_an_old_request_for_a_model_whose_bytes_were_swept_ends_no_worker(host: 
         answers = await run.state.redis.keys(run.keys.customization("*"))
         assert await run.state.redis.client.delete(*answers) == 1
 
-    hosted.of_run(forget)  # As after an hour.
+    hosted.of_run(forget)  # As if an hour had passed.
     hosted.restart()
     assert hosted.customize(update) == made
 
 
 class Bystander(Scripted):
-    """Works for ever on its first ticket."""
+    """Never finishes its first ticket."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         self.hold = lambda ticket: True
         return await super().work(ticket, model)
 
 
-def test_heartbeats_tell_who_is_there(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_determine_which_clients_are_online(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rampart_fl.shared.agent.loop.HEARTBEAT", 0.2)
     hosted = host(experiment(3), offline_after=3.0)
     for name in NAMES:
@@ -150,13 +152,13 @@ def test_heartbeats_tell_who_is_there(host: Host, monkeypatch: pytest.MonkeyPatc
     assert infos["ada"].ticket.kind == "train"
     assert hosted.operator.status().online == 2
     assert hosted.operator.status().clients == 3
-    # It is back at the first word that is heard of it.
+    # Its next request brings it back online.
     ask(hosted, "cleo", "/v1/ticket")
     while not online()["cleo"]:
         hosted.wait("collecting", 0)
 
 
-def test_a_client_may_see_itself_alone(host: Host) -> None:
+def test_clients_may_read_only_their_own_entry(host: Host) -> None:
     hosted = host(experiment(2))
     hosted.join("ada")
     hosted.join("bob")

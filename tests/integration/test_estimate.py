@@ -17,7 +17,7 @@ from rampart_fl.shared.figures.estimate import estimate
 from tests.integration.in_process_federation import Scripted
 
 FACTOR = 2.0
-"""Within which the estimates must be."""
+"""The estimates must be within this factor of the measured values."""
 CLIENTS, ROUNDS = 8, 3
 
 
@@ -45,7 +45,7 @@ def watched(folder: Path) -> Iterator[list[int]]:
 
 
 def peak_memory(pid: int) -> int:
-    """The most bytes that a process has held."""
+    """The peak memory of a process in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     (kib,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
     return 1024 * int(kib)
@@ -57,8 +57,10 @@ def peak_memory(pid: int) -> int:
     [{}, {"customizer": "fedcap"}, {"detectors": ["cross_round"]}],
     ids=["plain", "fedcap", "remembering"],
 )
-def test_a_run_takes_what_was_estimated(tmp_path: Path, server: dict[str, Any]) -> None:
-    """The rows are large, so that they are most of what the blobs hold."""
+def test_estimates_are_within_a_factor_of_two_of_a_real_run(
+    tmp_path: Path, server: dict[str, Any]
+) -> None:
+    """The rows are large, so that they make up most of the blobs."""
     experiment = Experiment.from_tables(
         {
             "name": "large",

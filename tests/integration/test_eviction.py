@@ -16,14 +16,14 @@ Host = Callable[..., Hosted]
 
 
 def given(eviction: dict[str, Any], rounds: int = 5, **tables: Any) -> Experiment:
-    """Five clients, two of which send updates that are far too long."""
+    """An experiment for five clients, two of which send updates with far too large norms."""
     detectors = [{"name": "norm_bound", "threshold": 5}]
     server = {**FEDCAP, "detectors": detectors, "eviction": eviction, **tables.pop("server", {})}
     return experiment(5, rounds, server=server, **tables)
 
 
 def start(hosted: Hosted, hold: Hold, names: list[str] = HOSTILE) -> dict[str, Any]:
-    """Everybody at work; the honest ones hold a round back."""
+    """Starts all clients; the honest ones hold a round back."""
     clients = hosted.scripted(NAMES, hold=hold)
     return clients | hosted.scripted(names, scale=10.0)
 
@@ -40,7 +40,7 @@ def happened(hosted: Hosted, *types: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("policy", ["sync", "buffered"])
-def test_a_quarantine_ends_and_the_client_is_probed(host: Host, policy: str) -> None:
+def test_clients_are_released_and_probed_after_their_quarantine(host: Host, policy: str) -> None:
     hosted = host(given({"mode": "quarantine", "rounds": 2}, policy=policy, buffer=1.0))
     clients = start(hosted, Hold(-1))
     hosted.wait()
@@ -60,7 +60,7 @@ def test_a_quarantine_ends_and_the_client_is_probed(host: Host, policy: str) -> 
     assert hosted.operator.status().evicted == []
 
 
-def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
+def test_quarantined_clients_wait_and_operators_see_the_quarantine(host: Host) -> None:
     hosted, hold = host(given({"mode": "quarantine"}, rounds=2)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
@@ -79,7 +79,7 @@ def test_who_is_in_quarantine_waits_and_is_shown(host: Host) -> None:
     assert {ticket.kind for ticket in clients["mallory"].idled} <= {"wait", "done"}
 
 
-def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
+def test_operators_confirm_or_dismiss_proposed_evictions(host: Host) -> None:
     hosted, hold = host(given({"by": "operator", "patience": 7}, rounds=3)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
@@ -107,7 +107,7 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
             hosted.operator.decide("nobody", verb, "x")
     hold.on = False
     hosted.wait()
-    # Dismissed while round 1 was open, it is drawn for round 2, and proposed anew.
+    # Dismissed while round 1 was open, it is drawn for round 2, and proposed again.
     assert [record.participants for record in hosted.operator.rounds()[1:]] == [
         NAMES,
         [*NAMES, "oscar"],
@@ -122,7 +122,7 @@ def test_operators_confirm_or_dismiss_what_is_proposed(host: Host) -> None:
     assert hosted.operator.status().evicted == ["mallory"]
 
 
-def test_a_proposal_lapses(host: Host) -> None:
+def test_undecided_eviction_proposals_lapse(host: Host) -> None:
     hosted = host(given({"by": "operator", "patience": 1}, rounds=3))
     start(hosted, Hold(-1))
     hosted.wait()
@@ -131,7 +131,7 @@ def test_a_proposal_lapses(host: Host) -> None:
     assert happened(hosted, "dismissed") == [("dismissed", name) for name in HOSTILE]
 
 
-def test_the_mode_is_switched_in_a_live_federation(host: Host) -> None:
+def test_eviction_mode_can_be_switched_during_a_run(host: Host) -> None:
     hosted, hold = host(given({"mode": "observe"}, rounds=3)), Hold(1)
     start(hosted, hold)
     hosted.wait("collecting", 1)
@@ -154,7 +154,9 @@ def test_the_mode_is_switched_in_a_live_federation(host: Host) -> None:
 
 
 @pytest.mark.parametrize("f", [None, 1])
-def test_a_majority_is_never_evicted_and_abstaining_is_told(host: Host, f: int | None) -> None:
+def test_detector_abstains_with_a_warning_beyond_the_eviction_budget(
+    host: Host, f: int | None
+) -> None:
     hosted, hold = host(given({}, rounds=3, server={"f": f})), Hold(1)
     hosted.scripted(NAMES[:2], hold=hold)
     hosted.scripted(["cleo", *HOSTILE], scale=10.0, hold=hold)
@@ -167,7 +169,7 @@ def test_a_majority_is_never_evicted_and_abstaining_is_told(host: Host, f: int |
     assert status.abstained == [c for c, decision in barred.items() if decision == "abstained"]
     assert f"would bar {3 - most} more" in status.warnings[-1]
     assert happened(hosted, "abstained") == [("abstained", "")]
-    # What an operator decides is no detector's to refuse, and takes the budget.
+    # An operator's eviction is not limited by the budget, but counts towards it.
     undecided = status.abstained[0]
     assert hosted.operator.decide(undecided, "evict", "I see it").evicted
     hold.on = False
@@ -175,7 +177,7 @@ def test_a_majority_is_never_evicted_and_abstaining_is_told(host: Host, f: int |
     assert undecided in hosted.operator.status().evicted
 
 
-def test_reinstating_gives_the_budget_back(host: Host) -> None:
+def test_reinstating_a_client_restores_the_eviction_budget(host: Host) -> None:
     hosted, hold = host(given({}, rounds=3, server={"f": 1})), Hold(1)
     start(hosted, hold)
     hosted.wait("collecting", 1)
@@ -191,7 +193,7 @@ def test_reinstating_gives_the_budget_back(host: Host) -> None:
     assert hosted.operator.status().evicted == [undecided]
 
 
-def test_whoever_joins_later_adds_one_to_f(host: Host) -> None:
+def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
     joining = {"joining": {"clients": 4}, "collecting": {"count": {"min": 1.0}}}
     hosted, hold = host(given({}, rounds=3, server={"f": 0}, phases=joining)), Hold(1)
     hosted.scripted(NAMES, hold=hold)
@@ -206,7 +208,7 @@ def test_whoever_joins_later_adds_one_to_f(host: Host) -> None:
     assert len(hosted.operator.status().evicted) == 1
 
 
-def test_rounds_fail_while_all_are_quarantined(host: Host) -> None:
+def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
     eviction = {"mode": "quarantine", "rounds": 2, "bounded": False}
     hosted = host(given(eviction, rounds=4))
     hosted.scripted(NAMES + HOSTILE, scale=10.0)
@@ -216,7 +218,7 @@ def test_rounds_fail_while_all_are_quarantined(host: Host) -> None:
     assert records[1].reason == records[2].reason == "every client is quarantined"
 
 
-def test_a_quarantine_outlives_the_aggregator(host: Host) -> None:
+def test_quarantine_survives_an_aggregator_restart(host: Host) -> None:
     hosted, hold = host(given({"mode": "quarantine", "rounds": 2})), Hold(2)
     start(hosted, hold)
     hosted.wait("collecting", 2)

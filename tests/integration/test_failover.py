@@ -82,7 +82,7 @@ class Replicated:
             time.sleep(0.05)
 
     def info(self, name: str) -> dict[str, object]:
-        """What a server says of its replication."""
+        """The replication status that a server reports."""
         with redis.Redis(port=self.ports[name], password=PASSWORD) as client:
             return dict(client.info("replication"))
 
@@ -103,7 +103,7 @@ class Replicated:
         return next(name for name, own in self.ports.items() if own == int(port))
 
     def await_failover(self, former: str) -> None:
-        """Returns once another server is the primary, and says so itself."""
+        """Waits until the Sentinel names another server as the primary, and that server agrees."""
         self._until(
             lambda: self.primary() != former and self.info(self.primary())["role"] == "master"
         )
@@ -111,7 +111,7 @@ class Replicated:
 
 @pytest.fixture
 def replicated(tmp_path: Path) -> Iterator[Callable[[int], Replicated]]:
-    """Starts servers with a number of replicas; all are stopped in the end."""
+    """Starts a primary with a number of replicas; stops all servers after the test."""
     made: list[Replicated] = []
 
     def make(replicas: int) -> Replicated:
@@ -125,7 +125,7 @@ def replicated(tmp_path: Path) -> Iterator[Callable[[int], Replicated]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_run_goes_on_after_a_failover_of_redis_and_worker_and_comes_to_the_same(
+def test_run_reaches_the_same_result_after_redis_and_worker_failover(
     host: Callable[..., Hosted], replicated: Callable[[int], Replicated], tmp_path: Path
 ) -> None:
     given = experiment(4, 4, seed=7, server=FEDCAP)
@@ -166,7 +166,7 @@ def test_a_run_goes_on_after_a_failover_of_redis_and_worker_and_comes_to_the_sam
         running.stop()
 
 
-def test_a_failover_loses_writes_that_no_replica_has_and_none_that_one_has_confirmed(
+def test_failover_loses_only_writes_that_no_replica_confirmed(
     replicated: Callable[[int], Replicated],
 ) -> None:
     servers = replicated(1)
@@ -190,7 +190,7 @@ def test_a_failover_loses_writes_that_no_replica_has_and_none_that_one_has_confi
     assert "acknowledged by the primary alone" not in values
 
 
-def test_readiness_asks_for_the_replicas(replicated: Callable[[int], Replicated]) -> None:
+def test_readiness_requires_the_replicas(replicated: Callable[[int], Replicated]) -> None:
     servers = replicated(1)
 
     async def ping() -> None:

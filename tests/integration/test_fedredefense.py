@@ -1,4 +1,4 @@
-"""FedREDefense in the services: what it has found of each client survives kill -9."""
+"""FedREDefense in the services: the synthetic samples of each client survive kill -9."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rampart_fl.shared.figures.final import sides
 
 
 @pytest.mark.timeout(400)
-def test_a_killed_aggregator_goes_on_from_the_same_synthetic_samples(tmp_path: Path) -> None:
+def test_killed_aggregator_resumes_with_the_same_synthetic_samples(tmp_path: Path) -> None:
     experiment = Experiment.load("fedredefense")
     (tmp_path / "calm").mkdir()
     (tmp_path / "shaken").mkdir()

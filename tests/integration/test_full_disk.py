@@ -1,4 +1,4 @@
-"""A disk that is full for a while: clear refusals, no process ends, the federation continues."""
+"""If the disk is full for a while, refusals are clear, no process ends, and the run continues."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def put(hosted: Hosted, name: str, update: bytes) -> httpx.Response:
     return httpx.put(url, content=update, headers=headers, timeout=30)
 
 
-def test_a_full_disk_is_waited_for(
+def test_uploads_get_503_and_aggregation_waits_while_the_disk_is_full(
     host: Callable[..., Hosted],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -50,7 +50,7 @@ def test_a_full_disk_is_waited_for(
     assert refused.status_code == 503
     assert "No space left on device" in refused.json()["detail"]
 
-    # The last update finds its place; what is made of all three does not.
+    # The disk has room for the last update, but not for the model made of all three.
     commit = BlobWriter.commit
 
     def model(writer: Any) -> str:

@@ -1,6 +1,6 @@
 """Hostile bytes sent to a running federation: each file is refused with its own problem type.
 
-test_hostile_requests.py goes on with the same federation and looks at what became of it.
+test_hostile_requests.py continues with the same federation and checks its state at the end.
 
 Legend: D parameters.
 """
@@ -21,7 +21,7 @@ CASES: list[Any] = []
 
 
 def refused(slug: str, status: int) -> Callable[[Case], Case]:
-    """A hostile request, by the problem that answers it."""
+    """Registers a hostile upload, with the problem type and status that it must get."""
 
     def add(case: Case) -> Case:
         CASES.append(pytest.param(case, slug, status, id=case.__name__))
@@ -31,7 +31,7 @@ def refused(slug: str, status: int) -> Callable[[Case], Case]:
 
 
 def safetensors(entries: dict[str, Any], buffer: bytes, **metadata: str) -> bytes:
-    """A file of any header and any buffer."""
+    """A safetensors file with any header and any buffer."""
     head = {"__metadata__": {"report": '{"samples": 3}', **metadata}, **entries}
     text = json.dumps(head).encode()
     return struct.pack("<Q", len(text)) + text + buffer
@@ -216,6 +216,8 @@ def truncated_zstd(siege: Any) -> Any:
 
 
 @pytest.mark.parametrize(("case", "slug", "status"), CASES)
-def test_hostile_bytes(siege: Any, case: Case, slug: str, status: int) -> None:
+def test_hostile_update_is_refused_with_its_problem_type(
+    siege: Any, case: Case, slug: str, status: int
+) -> None:
     reply = case(siege)
     assert (reply.slug, reply.status) == (slug, status), reply.body

@@ -15,7 +15,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 MARGIN = 24 << 20
-"""Bytes that the server may grow by beside two updates."""
+"""Bytes by which the server's memory may grow in addition to two updates."""
 UPDATE = "PUT /v1/runs/small-1/rounds/1/update"
 MEDIA = f"Content-Type: {wire.MEDIA_TYPE}"
 JSON = {"Content-Type": "application/json"}
@@ -109,7 +109,7 @@ def slow_head(siege: Any) -> Any:
 
 
 def two_at_once(siege: Any) -> Any:
-    """A second upload while the first one is on its way; again if the second overtook it."""
+    """A second upload during the first one; retries if the second one overtook the first."""
     for _ in range(20):
         with siege.connect() as connection:
             connection.sendall(siege.head(UPDATE, "mallory", MEDIA, "Content-Length: 1000"))
@@ -121,7 +121,7 @@ def two_at_once(siege: Any) -> Any:
 
 
 def many_models(siege: Any) -> Any:
-    """More customized models than a minute allows, even one that has just begun."""
+    """More customized models than the limit per minute, even if a new minute begins meanwhile."""
     for _ in range(5):
         reply = siege.customize("mallory")
         if reply.status != 200:
@@ -130,7 +130,7 @@ def many_models(siege: Any) -> Any:
 
 
 def many_rotations(siege: Any) -> Any:
-    """More changes of a token than a minute allows, even one that has just begun."""
+    """More changes of a token than the limit per minute, even if a new minute begins meanwhile."""
     same = {"token_hash": token_hash(siege.tokens["mallory"])}
     for _ in range(41):
         reply = siege.call("PUT", "/v1/clients/mallory/token", siege.tokens["mallory"], json=same)
@@ -140,7 +140,7 @@ def many_rotations(siege: Any) -> Any:
 
 
 def many_polls(siege: Any) -> Any:
-    """One more long poll than a client may have: the first that is answered at once."""
+    """One more long poll than a client may have; returns the first reply."""
     ticket = siege.call("GET", "/v1/ticket", siege.tokens["mallory"])
     known = f"If-None-Match: {ticket.headers['etag']}"
     with contextlib.ExitStack() as stack:
@@ -193,11 +193,11 @@ def mint_with(**body: Any) -> Callable[[Any], Any]:
 
 
 NINES = "9" * 4300
-"""The longest number that Python reads."""
+"""The longest integer that Python parses by default."""
 SAMPLES = '{"samples": %s}'
 METRIC = '{"samples": 1, "metrics": {"loss": %s}}'
 CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
-    # What is claimed.
+    # Claims.
     "negative-samples": ("invalid-claim", 422, claim(SAMPLES % -3)),
     "no-samples": ("invalid-claim", 422, claim(SAMPLES % 0)),
     "1e12-samples": ("invalid-claim", 422, claim(SAMPLES % 10**12)),
@@ -220,7 +220,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
         422,
         lambda siege: siege.put("mallory", wire.encode(siege.spec, siege.zeros_D)),
     ),
-    # When and for whom.
+    # Rounds and tickets.
     "past-round": ("late", 410, put("/v1/runs/small-1/rounds/0/update")),
     "future-round": ("no-ticket", 409, put("/v1/runs/small-1/rounds/2/update")),
     "probe-unasked": ("no-ticket", 409, put("/v1/runs/small-1/rounds/1/probe")),
@@ -249,7 +249,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
             headers=JSON,
         ),
     ),
-    # Who.
+    # Tokens and roles.
     "no-token": ("unauthorized", 401, ask("GET", "/v1/ticket", "nobody")),
     "unknown-token": ("unauthorized", 401, ask("GET", "/v1/ticket", mint())),
     "revoked-token": ("unauthorized", 401, ask("GET", "/v1/ticket", "gone")),
@@ -378,7 +378,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
             headers={"Content-Type": "application/x-www-form-urlencoded"},
         ),
     ),
-    # An operator's slips.
+    # Operators' mistakes.
     "unknown-mode": (
         "invalid-request",
         422,
@@ -492,7 +492,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
         422,
         ask("GET", "/v1/runs/small-1/events", "operator", headers={"Last-Event-ID": "$"}),
     ),
-    # Time and numbers.
+    # Speed and rate limits.
     "slow-upload": ("slow-body", 408, slow_upload),
     "slow-json": ("slow-body", 408, slow_json),
     "slow-head": ("slow-head", 408, slow_head),
@@ -505,7 +505,7 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_hostile_request(siege: Any, name: str) -> None:
+def test_hostile_request_is_refused_with_its_problem_type(siege: Any, name: str) -> None:
     slug, status, send = CASES[name]
     reply = send(siege)
     assert (reply.slug, reply.status) == (slug, status), reply.body
@@ -515,12 +515,12 @@ def test_hostile_request(siege: Any, name: str) -> None:
         assert reply.headers["www-authenticate"] == "Bearer"
 
 
-def test_the_same_bytes_again_give_the_same_receipt(siege: Any) -> None:
+def test_repeated_identical_upload_gets_the_same_receipt(siege: Any) -> None:
     again = siege.put("ada", siege.update(1))
     assert (again.status, json.loads(again.body)) == (200, siege.receipt)
 
 
-def test_nobody_else_noticed(siege: Any) -> None:
+def test_honest_clients_finish_the_round_after_all_attacks(siege: Any) -> None:
     """Runs last in this file: the honest clients end the round that was under attack."""
     for name in ("bob", "cleo"):
         assert siege.put(name, siege.update(1)).status == 200

@@ -37,7 +37,7 @@ def experiment() -> Experiment:
     return Experiment.parse(SMALL + QUICK)
 
 
-def test_the_undisturbed_run_has_something_to_lose(calm: chaos.Run) -> None:
+def test_undisturbed_run_has_probes_and_evictions_to_lose(calm: chaos.Run) -> None:
     assert len(calm.records) == 8
     assert all(record["status"] == "published" for record in calm.records)
     assert any(record["probed"] for record in calm.records)
@@ -80,7 +80,7 @@ def test_killing_redis_and_clients_changes_nothing(
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-def test_killing_the_aggregator_neither_ends_a_quarantine_nor_lengthens_it(tmp_path: Path) -> None:
+def test_killing_the_aggregator_does_not_change_quarantine_length(tmp_path: Path) -> None:
     eviction = '[server]\neviction = { mode = "quarantine", rounds = 1 }'
     experiment = Experiment.parse(SMALL.replace("[server]", eviction) + QUICK)
     calm = chaos.run(experiment, tmp_path / "calm")
@@ -108,7 +108,7 @@ def test_killing_the_aggregator_changes_no_challenge(tmp_path: Path) -> None:
     ]
     assert sum(map(bool, challenged)) >= 3
     shaken = chaos.run(experiment, tmp_path / "shaken", chaos.randomly(8, longest=0.5, seed=5))
-    # On a fast machine, the run ends before the last of them.
+    # On a fast machine, the run ends before the last kills.
     assert len(shaken.kills) >= 4
     assert set(shaken.kills) == {"aggregator"}
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None

@@ -18,7 +18,7 @@ NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
 
 
-def test_all_is_answered_while_a_round_aggregates(
+def test_api_stays_responsive_during_aggregation(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()
@@ -97,7 +97,7 @@ def test_a_thousand_waiting_requests_all_get_the_next_ticket(host: Host) -> None
 
 
 def allow_open_files(count: int) -> None:
-    """Raises this process's limit; both ends of every connection are here."""
+    """Raises this process's limit of open files; it holds both ends of every connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"a process may have {hard} open files here, {count} are needed")

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md for operators and for several ranks, run as they stand."""
+"""Runs the commands of docs/operations.md for operators, ranks and remote clients verbatim."""
 
 import os
 import shlex
@@ -37,7 +37,7 @@ class Shell:
         self.variables = {**os.environ, **variables, "PATH": path}
 
     def __call__(self, line: str) -> str:
-        """What a line prints."""
+        """Runs a line; returns its output."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", line],
             cwd=self.folder,
@@ -51,7 +51,9 @@ class Shell:
 
 
 @pytest.mark.timeout(300)
-def test_operators_decide_about_clients(host: Callable[..., Hosted], tmp_path: Path) -> None:
+def test_manual_commands_for_labels_evictions_and_proposals_work(
+    host: Callable[..., Hosted], tmp_path: Path
+) -> None:
     server = {
         "detectors": [{"name": "norm_bound", "threshold": 5}],
         "eviction": {"mode": "observe", "by": "operator", "patience": 20},
@@ -87,8 +89,10 @@ def test_operators_decide_about_clients(host: Callable[..., Hosted], tmp_path: P
 
 
 @pytest.mark.timeout(300)
-def test_torchrun_starts_four_ranks(parted: Callable[[Experiment], Parted], tmp_path: Path) -> None:
-    model = {"name": "mlp", "hidden": [4000]}  # 300,010 parameters: five parts of coordinates.
+def test_manual_torchrun_command_starts_four_ranks(
+    parted: Callable[[Experiment], Parted], tmp_path: Path
+) -> None:
+    model = {"name": "mlp", "hidden": [4000]}  # 300,010 parameters: five shards of coordinates.
     running = parted(experiment(3, 2, model=model, server={"rule": "median"}))
     running.start("api", "api")
     shell = Shell(tmp_path / "shell", RAMPART_WORKER_ID="worker")
@@ -106,7 +110,7 @@ def test_torchrun_starts_four_ranks(parted: Callable[[Experiment], Parted], tmp_
 
 
 @pytest.mark.timeout(300)
-def test_a_client_elsewhere_trains_on_its_own_file(
+def test_manual_commands_start_a_remote_client_with_its_own_data(
     host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     hosted = host(experiment(3, 2))

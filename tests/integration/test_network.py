@@ -41,7 +41,7 @@ def ticket(arena: Any, client: str, **headers: str) -> Any:
 # -- tokens ----------------------------------------------------------------------------------------
 
 
-def test_a_rotated_token_ends_at_once(arena: Any) -> None:
+def test_replaced_client_token_is_rejected_immediately(arena: Any) -> None:
     old, new = arena.tokens["dora"], mint()
     for _ in range(3):
         assert ticket(arena, "dora").status == 200
@@ -54,7 +54,7 @@ def test_a_rotated_token_ends_at_once(arena: Any) -> None:
         old, new = new, mint()
 
 
-def test_a_revoked_token_ends_at_once_and_an_operator_may_set_another(arena: Any) -> None:
+def test_revoked_token_is_rejected_until_an_operator_sets_a_new_one(arena: Any) -> None:
     assert ticket(arena, "finn").status == 200
     assert arena.call("DELETE", "/v1/clients/finn/token", arena.operator).status == 204
     assert ticket(arena, "finn").slug == "unauthorized"
@@ -85,7 +85,7 @@ def test_only_hashes_of_tokens_are_stored(arena: Any) -> None:
         assert token not in stored
 
 
-def test_redis_wants_its_password(arena: Any) -> None:
+def test_redis_requires_its_password(arena: Any) -> None:
     async def ask(password: str | None) -> None:
         url = f"redis://127.0.0.1:{arena.local.redis_port}/0"
         async with aclosing(Stores.connect(url, password, "rampart")) as stores:
@@ -120,7 +120,7 @@ def test_models_are_cached_by_digest(arena: Any) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_a_long_poll_ends_with_204_or_with_news(arena: Any) -> None:
+def test_long_poll_returns_204_on_timeout_or_the_new_ticket(arena: Any) -> None:
     first = ticket(arena, "eve")
     etag = first.headers["etag"]
     assert json.loads(first.body)["kind"] == "train"
@@ -139,7 +139,7 @@ def test_a_long_poll_ends_with_204_or_with_news(arena: Any) -> None:
     assert json.loads(news.body)["reason"] == "a test"
 
 
-def test_a_stream_of_events_that_is_left_frees_its_place(arena: Any) -> None:
+def test_closed_event_stream_frees_its_slot(arena: Any) -> None:
     def opens() -> bool:
         try:
             return bool(next(arena.local.operator.events("0-0")))
@@ -156,7 +156,7 @@ def test_a_stream_of_events_that_is_left_frees_its_place(arena: Any) -> None:
     until(opens)
 
 
-def test_events_are_taken_up_where_one_left(arena: Any) -> None:
+def test_event_stream_resumes_after_the_last_event_id(arena: Any) -> None:
     def first(count: int, after: str) -> list[dict[str, str]]:
         events = arena.local.operator.events(after)
         return [next(events) for _ in range(count)]
@@ -213,7 +213,7 @@ def test_every_encoding_of_an_update_gives_the_same_row(arena: Any) -> None:
     assert norms[0]["cleo"] == norms[1]["cleo"] == pytest.approx(exact, rel=2**-8)
 
 
-def test_metrics_tell_what_happened(arena: Any) -> None:
+def test_metrics_count_uploads_rounds_and_verdicts(arena: Any) -> None:
     """Runs after the uploads above."""
     arena.put("ada", arena.update(float("nan")), f"{RUN}/rounds/7/update")
     text = arena.call("GET", "/metrics", None).body.decode()
@@ -238,8 +238,8 @@ def test_metrics_tell_what_happened(arena: Any) -> None:
         assert name in values
 
 
-def test_attempts_to_join_are_limited(arena: Any) -> None:
-    """Runs last: nobody may join for a minute."""
+def test_join_attempts_are_rate_limited(arena: Any) -> None:
+    """Runs last: afterwards, nobody may join for a minute."""
     for _ in range(100):
         body = {"token_hash": token_hash(mint())}
         reply = arena.call("POST", "/v1/clients", mint(), json=body)

@@ -1,4 +1,4 @@
-"""Local objectives over HTTP: agents and simulator agree, and nobody can know the noise."""
+"""Local objectives over HTTP: agents and simulator agree, and privacy noise is unpredictable."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -38,13 +38,15 @@ objective = [{ name = "fedprox", mu = 0.1 }, { name = "hmsdfl", lambda = 1e-3 },
 
 
 def run(host: Callable[..., Hosted], experiment: Experiment, folder: Path) -> Hosted:
-    """A federation of honest agents, from its start to its end."""
+    """Runs a federation of honest agents to its end."""
     hosted = host(experiment)
     hosted.honest(experiment.client_names, folder / "agents")
     return hosted
 
 
-def test_agents_train_as_the_simulator_does(host: Callable[..., Hosted], tmp_path: Path) -> None:
+def test_agents_with_local_objectives_match_the_simulator(
+    host: Callable[..., Hosted], tmp_path: Path
+) -> None:
     experiment = Experiment.parse(TINY.format(training=TERMS))
     expected, hosted = simulate(experiment), run(host, experiment, tmp_path)
     global_D = torch.from_numpy(vector(hosted.model("global")))
@@ -58,7 +60,7 @@ def test_agents_train_as_the_simulator_does(host: Callable[..., Hosted], tmp_pat
 
 
 @pytest.mark.skipif(find_spec("opacus") is None, reason="the accountant is an optional extra")
-def test_the_experiments_seed_does_not_tell_the_noise(
+def test_privacy_noise_is_not_derived_from_the_experiment_seed(
     host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     experiment = Experiment.parse(TINY.format(training="privacy = { noise_multiplier = 1 }"))

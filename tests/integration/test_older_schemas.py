@@ -1,4 +1,4 @@
-"""A federation that the version before left in mid-run goes on to the same end."""
+"""A run that an earlier version left unfinished continues to the same result."""
 
 import json
 import secrets
@@ -25,7 +25,7 @@ NAMES = ["ada", "bob", "cleo"]
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_1, SCHEMA_2], ids=["1", "2"])
-def test_the_run_goes_on_and_comes_to_the_same_models(
+def test_run_from_an_older_schema_continues_to_the_same_result(
     host: Callable[..., Hosted], redis_url: str, tmp_path: Path, dump: Path
 ) -> None:
     whole = host(experiment(rounds=4, server=FEDCAP))
@@ -61,7 +61,7 @@ def test_the_run_goes_on_and_comes_to_the_same_models(
 
 
 def give_tokens(redis_url: str, namespace: str, folder: Path) -> None:
-    """New tokens for the clients, whose own ones are known only to them."""
+    """Gives the clients new tokens, because only the clients know their own ones."""
     expires = time.time() + 3600
     with redis.Redis.from_url(redis_url) as client:
         for name in NAMES:

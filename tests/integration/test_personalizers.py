@@ -1,4 +1,4 @@
-"""Agents over HTTP and the simulator come to the same personal models, whatever makes them."""
+"""Agents over HTTP and the simulator get the same personal models with each personalizer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ count = {{ min = 1.0 }}
 
 
 @pytest.mark.parametrize("name", ["apfl", "ditto", "fedbabu", "fedper", "fedrod"])
-def test_agents_keep_what_the_simulator_says(
+def test_personal_models_of_agents_match_the_simulator(
     host: Callable[..., Hosted], tmp_path: Path, name: str
 ) -> None:
     experiment = Experiment.parse(TINY.format(name=name))

@@ -1,4 +1,4 @@
-"""A worker whose ranks divide the coordinates comes to the same as a worker of one process."""
+"""A worker whose ranks divide the coordinates gets the same result as a single process."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def restarted(running: Parted) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_ranks_that_are_killed_in_the_middle_of_a_round_change_nothing(
+def test_killing_ranks_during_a_round_does_not_change_the_result(
     host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
     given = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
@@ -70,7 +70,7 @@ def test_ranks_that_are_killed_in_the_middle_of_a_round_change_nothing(
     assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
 
 
-def test_what_ranks_cannot_divide_ends_the_run_with_the_reason(
+def test_run_with_a_rule_that_ranks_cannot_divide_fails_with_the_reason(
     parted: Callable[[Experiment], Parted],
 ) -> None:
     running = parted(experiment(3, 1, server={"rule": "foolsgold"}))

@@ -1,6 +1,6 @@
-"""Attackers over HTTP: unnoticed on the wire, back after an eviction, full knowledge by a tap.
+"""Attackers over HTTP: unnoticed on the wire, back after an eviction, fully informed by a tap.
 
-The agents are those of the services, on a thread of the test; the aggregator is real.
+The agents are the real ones, on a thread of the test; the aggregator is real, too.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class RedTeam:
         }
 
     def end(self) -> None:
-        """Stops what still runs, and raises what failed."""
+        """Stops all agents, and raises the error of one that failed."""
 
         async def gather() -> None:
             agents = [task for task in self.running if task is not self.running[0]]
@@ -178,16 +178,16 @@ def polls(log: list[tuple[str, str, list[str]]]) -> int:
     return sum(path == "/ticket" for _, path, _ in log)
 
 
-def test_an_attacker_sends_the_requests_of_an_honest_client(
+def test_attackers_send_the_same_requests_as_honest_clients(
     red_team: Callable[..., RedTeam], requests: dict[str, list[tuple[str, str, list[str]]]]
 ) -> None:
-    """Colluders with a backdoor: same methods, paths, headers in the same order, as often."""
+    """Colluders with a backdoor send the same methods, paths and headers in the same order."""
     team = red_team(clients=5, rounds=3, phases=collecting())
     team.meet(2)
     team.defend(["ann", "ben"])
     poison = '{"name": "dba", "width": 3}'
     team.attack("lie", ["mal", "moe"], [2, 3], data_attack=poison)
-    # All four wait for the first round, which begins with the fifth.
+    # All four wait for the first round, which begins when the fifth client joins.
     until(lambda: sum(polls(log) == 3 for log in [*requests.values()]) == 4)
     team.hosted.scripted(["zoe"])
     team.hosted.wait()
@@ -203,14 +203,14 @@ def test_an_attacker_sends_the_requests_of_an_honest_client(
     assert all(log == joins[0] for log in joins)
 
 
-def test_colluders_that_join_first_meet_in_the_first_round(
+def test_colluders_that_join_first_cooperate_in_the_first_round(
     red_team: Callable[..., RedTeam], requests: dict[str, list[tuple[str, str, list[str]]]]
 ) -> None:
     """A client that has to wait before a round's selection may still be selected."""
     team = red_team(clients=3, rounds=2, phases=collecting())
     team.meet(2)
     team.attack('{"name": "lie", "z": 1}', ["mal", "moe"], [0, 1])
-    # Both have been told to wait, and wait for what comes after.
+    # Both have been told to wait, and poll for their next ticket.
     until(lambda: sum(polls(log) == 3 for log in [*requests.values()]) == 2)
     team.hosted.scripted(["zoe"])
     team.hosted.wait()
@@ -218,7 +218,7 @@ def test_colluders_that_join_first_meet_in_the_first_round(
         assert record.norms["mal"] == record.norms["moe"]
 
 
-def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
+def test_evicted_attacker_that_rejoins_is_screened_as_a_newcomer(
     red_team: Callable[..., RedTeam],
 ) -> None:
     server = {**NORM, "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1}}
@@ -246,7 +246,9 @@ def test_an_evicted_attacker_comes_back_and_is_judged_like_any_newcomer(
     assert records[-1].participants == ["ann", "ben", "cat"]
 
 
-def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) -> None:
+def test_tap_gives_attackers_the_updates_of_honest_clients(
+    red_team: Callable[..., RedTeam],
+) -> None:
     """Mimics upload exactly the update of an honest client in the same round."""
     team = red_team(tap=mint(), clients=5, rounds=2, phases=collecting())
     team.meet(2)
@@ -261,13 +263,13 @@ def test_full_knowledge_comes_through_the_tap(red_team: Callable[..., RedTeam]) 
 
 
 @pytest.mark.parametrize("knows", ["full", "agnostic"])
-def test_norm_riding_stays_just_below_the_threshold(
+def test_norm_riding_needs_full_knowledge_to_stay_below_the_threshold(
     red_team: Callable[..., RedTeam], knows: str
 ) -> None:
-    """Round after round, where every client is sent a model of its own; who does not know the
-    global one meets the threshold in the first round alone.
+    """Every client gets a model of its own; an attacker that does not know the global model meets
+    the threshold only in the first round.
     """
-    # As the paper has it: half of these clients may be evicted.
+    # As in the paper: half of these clients may be evicted.
     detectors = {"detectors": [{"name": "norm_bound", "threshold": 3.0}]}
     server = {**FEDCAP, **detectors, "eviction": {"bounded": False}}
     tables = {"server": server, "data": SKEWED, "phases": collecting()}
@@ -312,7 +314,7 @@ def test_norm_riding_stays_just_below_the_threshold(
     ],
     ids=["riding-informed", "riding-blind", "sybils", "fltrust", "some-drawn"],
 )
-def test_attackers_know_over_http_what_they_know_in_simulation(
+def test_attacks_over_http_match_the_simulator(
     red_team: Callable[..., RedTeam], attack: str | dict[str, Any], server: dict[str, Any]
 ) -> None:
     """Attackers know how many attackers take part: sometimes one of the three is not selected."""
@@ -338,7 +340,7 @@ def test_attackers_know_over_http_what_they_know_in_simulation(
         assert decided == [(v.client, v.decision) for v in simulated.verdicts]
 
 
-def test_the_tap_is_for_its_own_token_alone(host: Host) -> None:
+def test_tap_accepts_only_its_own_token(host: Host) -> None:
     tap = mint()
     hosted = host(experiment(1, rounds=1), test_tap=SecretStr(tap))
     path = f"{hosted.url}/v1/runs/{hosted.run}/test-tap/rounds/0/train?patience=0"
@@ -350,7 +352,7 @@ def test_the_tap_is_for_its_own_token_alone(host: Host) -> None:
     hosted.wait()
 
 
-def test_without_the_flag_nobody_is_told_anything(host: Host) -> None:
+def test_tap_route_is_absent_without_its_setting(host: Host) -> None:
     hosted = host(experiment(1, rounds=1))
     token = hosted.settings.operator_token.get_secret_value()
     answer = httpx.get(
@@ -364,8 +366,8 @@ def test_without_the_flag_nobody_is_told_anything(host: Host) -> None:
     )
 
 
-def test_an_attack_changes_in_mid_run(red_team: Callable[..., RedTeam]) -> None:
-    """Honest, then twice as large, then a lie of NaN that the server drops."""
+def test_scheduled_attack_changes_during_the_run(red_team: Callable[..., RedTeam]) -> None:
+    """Honest in round 0, noise in round 1, ten times as much in round 2, and honest in round 3."""
     team = red_team(clients=3, rounds=4, phases=collecting())
     team.meet(1)
     team.defend(["ann", "ben"])
@@ -382,7 +384,9 @@ def test_an_attack_changes_in_mid_run(red_team: Callable[..., RedTeam]) -> None:
     assert norms[3] < norms[2] / 10
 
 
-def test_claims_and_starting_models_over_http(red_team: Callable[..., RedTeam]) -> None:
+def test_gap_inflation_over_http_reports_its_gap_with_a_norm_riding_update(
+    red_team: Callable[..., RedTeam],
+) -> None:
     team = red_team(clients=3, rounds=1, phases=collecting())
     team.meet(1)
     team.defend(["ann", "ben"])

@@ -14,7 +14,9 @@ NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
 
 
-def test_a_federation_outlives_its_tokens(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_renew_tokens_during_a_run_and_old_tokens_are_rejected(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(identity, "RENEW_AFTER", 0.005)
     hosted, hold = host(experiment(3, server=FEDCAP), client_token_lifetime=60.0), Hold(1)
     first = {name: hosted.join(name).token for name in NAMES}

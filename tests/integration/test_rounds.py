@@ -48,7 +48,7 @@ def welcomed(probe_D: np.ndarray, rows: list[np.ndarray], reference_D: np.ndarra
     return mixed_D
 
 
-def test_a_newcomer_in_mid_run_is_probed_and_starts_from_whom_it_resembles(host: Host) -> None:
+def test_mid_run_newcomer_is_probed_and_starts_from_similar_clients(host: Host) -> None:
     first, held = NAMES[:2], threading.Event()
     phases = {**collecting(), "joining": {"clients": 2}}
     hosted = host(experiment(3, rounds=3, server=FEDCAP, phases=phases))
@@ -59,7 +59,7 @@ def test_a_newcomer_in_mid_run_is_probed_and_starts_from_whom_it_resembles(host:
     held.set()
     hosted.wait()
 
-    # It came while round 1 was open, and had no part in it.
+    # It joined while round 1 was open, and took no part in it.
     assert hosted.record(1).participants == first
     assert hosted.record(2).participants == NAMES[:3]
     assert [hosted.record(number).probed for number in range(3)] == [[], [], ["cleo"]]
@@ -81,7 +81,7 @@ def test_a_newcomer_in_mid_run_is_probed_and_starts_from_whom_it_resembles(host:
     np.testing.assert_allclose(vector(newcomer.models[1]), expected_D, rtol=0, atol=1e-6)
 
 
-def test_without_customized_models_a_newcomer_trains_from_the_global_one(host: Host) -> None:
+def test_newcomer_starts_from_the_global_model_without_a_customizer(host: Host) -> None:
     held = threading.Event()
     hosted = host(experiment(3, phases={**collecting(), "joining": {"clients": 2}}))
     hosted.scripted(NAMES[:2], hold=lambda ticket: not held.is_set())
@@ -93,7 +93,7 @@ def test_without_customized_models_a_newcomer_trains_from_the_global_one(host: H
     assert newcomer.tickets[0].models["model"] == hosted.record(0).models["global"]
 
 
-def test_clients_are_drawn_by_seed_and_probed_after_they_sat_out(host: Host) -> None:
+def test_clients_are_drawn_by_seed_and_probed_after_a_missed_round(host: Host) -> None:
     rounds, seed = 6, 5
     hosted = host(experiment(5, rounds, seed=seed, fraction=0.6, server=FEDCAP))
     clients = hosted.scripted(NAMES[:5])
@@ -137,7 +137,7 @@ def test_an_evicted_client_is_never_drawn_again(host: Host) -> None:
     assert hosted.last_ticket("eve").reason
 
 
-def test_a_client_that_vanishes_comes_back_as_itself(host: Host) -> None:
+def test_reconnecting_client_keeps_its_identity_and_ticket(host: Host) -> None:
     hosted = host(experiment(3, rounds=3))
     hosted.scripted(NAMES[:2])
     stuck = Scripted("cleo", hold=lambda ticket: ticket.round == 1)

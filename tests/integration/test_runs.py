@@ -1,4 +1,4 @@
-"""Several runs on one federation: each comes to what it comes to alone, and none sees another's."""
+"""Several runs on one federation: each gets the same result as alone, and shares no state."""
 
 import time
 from collections.abc import Callable
@@ -41,12 +41,12 @@ count = {{ min = 1.0 }}
 
 
 def outcome(hosted: Hosted) -> list[dict[str, Any]]:
-    """What a run came to, without times."""
+    """The records of a run, without times."""
     return [chaos.comparable(record) for record in hosted.operator.rounds()]
 
 
 def play(hosted: Hosted, run: str, disturb: Callable[[Hold], None] | None = None) -> None:
-    """Plays a run to its end with scripted clients, one of which holds round 1 back."""
+    """Plays a run with scripted clients to its end; `disturb` acts while they hold round 1 back."""
     hosted.operator.run = run
     hosted.operator.await_start()
     hold = Hold(1 if disturb is not None else -1)
@@ -59,11 +59,11 @@ def play(hosted: Hosted, run: str, disturb: Callable[[Hold], None] | None = None
 
 
 def three() -> list[Experiment]:
-    """Three experiments; the first and the last are the same, so that they make the same models."""
+    """Three experiments; the first and the last are equal, so that they give the same models."""
     return [experiment(seed=seed, rounds=3, server=FEDCAP) for seed in (1, 2, 1)]
 
 
-def test_each_of_three_runs_comes_to_what_it_comes_to_alone(
+def test_each_of_three_runs_gets_the_same_result_as_alone(
     host: Host, tmp_path: Path, redis_url: str
 ) -> None:
     alone = []
@@ -87,7 +87,7 @@ def test_each_of_three_runs_comes_to_what_it_comes_to_alone(
     assert results == [alone[0], alone[1], alone[0]]
 
 
-def test_deleting_a_run_frees_its_blobs_and_no_others_even_if_they_are_the_same(
+def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(
     host: Host, tmp_path: Path
 ) -> None:
     hosted = host(three()[0])
@@ -125,10 +125,10 @@ def test_a_run_that_exceeds_the_disk_quota_waits_until_others_are_deleted(host: 
     assert operator.info(waiting).state == "finished"
 
 
-def test_nothing_of_one_run_is_found_in_the_next(host: Host) -> None:
-    """Rows, tickets, evictions, models and receipts of a run are no other run's.
+def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
+    """Each run has its own rows, tickets, evictions, models and receipts.
 
-    A client's token is good for both runs, but each admits only what its own ticket asks for.
+    A client's token is valid in both runs, but each run accepts only what its own ticket asks for.
     """
     hosted = host(three()[0])
     first, second = hosted.run, hosted.operator.submit(three()[1]).run
@@ -192,10 +192,10 @@ def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_real_agents_outlive_runs_whatever_is_killed(tmp_path: Path) -> None:
-    """Another process dies in each run, and the aggregator between them.
+def test_agents_take_part_in_every_run_whichever_process_is_killed(tmp_path: Path) -> None:
+    """A different process is killed in each run, and the aggregator after each run.
 
-    The first and the third run are the same experiment, and come to the same models.
+    The first and the third run have the same experiment, and get the same models.
     """
     experiments = [Experiment.parse(SMALL.format(seed=seed)) for seed in (1, 2, 1)]
     settings, disturbed = {"RAMPART_THREADS": "1"}, chaos.Run([], [], {}, 0.0)
@@ -249,10 +249,10 @@ def held(hosted: Hosted) -> tuple[set[str], dict[str, bytes]]:
 
 
 def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
-    """Beside a run that stays, three others come and go."""
+    """One run stays, while three others are played and deleted."""
     hosted = host(three()[0])
     play(hosted, hosted.run)
-    # The api notes when it saw a client with some delay.
+    # The api records the time of a client's last request with some delay.
     until(lambda: hosted.stores(lambda stores: stores.clients.last_requests()).keys() == {*NAMES})
     before = held(hosted)
     assert before[1], "the run that stays has blobs"

@@ -56,7 +56,7 @@ def experiment() -> Experiment:
     return Experiment.parse(ALL)
 
 
-def test_the_network_comes_to_what_the_simulator_comes_to(
+def test_stages_with_server_data_over_http_match_the_simulator(
     experiment: Experiment, calm: chaos.Run
 ) -> None:
     expected = simulate(experiment).records
@@ -72,7 +72,7 @@ def test_the_network_comes_to_what_the_simulator_comes_to(
 
 
 @pytest.mark.timeout(400)
-def test_killing_the_aggregator_changes_nothing(
+def test_killing_the_aggregator_does_not_change_the_result(
     experiment: Experiment, calm: chaos.Run, tmp_path: Path
 ) -> None:
     shaken = chaos.run(experiment, tmp_path, chaos.randomly(kills=2, longest=0.8, seed=1))
@@ -80,7 +80,7 @@ def test_killing_the_aggregator_changes_nothing(
     assert chaos.difference(calm.outcome(), shaken.outcome()) is None
 
 
-def test_all_is_answered_while_weights_are_learned(
+def test_api_stays_responsive_while_weights_are_learned(
     host: Callable[..., in_process_federation.Hosted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end, learn = threading.Event(), threading.Event(), SDEA.learn

@@ -50,13 +50,13 @@ class Receiving(Scripted):
     others: dict[tuple[int, str], dict[str, bytes]]
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        """Notes them by round and kind."""
+        """Records them by round and kind."""
         held = {} if not hasattr(self, "others") else self.others
         self.others = {**held, (ticket.round, ticket.kind): dict(others)}
 
 
 def start(hosted: Hosted, names: list[str]) -> dict[str, Receiving]:
-    """Clients that note everything, at work."""
+    """Starts clients that record everything."""
     clients = {name: Receiving(name) for name in names}
     for name in names:
         hosted.join(name)
@@ -65,7 +65,7 @@ def start(hosted: Hosted, names: list[str]) -> dict[str, Receiving]:
     return clients
 
 
-def test_clients_train_their_group_s_model_and_get_all_of_them_to_vote(host: Host) -> None:
+def test_clients_train_their_groups_model_and_get_all_models_to_vote(host: Host) -> None:
     assert set(OWN.values()) == set(GROUPS)
     hosted = host(experiment(6, rounds=3, server=FLCERT))
     clients = start(hosted, NAMES)
@@ -102,7 +102,7 @@ def test_clients_train_their_group_s_model_and_get_all_of_them_to_vote(host: Hos
         }
 
 
-def test_a_client_loads_its_own_group_s_model_and_no_other(host: Host) -> None:
+def test_clients_may_load_only_their_own_groups_model(host: Host) -> None:
     hosted = host(experiment(6, rounds=2, server=FLCERT, phases=collecting(1.0)))
     hold = [True]
     for name in NAMES:
@@ -119,7 +119,7 @@ def test_a_client_loads_its_own_group_s_model_and_no_other(host: Host) -> None:
                     hosted.soon(connection.model(hosted.run, digests[group]))
         finally:
             hosted.soon(connection.close())
-    # Out of turn it is its group's model as well, for whoever asks.
+    # A customized model out of turn is the model of the client's group, too.
     update = upload_of(hosted.model(digests[GROUPS[0]]))
     hosted.accept("eve")
     assert hosted.customize(update, "eve") == hosted.model(digests[OWN["eve"]])
@@ -128,8 +128,8 @@ def test_a_client_loads_its_own_group_s_model_and_no_other(host: Host) -> None:
     hosted.wait()
 
 
-def test_groups_go_on_without_a_barrier(host: Host) -> None:
-    """Buffered: who pulls gets its group's newest model, and no group moves without a client."""
+def test_groups_progress_with_the_buffered_policy(host: Host) -> None:
+    """A client that pulls gets its group's newest model; no group changes without an update."""
     hosted = host(experiment(6, rounds=5, policy="buffered", buffer=2, server=FLCERT))
     clients = start(hosted, NAMES)
     hosted.wait()
@@ -154,7 +154,7 @@ def test_groups_go_on_without_a_barrier(host: Host) -> None:
     last = {group: hosted.model(digest) for group, digest in hosted.record(4).customized.items()}
     for group in GROUPS:
         moved = np.abs(vector(last[group]) - before[group]).max()
-        # Small updates: no group ran away by counting the same one again and again.
+        # The updates are small: a group would move further if it counted one of them repeatedly.
         assert moved < 0.2
         # On a busy machine five rounds may end before a group's only client is heard.
         assert (moved > 0) == (group in heard)
@@ -184,7 +184,7 @@ attack = "sign_flip"
 
 @contextmanager
 def learning(hosted: Hosted, run: Experiment, folder: Path) -> Iterator[None]:
-    """The clients of an experiment as agents have them, on one thread of this process."""
+    """Runs the clients of an experiment as agents do, on one thread of this process."""
     known, names = client_experiment(run.client_part()), run.client_names
     with ThreadPoolExecutor(1, thread_name_prefix="training") as thread:
         for name in names:
@@ -207,7 +207,7 @@ def learning(hosted: Hosted, run: Experiment, folder: Path) -> Iterator[None]:
         yield
 
 
-def test_votes_of_real_agents_are_those_of_the_simulator(host: Host, tmp_path: Path) -> None:
+def test_votes_of_agents_match_the_simulator(host: Host, tmp_path: Path) -> None:
     run = Experiment.parse(LEARNING.format(customizer='{ name = "flcert", groups = 4 }'))
     expected, hosted = simulate(run), host(run)
     with learning(hosted, run, tmp_path):
@@ -224,7 +224,7 @@ def test_votes_of_real_agents_are_those_of_the_simulator(host: Host, tmp_path: P
 
 
 def test_clusters_train_their_own_models(host: Host) -> None:
-    """Half of the clients move in one direction and half in the other; one misses a round."""
+    """Half of the clients move in one direction, and half in the other."""
 
     class Sided(Receiving):
         def update(self, round_: int, kind: str, dim: int) -> NDArray[np.float32]:
@@ -257,9 +257,7 @@ def test_clusters_train_their_own_models(host: Host) -> None:
             assert clients[name].tickets[-1].models == {"model": last[f"cluster:{side}"]}
 
 
-def test_real_agents_weigh_what_they_are_offered_as_the_simulator_does(
-    host: Host, tmp_path: Path
-) -> None:
+def test_fedfomo_weights_of_agents_match_the_simulator(host: Host, tmp_path: Path) -> None:
     text = LEARNING.format(customizer='{ name = "fedfomo", peers = 3 }')
     text = text.replace('attack = "sign_flip"', 'data_attack = "label_flip"')
     run = Experiment.parse(text + '[personalizer]\nname = "fedfomo"\n')
@@ -285,7 +283,7 @@ def test_real_agents_weigh_what_they_are_offered_as_the_simulator_does(
 
 
 class Fickle(Receiving):
-    """One that reports how much it likes what it was offered."""
+    """A client that reports random weights for the models that it was offered."""
 
     def report(self, round_: int) -> dict[str, float]:
         likes = np.random.default_rng([round_, *self.name.encode()]).random(3)
@@ -301,7 +299,7 @@ class Fickle(Receiving):
     ],
     ids=lambda customizer: customizer["name"],
 )
-def test_a_restart_in_the_midst_of_a_round_changes_nothing(
+def test_restart_during_a_round_does_not_change_the_result(
     tmp_path: Path, redis_url: str, customizer: dict[str, Any]
 ) -> None:
     settings = experiment(6, rounds=4, server={"customizer": customizer})
@@ -324,7 +322,7 @@ def test_a_restart_in_the_midst_of_a_round_changes_nothing(
             records = [chaos.comparable(record) for record in hosted.operator.rounds()]
             blobs = Blobs(folder / "blobs" / hosted.settings.namespace / hosted.run)
             recorded = hosted.of_run(lambda run: run.records(blobs).blob_digests())
-            # Nothing is lost, and what nobody needs any more is gone.
+            # All blobs that are still needed exist, and no others.
             assert set(blobs.digests()) == stands.blobs() | recorded
         return records, stands.model_copy(update={"position": ""})
 

@@ -15,7 +15,7 @@ SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
 
 
 @pytest.mark.timeout(300)
-def test_the_standby_takes_over_and_comes_to_the_same(
+def test_standby_takes_over_and_reaches_the_same_result(
     host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
     given = experiment(5, 6, fraction=0.8, seed=7, server=SERVER)
@@ -43,7 +43,7 @@ def test_the_standby_takes_over_and_comes_to_the_same(
     running.processes.kill("one")
     running.hand_over("two")
     holds[0].on = False
-    # Another one drains as platforms ask it to: its lease is free at once.
+    # A worker that drains, as at a platform's SIGTERM, releases its lease immediately.
     running.start("worker", "one")
     running.wait("collecting", 4)
     while not answers(running.ports["one"]):
@@ -55,7 +55,7 @@ def test_the_standby_takes_over_and_comes_to_the_same(
 
     assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())
     assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
-    # A worker serves the operations alone; an api admits clients and knows no torch.
+    # A worker serves only the operational routes; only an api admits clients.
     worker = f"http://127.0.0.1:{running.ports['one']}"
     assert httpx.get(f"{worker}/healthz").status_code == 200
     assert httpx.get(f"{worker}/metrics").status_code == 200

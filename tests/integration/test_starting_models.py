@@ -28,7 +28,7 @@ TABLES: dict[str, Any] = {
 }
 
 
-def test_a_run_starts_with_the_last_model_of_another_one(tmp_path: Path) -> None:
+def test_run_starts_from_the_last_model_of_another_run(tmp_path: Path) -> None:
     """In the second run, some clients train for the first time in its second round."""
     first = Experiment.from_tables(TABLES)
     start = {"run": "first-1"}
@@ -56,7 +56,7 @@ def test_a_run_starts_with_the_last_model_of_another_one(tmp_path: Path) -> None
     assert not np.allclose(reached, drawn.global_D, atol=1e-2)
 
 
-def test_a_start_that_is_missing_fails_its_run_and_no_other(tmp_path: Path) -> None:
+def test_missing_starting_model_fails_only_its_run(tmp_path: Path) -> None:
     first = Experiment.from_tables({**TABLES, "rounds": 1})
     start = {"run": "nothing-7"}
     lost = Experiment.from_tables(
@@ -78,7 +78,7 @@ def starting(**start: Any) -> Experiment:
     return experiment(2, rounds=2, model={"name": "mlp", "hidden": [4], "start": start})
 
 
-def test_only_the_last_model_of_a_run_is_kept(host: Callable[..., Hosted]) -> None:
+def test_only_the_last_model_of_a_run_is_kept_by_default(host: Callable[..., Hosted]) -> None:
     hosted = host(experiment(2, rounds=2))
     hosted.scripted(["ada", "bob"])
     hosted.wait()
@@ -114,7 +114,7 @@ def test_models_of_earlier_rounds_are_kept_on_request(host: Callable[..., Hosted
     assert sha256(hosted.model("global")).hexdigest() == models[2]
 
 
-def test_files_are_read_only_in_the_folder_that_a_setting_names(
+def test_starting_model_files_outside_the_configured_folder_are_refused(
     host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     given = tmp_path / "given"
@@ -136,6 +136,8 @@ def test_files_are_read_only_in_the_folder_that_a_setting_names(
     assert accepted.state == "queued"
 
 
-def test_without_the_setting_no_file_is_read(host: Callable[..., Hosted], tmp_path: Path) -> None:
+def test_starting_model_files_are_refused_without_a_configured_folder(
+    host: Callable[..., Hosted], tmp_path: Path
+) -> None:
     with pytest.raises(OperatorRefused, match="RAMPART_START_MODELS is not set"):
         host(experiment(2)).operator.submit(starting(file=str(tmp_path / "any")))

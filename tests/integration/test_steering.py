@@ -20,7 +20,7 @@ NAMES = ["ada", "bob", "cleo"]
 Host = Callable[..., Hosted]
 
 
-def test_a_round_does_not_wait_for_a_client_evicted_in_it(host: Host) -> None:
+def test_round_does_not_wait_for_a_client_evicted_during_it(host: Host) -> None:
     hosted, hold = host(experiment(3, rounds=4, server=FEDCAP)), Hold(1)
     clients = hosted.scripted(NAMES[:2])
     clients |= hosted.scripted(["cleo"], hold=hold)
@@ -39,7 +39,7 @@ def test_a_round_does_not_wait_for_a_client_evicted_in_it(host: Host) -> None:
     hosted.wait()
 
 
-def test_a_reinstated_client_comes_back_through_a_probe(host: Host) -> None:
+def test_reinstated_client_is_probed_before_it_trains_again(host: Host) -> None:
     hosted, hold = host(experiment(3, rounds=4, server=FEDCAP)), Hold(1)
     hosted.scripted(NAMES[:1])
     hosted.scripted(NAMES[1:2], hold=hold)
@@ -100,7 +100,7 @@ async def requested(run: RunStores) -> list[str]:
     return [event.fields["request"] for event in events if event.type == "customize"]
 
 
-def test_a_pause_ends_the_round_and_opens_no_other(host: Host) -> None:
+def test_pause_finishes_the_open_round_and_opens_no_further_round(host: Host) -> None:
     hosted, hold = host(experiment(2, rounds=3)), Hold(0)
     hosted.scripted(NAMES[:2], hold=hold)
     hosted.wait("collecting", 0)
@@ -118,7 +118,7 @@ def test_a_pause_ends_the_round_and_opens_no_other(host: Host) -> None:
     assert len(hosted.operator.rounds()) == 3
 
 
-def test_a_federation_paused_before_it_began_waits(host: Host) -> None:
+def test_run_paused_before_its_first_round_waits_until_resumed(host: Host) -> None:
     hosted = host(experiment(2, rounds=1))
     hosted.wait("joining")
     hosted.operator.steer("pause")
@@ -136,7 +136,7 @@ def test_a_federation_paused_before_it_began_waits(host: Host) -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_stop_lets_everyone_evaluate_what_there_is(host: Host, paused: bool) -> None:
+def test_clients_evaluate_the_last_published_models_after_a_stop(host: Host, paused: bool) -> None:
     hosted, hold = host(experiment(3, rounds=50, server=FEDCAP)), Hold(1)
     clients = hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 1)

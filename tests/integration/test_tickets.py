@@ -33,7 +33,7 @@ def first_ticket(hosted: Hosted, name: str) -> tuple[dict[str, str], httpx.Respo
     return bearer, first
 
 
-def test_a_model_comes_with_its_ticket_to_whoever_takes_it_and_lacks_it(host: Host) -> None:
+def test_ticket_includes_its_model_if_the_client_accepts_and_lacks_it(host: Host) -> None:
     hosted, hold = host(experiment(3, server=FEDCAP)), Hold(1)
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 1)
@@ -90,14 +90,14 @@ def test_an_upload_may_wait_for_the_next_ticket_and_its_model(host: Host) -> Non
     assert again == receipt
     assert Ticket.model_validate_json(answer.headers[wire.TICKET_HEADER]) == ticket
 
-    # The others are held: no ticket comes, and the receipt is all there is to say.
+    # The other clients are held back: no ticket follows, and the answer is only the receipt.
     receipt, answer = put(1, 1)
     assert (receipt.round, wire.RECEIPT_HEADER in answer.headers) == (1, False)
     hosted.received("cleo")
     hold.on = False
 
 
-def test_an_upload_waits_on_while_a_round_goes_on_without_its_client(host: Host) -> None:
+def test_upload_keeps_waiting_through_a_round_without_its_client(host: Host) -> None:
     def drawn(seed: int, round_: int) -> bool:
         return "cleo" in select(seed, round_, NAMES, 0.6)
 
@@ -123,7 +123,7 @@ def test_an_upload_waits_on_while_a_round_goes_on_without_its_client(host: Host)
     assert ticket.kind != "wait", "only a ticket that asks for something ends the wait"
 
 
-def test_without_a_barrier_an_upload_for_a_round_long_over_brings_the_next_ticket(
+def test_stale_buffered_upload_gets_the_next_ticket(
     host: Host,
 ) -> None:
     hosted, hold = host(experiment(3, rounds=9, policy="buffered", buffer=2)), Hold(3)

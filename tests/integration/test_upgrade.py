@@ -1,4 +1,4 @@
-"""A running federation is upgraded: no request fails, and its models are those of a calm run."""
+"""An upgrade of a running federation fails no request, and does not change its models."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ REFUSED = "Redis holds schema 4; this version reads 3"
 
 
 class Upgraded(Parted):
-    """Two apis behind a balancer, two workers, and clients whose rounds go on when they may."""
+    """Two apis behind a balancer, two workers, and clients that the test can hold back."""
 
     def __init__(self, given: Experiment, folder: Path, redis_url: str) -> None:
         super().__init__(given, folder, redis_url)
@@ -57,7 +57,7 @@ class Upgraded(Parted):
         self.wait("collecting", self.last + 1)
 
     def ready(self, *names: str) -> None:
-        """Returns once processes are ready."""
+        """Waits until processes are ready."""
         for name in names:
             until(lambda name=name: self.answers(name))
 
@@ -80,7 +80,7 @@ class Upgraded(Parted):
         assert child.poll() == 0, self.processes.tail(name)
 
     def refused(self, name: str) -> None:
-        """Returns once a process has ended because of the schema, and forgets the process."""
+        """Waits until a process has ended because of the schema, and forgets the process."""
         child = self.processes[name]
         until(lambda: child.poll() is not None)
         assert child.poll() == 1
@@ -88,7 +88,7 @@ class Upgraded(Parted):
         self.processes.stop(name)
 
     def dump(self) -> dict[bytes, bytes | None]:
-        """All that Redis and the blobs hold of the federation, but for keys that soon expire."""
+        """All state of the federation in Redis and the blobs, except keys that expire."""
         with redis.Redis.from_url(self.redis_url) as client:
             keys = list(client.scan_iter(match=f"{{{self.namespace}}}:*"))
             values = {key: client.dump(key) for key in keys if client.ttl(key) == -1}
@@ -113,14 +113,14 @@ def running(tmp_path: Path, redis_url: str) -> Iterator[Upgraded]:
 
 @pytest.fixture
 def prober(running: Upgraded) -> Prober:
-    """Asks for what needs only Redis, and for what needs blobs."""
+    """A prober for paths that need only Redis, and for a path that needs blobs."""
     run = f"/v1/runs/{running.operator.run}"
     paths = ["/v1/runs", f"{run}/rounds/current", f"{run}/rounds?limit=1", f"{run}/models/global"]
     return Prober(running.ports["api"], running.settings["RAMPART_OPERATOR_TOKEN"], paths)
 
 
 def finish(running: Upgraded, host: Callable[..., Hosted]) -> None:
-    """Lets the run end; it has to come to the same as a run that nobody upgrades."""
+    """Lets the run end; its result must equal that of a run without an upgrade."""
     running.last = EXPERIMENT.rounds
     running.wait()
     calm = host(EXPERIMENT)
@@ -132,7 +132,7 @@ def finish(running: Upgraded, host: Callable[..., Hosted]) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_processes_of_the_same_schema_are_replaced_one_by_one(
+def test_rolling_upgrade_within_a_schema_fails_no_request(
     running: Upgraded, prober: Prober, host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     release = next_release(tmp_path / "next", new_schema=False)
@@ -155,7 +155,7 @@ def test_processes_of_the_same_schema_are_replaced_one_by_one(
 
 
 @pytest.mark.timeout(300)
-def test_a_release_of_the_next_schema_converts_the_state_while_requests_wait(
+def test_upgrade_to_the_next_schema_converts_the_state_and_fails_no_request(
     running: Upgraded, prober: Prober, host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
     release = next_release(tmp_path / "next", new_schema=True)

@@ -1,4 +1,4 @@
-"""What former versions stored, as dumps of a whole federation, to be taken over by this one.
+"""Dumps of whole federations that earlier versions stored, which this version must convert.
 
 A dump has every key of the federation's namespace, and every blob in base64. In all dumps, three
 clients of FedCAP have finished two of four rounds, and one of them has sent its update for the
@@ -19,7 +19,7 @@ SCHEMA_2 = Path(__file__).with_name("schema-2.json")
 
 
 def restore(dump: Path, url: str, namespace: str, blobs: Path) -> dict[str, Any]:
-    """Writes a dump into Redis and into a folder of blobs; the values of its keys."""
+    """Writes a dump into Redis and into a folder of blobs; returns the values of its keys."""
     stored = json.loads(dump.read_text())
     with redis.Redis.from_url(url, decode_responses=True) as client:
         for name, key in stored["keys"].items():

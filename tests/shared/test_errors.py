@@ -1,4 +1,4 @@
-"""The error tree: every error answers with a status, a slug and a sentence."""
+"""The error tree: every error has an HTTP status, a slug and a message."""
 
 import pickle
 import re
@@ -21,7 +21,7 @@ OURS = [error for error in tree() if error.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("error", OURS, ids=lambda error: error.__name__)
-def test_every_error_has_what_a_problem_document_needs(error: type[RampartError]) -> None:
+def test_every_error_has_a_status_slug_title_and_docstring(error: type[RampartError]) -> None:
     assert 400 <= error.status < 600
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", error.slug)
     assert error.title and error.__doc__
@@ -35,13 +35,13 @@ def test_the_detail_is_the_message() -> None:
     assert RampartError("the disk is full").detail == "the disk is full"
 
 
-def test_mistakes_of_others_are_value_errors() -> None:
+def test_caller_errors_are_value_errors() -> None:
     for error in (errors.ConfigurationError, errors.PreconditionError, UnknownMember):
         assert issubclass(error, ValueError)
     assert not issubclass(errors.Unavailable, ValueError)
 
 
-def test_a_far_off_name_gets_no_hint() -> None:
+def test_only_similar_names_are_suggested() -> None:
     assert str(UnknownMember("rule", "xyz", ("krum", "median"))) == (
         "unknown rule 'xyz'; known: krum, median"
     )
@@ -57,7 +57,7 @@ def test_a_far_off_name_gets_no_hint() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_crosses_processes(error: RampartError) -> None:
+def test_errors_survive_pickling(error: RampartError) -> None:
     same = pickle.loads(pickle.dumps(error))
     assert type(same) is type(error) and str(same) == str(error)
     assert same.__dict__ == error.__dict__

@@ -1,4 +1,4 @@
-"""Named draws: the same wherever and whenever they are made, and no two alike."""
+"""Named draws: the same in every process, and different for different names."""
 
 import subprocess
 import sys
@@ -14,7 +14,9 @@ PATHS = st.lists(st.one_of(st.text(max_size=5), st.integers(-5, 50)), max_size=3
 
 
 @given(st.integers(), PATHS)
-def test_a_seed_fits_every_generator(seed: int, path: list[str | int]) -> None:
+def test_derived_seeds_fit_in_63_bits_and_seed_the_generator(
+    seed: int, path: list[str | int]
+) -> None:
     derived = derive(seed, *path)
     assert 0 <= derived < 2**63
     assert torch.equal(
@@ -24,7 +26,7 @@ def test_a_seed_fits_every_generator(seed: int, path: list[str | int]) -> None:
 
 
 @given(st.integers(0, 5), PATHS, st.integers(0, 5), PATHS)
-def test_different_names_are_different_draws(
+def test_different_names_give_different_seeds(
     seed: int, path: list[str | int], other_seed: int, other: list[str | int]
 ) -> None:
     same = (seed, path, [type(part) for part in path]) == (
@@ -37,14 +39,14 @@ def test_different_names_are_different_draws(
         assert (derive(seed, *path) == derive(other_seed, *other)) == same
 
 
-def test_numbers_and_their_names_differ_and_so_do_joined_paths() -> None:
+def test_component_types_and_boundaries_of_paths_change_the_seed() -> None:
     assert derive(1, 2) != derive(1, "2")
     assert derive(1, "a", "b") != derive(1, "ab")
     assert derive(1, 2) != derive(12)
 
 
 @pytest.mark.processes
-def test_no_process_and_no_hash_seed_changes_a_draw() -> None:
+def test_seeds_do_not_depend_on_process_or_hash_seed() -> None:
     code = (
         "from rampart_fl.shared.seeding import derive; print(derive(7, 'batches', 'client-3', 11))"
     )
@@ -59,7 +61,7 @@ def test_no_process_and_no_hash_seed_changes_a_draw() -> None:
         assert int(out) == derive(7, "batches", "client-3", 11)
 
 
-def test_drawing_leaves_torch_s_global_state_alone() -> None:
+def test_drawing_leaves_torchs_global_random_state_unchanged() -> None:
     before = torch.get_rng_state()
     torch.rand(5, generator=generator(1, "x"))
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Every constraint of the table is broken by an experiment of its own, and by nothing else."""
+"""For every constraint of the table, an experiment breaks this constraint and no other."""
 
 from typing import Any
 
@@ -114,11 +114,11 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "its own aggregate. Leave out server.momentum, fraction",
     ),
 }
-"""By constraint: tables that break it, and what the user is told."""
+"""By constraint: tables that break it, and the error message."""
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: constraint.holds)
-def test_an_experiment_that_breaks_a_constraint_is_refused(constraint: Constraint) -> None:
+def test_broken_constraint_is_rejected_with_its_message(constraint: Constraint) -> None:
     tables, message = BREAKS[constraint.holds]
     experiment = Experiment.from_tables(tables)
     members = build(experiment)
@@ -128,7 +128,7 @@ def test_an_experiment_that_breaks_a_constraint_is_refused(constraint: Constrain
     assert str(refusal.value) == message
 
 
-def test_the_examples_are_of_the_table() -> None:
+def test_every_constraint_has_an_example() -> None:
     assert BREAKS.keys() == {constraint.holds for constraint in CONSTRAINTS}
     assert len(BREAKS) == len(CONSTRAINTS), "each constraint has a name of its own"
 
@@ -142,7 +142,7 @@ def test_the_examples_are_of_the_table() -> None:
         ({"challenges": False}, {"sketch": 2048, "blocks": 1}, None),
     ],
 )
-def test_detectors_that_share_challenges_sketch_them_alike(
+def test_detectors_that_share_challenges_need_equal_sketch_settings(
     response: dict[str, Any], challenge: dict[str, Any], wrong: str | None
 ) -> None:
     detectors = [{"name": "response", **response}, {"name": "challenge", **challenge}]
@@ -154,7 +154,7 @@ def test_detectors_that_share_challenges_sketch_them_alike(
             validate(experiment)
 
 
-def test_labels_matter_only_to_stages_that_need_them() -> None:
+def test_public_labels_are_checked_only_for_stages_that_need_them() -> None:
     public = {"public": {"dataset": "cifar100"}}
     with pytest.raises(ConfigurationError, match="cifar100 has 100 classes"):
         validate(Experiment.from_tables({**DIGITS, "server": {"rule": "sageflow", **public}}))
@@ -178,15 +178,13 @@ def test_labels_matter_only_to_stages_that_need_them() -> None:
         ({**RESNET}, "a model with running statistics"),
     ],
 )
-def test_each_setting_that_assumes_a_common_model_is_named(
-    unfit: dict[str, Any], named: str
-) -> None:
+def test_settings_incompatible_with_exact_mode_are_named(unfit: dict[str, Any], named: str) -> None:
     tables = {**DIGITS, **unfit, "personalizer": EXACT}
     with pytest.raises(ConfigurationError, match=rf"its own aggregate\. Leave out {named}$"):
         validate(Experiment.from_tables(tables))
 
 
-def test_a_simulation_refuses_what_validation_refuses() -> None:
+def test_simulation_rejects_experiments_that_fail_validation() -> None:
     tables, message = BREAKS["Rounds can have enough rows for every stage."]
     with pytest.raises(ConfigurationError) as refusal:
         Simulation.of(Experiment.from_tables(tables))

@@ -1,4 +1,4 @@
-"""The page on the architecture is the code's."""
+"""The page on the architecture matches the code."""
 
 import importlib
 import re
@@ -11,7 +11,7 @@ from tools.imports import reach
 TEXT = PATH.read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`((?:shared|services)\.[\w.]*\w)`", TEXT)))
 MOST_NODES = 40
-"""A picture with more boxes than this cannot be read."""
+"""A picture with more boxes than this is illegible."""
 
 
 def test_the_committed_page_is_up_to_date() -> None:
@@ -20,13 +20,14 @@ def test_the_committed_page_is_up_to_date() -> None:
     )
 
 
-def test_the_generated_parts_are_replaced_and_nothing_else() -> None:
+def test_rendering_restores_stale_generated_parts() -> None:
     stale = TEXT.replace("  shared_families --> shared_errors\n", "").replace("**: The ", "**: A ")
     assert stale.count("\n") == TEXT.count("\n") - 1
     assert render(stale) == TEXT
 
 
 def test_every_name_on_the_page_exists() -> None:
+    assert len(NAMED) > 20
     for name in NAMED:
         parts = f"rampart_fl.{name}".split(".")
         depth = next(d for d in range(len(parts), 0, -1) if _is_module(".".join(parts[:d])))
@@ -42,7 +43,7 @@ def _is_module(name: str) -> bool:
         return False
 
 
-def test_one_update_passes_every_part_of_the_system() -> None:
+def test_update_path_names_code_in_every_part_of_the_system() -> None:
     way = TEXT.partition("## The path of an update")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", way, flags=re.MULTILINE)[1:]
     assert len(steps) > 10
@@ -71,6 +72,6 @@ def test_each_layer_imports_only_layers_below_it() -> None:
     assert "shared/errors" in layers(graph)[-1]
 
 
-def test_packages_in_a_circle_have_no_layers() -> None:
+def test_layering_rejects_import_cycles() -> None:
     with pytest.raises(AssertionError, match="import each other"):
         layers({"a": {"b"}, "b": {"a"}})

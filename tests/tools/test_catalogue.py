@@ -1,4 +1,4 @@
-"""The catalogue is the code's."""
+"""The catalogue matches the code."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_every_member_and_parameter_is_named(title: str, family: Registry[Any]) 
             assert key == "f" or f"`{key}`" in line
 
 
-def test_rows_of_a_table_have_as_many_cells_as_its_head() -> None:
+def test_table_rows_have_as_many_cells_as_the_header() -> None:
     width = 0
     for line in render().splitlines():
         if not line.startswith("|"):

@@ -1,4 +1,4 @@
-"""The reference of experiment files is the code's."""
+"""The reference of experiment files matches the code."""
 
 import re
 import tomllib
@@ -41,14 +41,14 @@ def test_the_committed_reference_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("path", "model"), [found[:2] for found in TABLES], ids=[found[0] or "file" for found in TABLES]
 )
-def test_every_key_is_told(path: str, model: type[Table]) -> None:
+def test_every_key_is_documented(path: str, model: type[Table]) -> None:
     for key in model.model_fields:
         (row,) = [line for line in part(path).splitlines() if line.startswith(f"| `{key}` |")]
         assert meaning(path, key, model).replace("|", "\\|") in row
         assert row.count(" | ") == 3
 
 
-def test_defaults_are_those_that_hold() -> None:
+def test_documented_phase_bounds_match_the_defaults() -> None:
     experiment = Experiment.from_tables(
         {"name": "x", "data": {"dataset": "digits"}, "model": "mlp"}
     )
@@ -66,7 +66,7 @@ def test_every_member_is_named(path: str) -> None:
     assert all(f"`{name}`" in row for name in FAMILIES[path].names())
 
 
-def test_the_example_can_run() -> None:
+def test_example_is_a_valid_experiment() -> None:
     example = re.search(r"```toml\n(.*?)```", text(), re.DOTALL)
     assert example is not None
     validate(Experiment.from_tables(tomllib.loads(example[1])))

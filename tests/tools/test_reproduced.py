@@ -1,4 +1,4 @@
-"""The page of the papers' runs is the definitions' and the kept runs'."""
+"""The page on reproduced papers matches their definitions and the kept runs."""
 
 import re
 
@@ -12,7 +12,7 @@ def test_the_committed_page_is_up_to_date() -> None:
     assert page() == PAGE, f"run `python -m tools.reproduced` and commit {PATH.name}"
 
 
-def test_every_table_is_finished_or_has_its_command_and_hours() -> None:
+def test_every_unfinished_table_has_a_command_and_remaining_hours() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| (\d+) \| (\d+) \| .* \| ([\d.]+) \| (.*)\|$", PAGE, re.M)
     assert {row[0] for row in rows} == set(names())
     for name, cells, finished, left, command in rows:
@@ -21,6 +21,6 @@ def test_every_table_is_finished_or_has_its_command_and_hours() -> None:
 
 
 def test_every_kept_run_belongs_to_a_table() -> None:
-    """No run is kept whose experiment no table has any more."""
+    """No run is kept if its experiment is no longer in any table."""
     counted = sum(int(kept) for kept in re.findall(r"\| (\d+) of \d+ \|", PAGE))
     assert counted >= len(list((KEPT / "cells").iterdir())) > 0

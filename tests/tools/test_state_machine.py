@@ -1,4 +1,4 @@
-"""The page's pictures and tables of the state machine are the code's."""
+"""The diagrams and tables on the state machine's page match the code."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_the_diagram_shows_every_change_of_phase_once() -> None:
     assert set(shown) == {(source, to) for source, _, to in TRANSITIONS if source != to}
 
 
-def test_no_label_breaks_the_diagram() -> None:
+def test_labels_contain_no_characters_that_break_the_diagram() -> None:
     assert not [arrow for arrow in ARROWS if re.search(r"[;:\n|#]", arrow.when)]
 
 

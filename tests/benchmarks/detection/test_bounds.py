@@ -1,4 +1,4 @@
-"""Clopper-Pearson by hand, and the t interval."""
+"""Clopper-Pearson bounds and t intervals equal values computed by hand."""
 
 import pytest
 
@@ -6,27 +6,27 @@ from benchmarks.detection.bounds import interval, of_mean, upper
 
 
 @pytest.mark.parametrize("runs", [1, 20, 300])
-def test_without_an_event_the_bound_is_known_by_hand(runs: int) -> None:
+def test_upper_bound_of_zero_events_equals_the_closed_form(runs: int) -> None:
     assert upper(0, runs) == pytest.approx(1 - 0.05 ** (1 / runs))
 
 
-def test_the_bound_solves_its_equation() -> None:
+def test_upper_bound_solves_the_binomial_tail_equation() -> None:
     """At the bound, two events or fewer in 50 runs have a probability of 5%."""
     p = upper(2, 50)
     tail = (1 - p) ** 50 + 50 * p * (1 - p) ** 49 + 1225 * p**2 * (1 - p) ** 48
     assert tail == pytest.approx(0.05)
 
 
-def test_events_in_all_runs_bound_nothing() -> None:
+def test_upper_bound_is_one_if_every_run_has_an_event() -> None:
     assert upper(5, 5) == 1
 
 
-def test_intervals_at_both_ends() -> None:
+def test_interval_at_zero_and_all_events_equals_the_closed_form() -> None:
     assert interval(0, 20) == (0, pytest.approx(1 - 0.025 ** (1 / 20)))
     assert interval(20, 20) == (pytest.approx(0.025 ** (1 / 20)), 1)
 
 
-def test_the_interval_of_a_mean() -> None:
+def test_interval_of_a_mean_uses_the_t_distribution() -> None:
     """t of 3 degrees of freedom: 3.182; deviation of 1, 1, 3, 3: 1.155."""
     middle, low, high = of_mean([1, 1, 3, 3])
     assert middle == 2

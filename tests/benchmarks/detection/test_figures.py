@@ -1,4 +1,4 @@
-"""Figures of a run, by hand."""
+"""The figures of a run equal values computed by hand."""
 
 from benchmarks.detection.figures import figures
 from benchmarks.detection.loud import eviction
@@ -18,7 +18,7 @@ HONEST, HOSTILE = sides(EXPERIMENT)
 
 
 def record(number: int, **decisions: str) -> RoundRecord:
-    """A round in which everybody measured and some were judged."""
+    """A round in which all honest clients report metrics and the named clients are judged."""
     names = {
         "a": HONEST[0],
         "b": HONEST[1],
@@ -47,7 +47,7 @@ def record(number: int, **decisions: str) -> RoundRecord:
     )
 
 
-def test_shares_and_evictions() -> None:
+def test_run_figures_match_hand_computed_shares_and_evictions() -> None:
     records = [
         record(0, a="accepted", b="rejected", x="accepted", y="accepted"),
         record(1, a="accepted", b="accepted", c="accepted", x="evicted"),
@@ -66,7 +66,7 @@ def test_shares_and_evictions() -> None:
     ]
 
 
-def test_the_median_eviction_counts_those_never_evicted() -> None:
+def test_median_eviction_round_includes_attackers_never_evicted() -> None:
     early = {"hostile": 3, "evictions": [_eviction("x", 1), _eviction("y", 4)]}
     late = {"hostile": 2, "evictions": [_eviction("x", 9), _eviction("honest", 0, hostile=False)]}
     assert eviction([early], "round") == "5"

@@ -1,4 +1,4 @@
-"""Runs: kept once they ended, not run again, and read back from a file that was cut off."""
+"""Finished runs are cached, not repeated, and read back from a truncated file."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ def run(**changes: Any) -> Run:
 
 
 @pytest.mark.processes
-def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
+def test_finished_run_is_read_from_the_cache(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     ((_, first),) = finish([run()], Cache.of(path), jobs=1)
     ((_, again),) = finish([run()], Cache.of(path), jobs=1)
@@ -29,14 +29,14 @@ def test_a_run_that_ended_is_not_run_again(tmp_path: Path) -> None:
     assert (first["rounds"], first["honest"], first["hostile"]) == (3, 7, 3)
 
 
-def test_what_changes_a_run_changes_its_key() -> None:
+def test_cache_key_depends_on_every_option_but_label_and_seconds() -> None:
     other = run(tables=ONE.tables([{"name": "norm_bound"}], ATTACKERS))
     runs = [run(), run(claim=1), run(settles=True), run(network=True), run(paired=True), other]
     assert len({one.key for one in runs}) == len(runs)
     assert run(label={"attack": "another name"}, seconds=1.0).key == run().key
 
 
-def test_only_code_counts_as_a_change_of_a_detector() -> None:
+def test_source_is_compared_without_docstrings_and_comments() -> None:
     source = 'LIMIT = 3\n"""Of what."""\n\n\ndef over(x):\n    """Whether it is over."""\n'
     source += "    return x > LIMIT  # strictly\n"
     reworded = source.replace("Of what.", "The limit.").replace("  # strictly", "")
@@ -45,14 +45,14 @@ def test_only_code_counts_as_a_change_of_a_detector() -> None:
     assert bare('def f():\n    """Does nothing."""') == "def f():\n    pass"
 
 
-def test_a_line_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
+def test_truncated_cache_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     path.write_text(json.dumps({"key": "whole"}) + '\n{"key": "cu')
     assert set(Cache.of(path).entries) == {"whole"}
     assert path.read_text() == '{"key": "whole"}\n'
 
 
-def test_a_run_that_fails_is_told_and_not_kept(tmp_path: Path) -> None:
+def test_failed_run_is_reported_and_not_cached(tmp_path: Path) -> None:
     path = tmp_path / "cache.jsonl"
     impossible = replace(ONE, partition="users")
     assert finish([Run(impossible.tables())], Cache.of(path), jobs=1) == []
@@ -60,14 +60,14 @@ def test_a_run_that_fails_is_told_and_not_kept(tmp_path: Path) -> None:
     assert "natural clients" in execute(Run(impossible.tables()))["error"]
 
 
-def test_a_false_claim_moves_the_weighted_mean() -> None:
-    """The same honest behaviour, told to weigh nothing or very much."""
+def test_claimed_sample_counts_move_the_weighted_mean() -> None:
+    """The attackers behave honestly, but claim one sample or very many."""
     plain = ONE.tables([], [{"count": 3, "attack": {"name": "sign_flip", "until_round": 0}}])
     light, heavy = (execute(Run(plain, claim=claim)) for claim in (1, 10_000))
     assert light["local"] != heavy["local"]
 
 
-def test_parts_of_the_report_are_renewed_one_by_one(tmp_path: Path) -> None:
+def test_report_sections_are_replaced_independently(tmp_path: Path) -> None:
     path, order = tmp_path / "report.md", ["first", "second"]
     for section, text in (("second", "two"), ("first", "one"), ("second", "anew")):
         renew(path, section, text, order)
@@ -76,8 +76,8 @@ def test_parts_of_the_report_are_renewed_one_by_one(tmp_path: Path) -> None:
     assert text.index("one") < text.index("anew")
 
 
-def test_a_run_that_no_detector_touched_equals_the_run_without_detectors() -> None:
-    """So it need not be run a second time to be compared."""
+def test_run_untouched_by_detectors_equals_the_run_without_detectors() -> None:
+    """The comparison therefore needs no second run."""
     mixed = replace(ONE, partition="Dirichlet 1")
     entries = execute(Run(mixed.tables(DEFAULT), paired=True))
     assert (entries["silenced"], entries["challenged"]) == (0, 0)
@@ -86,7 +86,7 @@ def test_a_run_that_no_detector_touched_equals_the_run_without_detectors() -> No
     assert entries["without"] == {name: entries[name] for name in entries["without"]}
 
 
-def test_a_run_that_a_detector_touched_is_compared_with_one_without_detectors() -> None:
+def test_run_altered_by_a_detector_is_paired_with_a_run_without_detectors() -> None:
     strict = [{"name": "norm_bound", "threshold": 1e-3}]
     entries = execute(Run(ONE.tables(strict), paired=True))
     assert entries["silenced"] or entries["honest_evicted"]

@@ -1,4 +1,4 @@
-"""The sample: seeded, admissible, with every level often enough; what cannot be run is told."""
+"""The sample is seeded and admissible, covers every level, and reports what cannot run."""
 
 from dataclasses import replace
 
@@ -22,38 +22,38 @@ LEVELS = {**FACTORS, "data_set": ("digits",)}
 
 
 def no_cnn_on_few(one: Combination) -> str | None:
-    """A refusal that needs no data."""
+    """Refuses some combinations without loading data."""
     few = one.network == "cnn" and one.clients == 10
     return f"{one.clients} clients" if few else None
 
 
-def test_the_seed_decides() -> None:
+def test_seed_determines_the_sample() -> None:
     first, again, other = (draw(seed, 30, no_cnn_on_few, LEVELS).combinations for seed in (1, 1, 2))
     assert first == again != other
     assert not {one.seed for one in first} & {one.seed for one in other}
 
 
-def test_every_level_occurs_often_enough() -> None:
+def test_every_factor_level_reaches_the_required_count() -> None:
     sample = draw(1, 30, no_cnn_on_few, LEVELS, often=12)
     assert sample.free == 30 < len(sample.combinations)
     assert min(sample.counts(LEVELS).values()) >= 12
     assert not sample.missing
 
 
-def test_what_is_refused_is_counted_and_left_out() -> None:
+def test_refused_combinations_are_counted_and_excluded() -> None:
     sample = draw(1, 200, no_cnn_on_few, LEVELS)
     assert sample.refused == {"# clients": sample.refused.total()}
     assert sample.refused.total() > 0
     assert not any(no_cnn_on_few(one) for one in sample.combinations)
 
 
-def test_a_level_that_cannot_be_had_is_told() -> None:
+def test_unreachable_level_is_reported_with_its_reason() -> None:
     sample = draw(1, 5, lambda one: "no" if one.epochs == 5 else None, LEVELS, often=3)
     assert sample.missing == {("epochs", 5): "no"}
     assert all(n >= 3 for key, n in sample.counts(LEVELS).items() if key != ("epochs", 5))
 
 
-def test_every_combination_that_is_admitted_can_be_run() -> None:
+def test_every_admitted_combination_is_a_valid_experiment() -> None:
     sample = draw(5, 10, refusal, LEVELS, often=0)
     for one in sample.combinations:
         experiment = validate(Experiment.from_tables(one.tables()))
@@ -63,18 +63,18 @@ def test_every_combination_that_is_admitted_can_be_run() -> None:
         assert one.partition not in SIZED or sizes[-1] >= 100 * sizes[0]
 
 
-def test_reasons_name_what_is_wrong() -> None:
+def test_refusal_names_the_violated_requirement() -> None:
     assert "natural clients" in str(refusal(replace(ONE, partition="users")))
     assert "samples" in str(refusal(replace(ONE, partition="sizes 1 to 100", clients=100)))
     assert refusal(ONE) is None
 
 
-def test_sizes_range_over_two_orders_of_magnitude() -> None:
+def test_partition_with_sizes_1_to_100_is_admissible_for_some_seed() -> None:
     sized = [replace(ONE, partition="sizes 1 to 100", seed=seed) for seed in range(1, 20)]
     assert any(refusal(one) is None for one in sized)
 
 
-def test_samples_are_capped_by_cost() -> None:
+def test_sample_counts_are_capped_by_training_cost() -> None:
     costly = Combination("mnist", "2 classes", 100, 1.0, 5, "cnn", 100, "fedcap", seed=3)
     cheap = replace(costly, epochs=1, rounds=30, clients=10)
     assert costly.samples < cheap.samples == SAMPLES
@@ -82,6 +82,6 @@ def test_samples_are_capped_by_cost() -> None:
     assert replace(costly, clients=20).samples > costly.samples
 
 
-def test_factors_are_the_members_they_name() -> None:
+def test_cost_and_size_tables_use_only_known_factor_levels() -> None:
     assert set(PASS) <= {(d, n) for d in FACTORS["data_set"] for n in FACTORS["network"]}
     assert set(SIZED) < set(PARTITIONS)

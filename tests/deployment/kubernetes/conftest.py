@@ -12,7 +12,7 @@ Object = dict[str, Any]
 FILES = ("standard", "dev", "dev-redteam", "gpu", "cloud")
 """The manifests that the repository contains, without their ending."""
 OWNER = {"rampart_operator_token", "rampart_redis_password", "rampart_cohort_token"}
-"""The keys of the Secret that an operator makes."""
+"""The keys of the Secret that an operator creates."""
 TLS = {"tls.crt", "tls.key", "ca.crt"}
 """The keys of a certificate's Secret."""
 NO_SERVICE = {"redis", "backup"}
@@ -22,7 +22,7 @@ INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod's template and what makes pods of it."""
+    """A pod's template, and the object that creates pods from it."""
 
     owner: Object
     labels: Mapping[str, str]
@@ -35,7 +35,7 @@ class Pod:
 
     @property
     def container(self) -> Object:
-        """Its first container, besides those that run before it."""
+        """Its first container that is not an init container."""
         return dict(self.spec["containers"][0])
 
     @property
@@ -91,7 +91,7 @@ class Manifests:
         return dict(self.named("ConfigMap", name).get("data", {}))
 
     def variables(self, pod: Pod) -> dict[str, str]:
-        """A container's variables; those that Kubernetes fills in have example values."""
+        """A container's variables, with example values for those that Kubernetes sets."""
         table: dict[str, str] = {}
         for source in pod.container.get("envFrom", []):
             if "configMapRef" in source:
@@ -116,7 +116,7 @@ class Manifests:
 
 
 def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether labels are selected."""
+    """Whether a selector selects labels."""
     exact = selector.get("matchLabels", {}).items() <= labels.items()
     for wanted in selector.get("matchExpressions", []):
         assert wanted["operator"] == "In"
@@ -134,7 +134,7 @@ def manifests(
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    """Where helm is."""
+    """The path of helm."""
     found = shutil.which("helm")
     if found is None:
         pytest.skip("no helm on the path: nobody checks that chart and manifests agree")

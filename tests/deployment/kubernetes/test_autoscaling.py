@@ -26,7 +26,7 @@ def cloud(root: Path, load: Callable[[str], list[Any]]) -> Manifests:
     return Manifests(load((root / "k8s/manifests/cloud.yaml").read_text()))
 
 
-def test_the_rule_is_for_the_metric_that_is_measured_and_scales_the_api(
+def test_adapter_rule_serves_the_measured_metric_that_scales_the_api(
     rule: Any, cloud: Manifests
 ) -> None:
     ((series, matchers),) = parse(rule["seriesQuery"]).series
@@ -44,7 +44,7 @@ def test_the_rule_is_for_the_metric_that_is_measured_and_scales_the_api(
         assert not labels & {one["targetLabel"] for one in endpoint["relabelings"]}
 
 
-def test_the_query_asks_for_pods_of_a_namespace(rule: Any) -> None:
+def test_adapter_query_selects_pods_of_a_namespace(rule: Any) -> None:
     query = rule["metricsQuery"]
     for placeholder, text in {
         "<<.Series>>": "rampart_waiting_requests",

@@ -45,14 +45,14 @@ def policy_of(site: Manifests, folder: Path) -> Policy:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_field_exists(site: Manifests, release: str) -> None:
+def test_manifest_fields_exist_in_every_kubernetes_release(site: Manifests, release: str) -> None:
     kinds = {"ConfigMap", "NetworkPolicy", "Service", "StatefulSet"}
     assert {one["kind"] for one in site.objects} == kinds
     for one in site.objects:
         kubernetes_validate.validate(one, release, strict=True)
 
 
-def test_the_client_may_do_little_and_is_reached_by_nobody(site: Manifests) -> None:
+def test_client_pod_is_restricted_and_accepts_no_connections(site: Manifests) -> None:
     (pod,) = site.pods
     restricted(pod.spec)
     assert pod.spec["automountServiceAccountToken"] is False
@@ -62,7 +62,9 @@ def test_the_client_may_do_little_and_is_reached_by_nobody(site: Manifests) -> N
     assert policy["spec"]["ingress"] == []
 
 
-def test_its_settings_exist(site: Manifests, settings_of: Any) -> None:
+def test_client_settings_exist_and_match_image_and_mounts(
+    site: Manifests, settings_of: Any
+) -> None:
     (pod,) = site.pods
     variables = site.variables(pod)
     values = settings_of(pod.container["command"], variables, set())
@@ -79,7 +81,7 @@ def test_its_settings_exist(site: Manifests, settings_of: Any) -> None:
     assert {mount["name"] for mount in mounts.values()} == volumes
 
 
-def test_the_client_finds_the_conditions_of_the_example(site: Manifests, tmp_path: Path) -> None:
+def test_client_pod_mounts_the_conditions_of_the_example(site: Manifests, tmp_path: Path) -> None:
     (pod,) = site.pods
     told = Path(site.variables(pod)["RAMPART_ACCEPT"])
     (mount,) = [m for m in pod.container["volumeMounts"] if m["mountPath"] == str(told.parent)]
@@ -92,7 +94,7 @@ def test_the_client_finds_the_conditions_of_the_example(site: Manifests, tmp_pat
 
 
 @pytest.mark.processes
-def test_conditions_of_a_file_arrive_as_they_are(
+def test_conditions_from_a_file_reach_the_client_unchanged(
     render: Callable[..., Manifests], root: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "accept.toml"
@@ -105,7 +107,7 @@ def test_conditions_of_a_file_arrive_as_they_are(
 
 
 @pytest.mark.processes
-def test_without_conditions_there_is_no_file(render: Callable[..., Manifests]) -> None:
+def test_chart_without_conditions_renders_no_config_map(render: Callable[..., Manifests]) -> None:
     site = render()
     assert not site.of("ConfigMap")
     (pod,) = site.pods
@@ -114,7 +116,7 @@ def test_without_conditions_there_is_no_file(render: Callable[..., Manifests]) -
 
 
 @pytest.mark.processes
-def test_other_conditions_restart_the_client(render: Callable[..., Manifests]) -> None:
+def test_changed_conditions_restart_the_client(render: Callable[..., Manifests]) -> None:
     values = ["", "accept=most_epochs = 1", "accept=most_epochs = 2", "accept=most_epochs = 1"]
     none, first, second, again = (
         render("--set", value).pods[0].owner["spec"]["template"] for value in values
@@ -125,7 +127,7 @@ def test_other_conditions_restart_the_client(render: Callable[..., Manifests]) -
 
 
 @pytest.mark.processes
-def test_a_claim_needs_the_name_of_its_file_unless_conditions_name_files(
+def test_existing_claim_needs_a_file_name_unless_conditions_name_files(
     render: Callable[..., Manifests],
 ) -> None:
     claim = ("--set", "data.existingClaim=scans")

@@ -1,4 +1,4 @@
-"""Clients, their tokens and the experiment agree with each other."""
+"""The pods of the clients, their tokens and the experiment agree."""
 
 import json
 import os
@@ -41,7 +41,9 @@ def test_every_client_of_the_experiment_has_a_pod_of_its_role(
     assert sorted(chain(*hosted.values())) == list(range(experiment.data.clients))
 
 
-def test_groups_are_stateful_sets(manifests: Any, groups: dict[str, str]) -> None:
+def test_every_group_is_a_stateful_set_with_a_pod_per_slot_list(
+    manifests: Any, groups: dict[str, str]
+) -> None:
     for group, lists in groups.items():
         owner = manifests.named("StatefulSet", group)
         assert owner["spec"]["replicas"] == len(parse_lists(lists))
@@ -52,7 +54,7 @@ def test_groups_are_stateful_sets(manifests: Any, groups: dict[str, str]) -> Non
         assert variables["RAMPART_ORDINAL"] == "0"
 
 
-def test_every_pod_finds_its_own_key(manifests: Any, groups: dict[str, str]) -> None:
+def test_every_pod_mounts_only_its_own_join_tokens(manifests: Any, groups: dict[str, str]) -> None:
     job = manifests.variables(manifests.pod("join-tokens"))
     pods = {
         f"{group}-{n}" for group, lists in groups.items() for n in range(len(parse_lists(lists)))
@@ -78,7 +80,9 @@ def test_every_pod_finds_its_own_key(manifests: Any, groups: dict[str, str]) -> 
         assert names["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
-def test_pods_wait_for_their_tokens(manifests: Any, groups: dict[str, str], tmp_path: Path) -> None:
+def test_pods_wait_for_their_join_tokens(
+    manifests: Any, groups: dict[str, str], tmp_path: Path
+) -> None:
     for group in groups:
         pod = manifests.pod(group.removeprefix("rampart-"))
         (first,) = pod.spec["initContainers"]
@@ -103,7 +107,7 @@ def test_pods_wait_for_their_tokens(manifests: Any, groups: dict[str, str], tmp_
         assert waiting.wait(10) == 0
 
 
-def test_every_container_states_its_command_and_has_the_image_for_it(manifests: Any) -> None:
+def test_every_container_runs_an_image_that_fits_its_command(manifests: Any) -> None:
     for pod in manifests.pods:
         if pod.component in NO_SERVICE:
             continue
@@ -114,7 +118,7 @@ def test_every_container_states_its_command_and_has_the_image_for_it(manifests: 
             assert tag.endswith(f"-{needed}")
 
 
-def test_attackers_know_each_other(
+def test_attackers_cohort_and_experiment_agree(
     manifests: Any, groups: dict[str, str], experiment: Experiment
 ) -> None:
     if "rampart-attackers" not in groups:

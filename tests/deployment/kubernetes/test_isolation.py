@@ -14,7 +14,7 @@ DNS = 53
 
 
 def restricted(spec: dict[str, Any]) -> None:
-    """Holds a pod to the restricted standard, with a read-only file system besides."""
+    """Asserts that a pod meets the restricted standard and has a read-only file system."""
     context = spec["securityContext"]
     assert context["runAsNonRoot"] is True
     assert context["runAsUser"] > 0
@@ -36,19 +36,21 @@ def restricted(spec: dict[str, Any]) -> None:
         assert ":" in container["image"]
 
 
-def test_every_pod_is_restricted(manifests: Any) -> None:
+def test_every_pod_meets_the_restricted_standard(manifests: Any) -> None:
     for pod in manifests.pods:
         restricted(pod.spec)
         user = 999 if pod.component == "redis" else 10001
         assert pod.spec["securityContext"]["runAsUser"] == user
 
 
-def test_so_is_the_namespace(root: Any, load: Callable[[str], list[Any]]) -> None:
+def test_namespace_enforces_the_restricted_standard(
+    root: Any, load: Callable[[str], list[Any]]
+) -> None:
     (namespace,) = load((root / "k8s/namespace.yaml").read_text())
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_no_manifest_has_a_secret(manifests: Any) -> None:
+def test_manifests_contain_no_secret_and_empty_tokens_are_refused(manifests: Any) -> None:
     assert manifests.of("Secret") == []
     with pytest.raises(ValidationError, match="RAMPART_OPERATOR_TOKEN"):
         Settings.model_validate({"operator_token": ""})
@@ -56,7 +58,7 @@ def test_no_manifest_has_a_secret(manifests: Any) -> None:
         CohortSettings.model_validate({"token": "", "members": 1})
 
 
-def test_one_job_alone_may_speak_to_the_cluster(manifests: Any) -> None:
+def test_only_the_join_token_job_has_cluster_permissions(manifests: Any) -> None:
     with_account = {p.component for p in manifests.pods if p.spec["automountServiceAccountToken"]}
     assert with_account == {"join-tokens"}
     (role,) = manifests.of("Role")
@@ -77,7 +79,7 @@ def test_one_job_alone_may_speak_to_the_cluster(manifests: Any) -> None:
     assert manifests.pod("join-tokens").spec["serviceAccountName"] == account["metadata"]["name"]
 
 
-def test_selectors_agree_with_labels(manifests: Any, selects: Any) -> None:
+def test_selectors_match_the_labels_of_their_pods(manifests: Any, selects: Any) -> None:
     for pod in manifests.pods:
         selector = pod.owner["spec"].get("selector")
         if selector is not None:
@@ -138,7 +140,9 @@ CONNECTIONS = {
 """All connections between pods."""
 
 
-def test_who_may_speak_to_whom(manifests: Any, allowed: Allowed) -> None:
+def test_network_policies_allow_exactly_the_listed_connections(
+    manifests: Any, allowed: Allowed
+) -> None:
     table = {
         (source.component, target.component, port["containerPort"])
         for source in manifests.pods
@@ -151,7 +155,7 @@ def test_who_may_speak_to_whom(manifests: Any, allowed: Allowed) -> None:
     assert table == {one for one in CONNECTIONS if {one[0], one[1]} <= there}
 
 
-def test_every_pod_is_limited_in_both_directions(manifests: Any, selects: Any) -> None:
+def test_every_pod_has_one_policy_for_ingress_and_egress(manifests: Any, selects: Any) -> None:
     for pod in manifests.pods:
         (policy,) = [
             one["spec"]
@@ -173,7 +177,7 @@ def outside(policy: dict[str, Any]) -> set[int]:
     }
 
 
-def test_who_leaves_the_cluster(manifests: Any) -> None:
+def test_only_listed_components_reach_addresses_outside_the_cluster(manifests: Any) -> None:
     tls = "RAMPART_TLS_KEY" in manifests.variables(manifests.pod("api"))
     state = {443, 6379, 6380, 26379} if tls else set()
     for policy in manifests.of("NetworkPolicy"):
@@ -182,7 +186,7 @@ def test_who_leaves_the_cluster(manifests: Any) -> None:
         assert outside(policy["spec"]) == expected.get(component, set())
 
 
-def test_names_are_asked_for_where_clusters_answer(manifests: Any) -> None:
+def test_pods_that_need_dns_reach_only_cluster_resolvers(manifests: Any) -> None:
     for policy in manifests.of("NetworkPolicy"):
         component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
         asked = [rule for rule in policy["spec"]["egress"] if {"port": DNS} in _bare(rule)]
@@ -197,7 +201,7 @@ def _bare(rule: dict[str, Any]) -> list[dict[str, int]]:
     return [{"port": port["port"]} for port in rule["ports"]]
 
 
-def test_prometheus_alone_reaches_metrics(manifests: Any, selects: Any) -> None:
+def test_only_prometheus_reaches_the_metrics_ports(manifests: Any, selects: Any) -> None:
     monitors = manifests.of("ServiceMonitor")
     for policy in manifests.of("NetworkPolicy"):
         for rule in policy["spec"]["ingress"]:
@@ -222,12 +226,21 @@ def test_prometheus_alone_reaches_metrics(manifests: Any, selects: Any) -> None:
         assert (endpoint["port"], endpoint["path"]) == ("metrics", "/metrics")
 
 
-def test_alerts_are_those_of_the_file(
+def test_prometheus_rules_equal_the_alerts_file(
     manifests: Any, root: Path, load: Callable[[str], list[Any]]
 ) -> None:
     (file,) = load((root / "monitoring/alerts.yaml").read_text())
     for rules in manifests.of("PrometheusRule"):
         assert rules["spec"] == file
+
+
+def test_cloud_manifests_contain_a_route_monitors_and_alerts(
+    root: Path, load: Callable[[str], list[Any]]
+) -> None:
+    """Other tests of this file check these objects only where manifests contain them."""
+    kinds = {one["kind"] for one in load((root / "k8s/manifests/cloud.yaml").read_text())}
+    assert {"ServiceMonitor", "PrometheusRule", "NetworkPolicy"} <= kinds
+    assert kinds & {"Ingress", "HTTPRoute"}
 
 
 PUBLIC = [("/v1/", "Prefix"), ("/", "Exact"), ("/assets/", "Prefix")]

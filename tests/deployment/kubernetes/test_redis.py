@@ -1,4 +1,4 @@
-"""Redis starts as configured, durable and locked, and refuses writes before its memory is full."""
+"""Redis starts with durable writes and a password, and its data fit the container's memory."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def redis_script(
 def start(
     redis_script: str, root: Path, tmp_path: Path
 ) -> Iterator[Callable[[str], tuple[int, "subprocess.Popen[bytes]"]]]:
-    """Runs the script with a real redis-server, its paths and port replaced by ones of the test."""
+    """Runs the script with a real redis-server, and with the paths and the port of the test."""
     running: list[subprocess.Popen[bytes]] = []
 
     def run(password: str) -> tuple[int, "subprocess.Popen[bytes]"]:
@@ -80,7 +80,7 @@ def start(
 
 
 @pytest.mark.processes
-def test_redis_starts_durable_and_locked(start: Any, tmp_path: Path) -> None:
+def test_redis_starts_with_durable_writes_and_a_password(start: Any, tmp_path: Path) -> None:
     port, child = start("correct-horse-battery")
     once = Retry(NoBackoff(), 0)
     with redis.Redis(port=port, password="correct-horse-battery", retry=once) as client:
@@ -110,7 +110,7 @@ def test_redis_does_not_start_without_a_password(start: Any) -> None:
     assert b"password is empty" in child.stdout.read()
 
 
-def test_redis_refuses_writes_before_its_container_is_killed(manifests: Any) -> None:
+def test_redis_maxmemory_leaves_a_quarter_of_the_container_limit(manifests: Any) -> None:
     if "redis" not in manifests.components:
         return
     limit = manifests.pod("redis").container["resources"]["limits"]["memory"]

@@ -1,4 +1,4 @@
-"""The manifests are those of the chart; presets combine; releases share nothing. Needs helm."""
+"""The manifests equal the chart, presets combine, and releases share nothing. Needs helm."""
 
 import itertools
 import re
@@ -44,7 +44,7 @@ def notes(helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]
 
 @pytest.fixture
 def render(helm: str, root: Path, load: Callable[[str], list[Any]]) -> Render:
-    """The objects that the chart makes with presets and values."""
+    """The objects that the chart renders with presets and values."""
 
     def objects(*presets: str, release: str = "rampart", values: str = "") -> list[Any]:
         chosen = [word for name in presets for word in ("-f", f"k8s/values/{name}.yaml")]
@@ -58,7 +58,9 @@ def render(helm: str, root: Path, load: Callable[[str], list[Any]]) -> Render:
     return objects
 
 
-def test_the_manifests_are_rendered_from_the_chart(helm: str, root: Path, tmp_path: Path) -> None:
+def test_committed_manifests_equal_the_rendered_chart(
+    helm: str, root: Path, tmp_path: Path
+) -> None:
     script = ["bash", str(root / "k8s/render.sh"), str(tmp_path)]
     subprocess.run(script, check=True, env={"PATH": f"{Path(helm).parent}:/usr/bin:/bin"})
     for name in (*FILES, "client"):
@@ -69,14 +71,14 @@ def test_the_manifests_are_rendered_from_the_chart(helm: str, root: Path, tmp_pa
 @pytest.mark.parametrize(
     "presets", [*itertools.permutations(["dev", "redteam"]), ("cloud", "redteam", "gpu", "dev")]
 )
-def test_presets_combine(render: Render, presets: tuple[str, ...]) -> None:
+def test_presets_combine_in_any_order(render: Render, presets: tuple[str, ...]) -> None:
     objects = render(*presets)
     names = [(one["kind"], one["metadata"]["name"]) for one in objects]
     assert len(names) == len(set(names))
     assert ("StatefulSet", "rampart-attackers") in names
 
 
-def test_two_federations_share_a_namespace(render: Render) -> None:
+def test_two_releases_share_no_object_or_label_in_a_namespace(render: Render) -> None:
     one, two = ({"first": r, "objects": render("dev", "redteam", release=r)} for r in "ab")
     names = [{(o["kind"], o["metadata"]["name"]) for o in each["objects"]} for each in (one, two)]
     assert not names[0] & names[1]
@@ -92,7 +94,7 @@ def test_two_federations_share_a_namespace(render: Render) -> None:
 
 
 def job(objects: list[Any]) -> Any:
-    """The job that makes join tokens."""
+    """The job that creates join tokens."""
     (result,) = [one for one in objects if one["kind"] == "Job"]
     return result
 
@@ -100,14 +102,14 @@ def job(objects: list[Any]) -> Any:
 @pytest.mark.parametrize(
     "values", ["image.tag=0.2.0", "agents.slots=0-1 2-3", "existingSecret=mine", "tls.enabled=true"]
 )
-def test_a_job_that_changes_has_another_name(render: Render, values: str) -> None:
+def test_changed_job_gets_a_new_name(render: Render, values: str) -> None:
     # Kubernetes refuses to change a Job, so an upgrade must not try.
     before, after = job(render()), job(render(values=values))
     assert before["spec"] != after["spec"]
     assert before["metadata"]["name"] != after["metadata"]["name"]
 
 
-def test_a_job_that_stays_keeps_its_name(render: Render) -> None:
+def test_unchanged_job_keeps_its_name(render: Render) -> None:
     assert job(render(values="api.replicas=5")) == job(render())
 
 
@@ -140,7 +142,7 @@ def test_unusable_values_are_refused(render: Render, values: str, told: str) -> 
         (f"{TRUST}.systemCas=true", {"wellKnownCACertificates": "System"}),
     ],
 )
-def test_a_gateway_speaks_https_to_an_api_with_a_certificate(
+def test_gateway_uses_https_only_for_an_api_with_a_certificate(
     render: Render, value: str, authority: dict[str, Any]
 ) -> None:
     encrypted = render(values=f"{ROUTE},tls.enabled=true,tls.issuer.name=internal,{value}")
@@ -177,7 +179,9 @@ def test_api_and_worker_reach_the_ports_of_redis(render: Render, url: str, ports
         assert reached[name] == {443, 6379, 6380, 26379} | ports
 
 
-def test_the_notes_name_the_authority_where_it_is(notes: Any, render: Render) -> None:
+def test_install_notes_name_the_paths_of_the_certificate_authority(
+    notes: Any, render: Render
+) -> None:
     text = notes("tls.enabled=true,tls.secret=certificate").replace("\\\n", "")
     inside, outside = re.findall(r"rampart watch --url https://localhost:8440 --ca (\S+)", text)
     (api,) = [
@@ -199,7 +203,9 @@ def test_the_notes_name_the_authority_where_it_is(notes: Any, render: Render) ->
 
 
 @pytest.mark.parametrize("chart", ["chart", "client-chart"])
-def test_every_value_has_a_schema(root: Path, load: Callable[[str], list[Any]], chart: str) -> None:
+def test_every_chart_value_has_a_schema(
+    root: Path, load: Callable[[str], list[Any]], chart: str
+) -> None:
     (values,) = load((root / f"k8s/{chart}/values.yaml").read_text())
     (schema,) = load((root / f"k8s/{chart}/values.schema.json").read_text())
 
@@ -215,7 +221,7 @@ def test_every_value_has_a_schema(root: Path, load: Callable[[str], list[Any]], 
     assert f'version = "{versions["appVersion"]}"' in (root / "pyproject.toml").read_text()
 
 
-def test_a_worker_of_several_processes_is_started_by_torchrun(render: Render) -> None:
+def test_worker_of_several_processes_is_started_by_torchrun(render: Render) -> None:
     commands = {
         pod["metadata"]["name"]: pod["spec"]["template"]["spec"]["containers"][0]["command"]
         for pod in render(values="worker.processes=3")

@@ -1,4 +1,4 @@
-"""k8s/restore.sh stops what writes, restores both volumes by their owners, and starts again."""
+"""k8s/restore.sh stops all writers, restores both volumes as their owners, and restarts them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.deployment.kubernetes.test_isolation import restricted
 from tests.deployment.kubernetes.test_schemas import RELEASES
 
 pytestmark = pytest.mark.processes
-# A cluster that notes what it is told, keeps what it is given, and looks up fields of its objects.
+# A fake kubectl that records its commands, keeps its input, and looks up fields of objects.
 KUBECTL = """#!/usr/bin/env bash
 {{ echo "$*" | tr '\\n' ' '; echo; }} >> {folder}/told
 case "$*" in
@@ -47,7 +47,7 @@ print("" if found is None else found, end="")
 
 @pytest.fixture
 def objects(root: Path, load: Callable[[str], list[Any]], tmp_path: Path) -> Path:
-    """A file with the objects of a release that the chart made with backups, by kind and name."""
+    """A file with the objects of a release with backups, by kind and name."""
     text = (root / "k8s/manifests/standard.yaml").read_text().replace("rampart", "fed")
     known = {f"{one['kind'].lower()}/{one['metadata']['name']}": one for one in load(text)}
     file = tmp_path / "objects.json"
@@ -86,14 +86,16 @@ def backup(tmp_path: Path) -> Path:
     return folder
 
 
-def test_both_volumes_get_their_part(restore: Any, backup: Path, tmp_path: Path) -> None:
+def test_restore_fills_both_volumes_from_the_backup(
+    restore: Any, backup: Path, tmp_path: Path
+) -> None:
     done = restore(str(backup))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "redis").read_text() == "snapshot"
     assert (tmp_path / "blobs").read_text() == "archive"
 
 
-def test_a_backup_of_the_cron_job_comes_from_its_claim(restore: Any, tmp_path: Path) -> None:
+def test_backup_of_the_cron_job_is_read_from_its_claim(restore: Any, tmp_path: Path) -> None:
     assert restore("2026-11-22T03-00-00Z").returncode == 0
     assert (tmp_path / "redis").read_text() == "from the claim\n"
     assert "cat /backups/2026-11-22T03-00-00Z/blobs.tar" in (tmp_path / "told").read_text()
@@ -107,7 +109,7 @@ def claims(tmp_path: Path, load: Callable[[str], list[Any]]) -> dict[str, str | 
     return {v["name"]: v.get("persistentVolumeClaim", {}).get("claimName") for v in volumes}
 
 
-def test_existing_claims_are_those_that_the_release_mounts(
+def test_restore_uses_the_claims_that_the_release_mounts(
     restore: Any, objects: Path, tmp_path: Path, load: Callable[[str], list[Any]]
 ) -> None:
     text = objects.read_text().replace('"claimName": "fed-blobs"', '"claimName": "our-blobs"')
@@ -117,7 +119,7 @@ def test_existing_claims_are_those_that_the_release_mounts(
     assert found == {"redis": "data-fed-redis-0", "blobs": "our-blobs", "backups": "our-backups"}
 
 
-def test_without_a_cron_job_the_operator_names_the_claim(
+def test_restore_without_a_cron_job_needs_the_claim_from_the_operator(
     restore: Any, objects: Path, tmp_path: Path, load: Callable[[str], list[Any]]
 ) -> None:
     known = json.loads(objects.read_text())
@@ -138,7 +140,7 @@ def test_without_a_cron_job_the_operator_names_the_claim(
         ("redis", "statefulset/fed-redis not found"),
     ],
 )
-def test_a_release_with_other_stores_keeps_running(
+def test_restore_does_not_stop_a_release_with_external_stores(
     restore: Any, backup: Path, objects: Path, tmp_path: Path, missing: str, told: str
 ) -> None:
     known = json.loads(objects.read_text())
@@ -153,7 +155,7 @@ def test_a_release_with_other_stores_keeps_running(
     assert " scale " not in (tmp_path / "told").read_text()
 
 
-def test_nothing_runs_meanwhile_and_everything_runs_again(
+def test_restore_stops_all_services_first_and_restarts_them_afterwards(
     restore: Any, backup: Path, tmp_path: Path
 ) -> None:
     assert restore(str(backup)).returncode == 0
@@ -173,7 +175,7 @@ def test_nothing_runs_meanwhile_and_everything_runs_again(
     assert max(gone) < first
 
 
-def test_the_pod_is_restricted_and_ends_at_once(
+def test_restore_pod_is_restricted_and_ends_on_sigterm(
     restore: Any, backup: Path, tmp_path: Path, load: Callable[[str], list[Any]]
 ) -> None:
     assert restore(str(backup)).returncode == 0
@@ -181,7 +183,7 @@ def test_the_pod_is_restricted_and_ends_at_once(
     kubernetes_validate.validate(pod, RELEASES[-1], strict=True)
     restricted(pod["spec"])
     users = {one["name"]: one["securityContext"]["runAsUser"] for one in pod["spec"]["containers"]}
-    # Redis makes files that their owner alone may read, and not every volume applies fsGroup.
+    # Only their owner may read the files that Redis makes, and not every volume applies fsGroup.
     assert users == {"redis": 999, "blobs": 10001}
     process = subprocess.Popen(pod["spec"]["containers"][0]["command"])
     with pytest.raises(subprocess.TimeoutExpired):
@@ -190,7 +192,7 @@ def test_the_pod_is_restricted_and_ends_at_once(
     process.wait(5)
 
 
-def test_the_claims_are_those_of_the_chart(
+def test_restore_claims_match_the_chart(
     restore: Any, backup: Path, tmp_path: Path, root: Path, load: Callable[[str], list[Any]]
 ) -> None:
     assert restore(str(backup)).returncode == 0
@@ -205,7 +207,9 @@ def test_the_claims_are_those_of_the_chart(
     assert redis["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == "data"
 
 
-def test_a_backup_without_a_part_stops_nothing(restore: Any, backup: Path, tmp_path: Path) -> None:
+def test_incomplete_backup_is_refused_before_anything_stops(
+    restore: Any, backup: Path, tmp_path: Path
+) -> None:
     (backup / "blobs.tar").unlink()
     done = restore(str(backup))
     assert done.returncode == 1

@@ -14,12 +14,12 @@ from tests.deployment.kubernetes.conftest import FILES
 
 RELEASES = [f"1.{minor}" for minor in range(28, 37)]
 CUSTOM = {"BackendTLSPolicy", "Certificate", "HTTPRoute", "PrometheusRule", "ServiceMonitor"}
-"""Kinds that others define: they have no schema among those of Kubernetes."""
+"""Custom resources, for which Kubernetes has no schemas."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def schemas_are_read_once() -> Iterator[None]:
-    """The library reads a schema from its file for every object; they are large."""
+    """Otherwise, the library would read a large schema from its file for every object."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("schema_contents", "all_versions"):
             patch.setattr(utils, name, cache(getattr(utils, name)))
@@ -27,7 +27,7 @@ def schemas_are_read_once() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_every_field_exists(manifests: Any, release: str) -> None:
+def test_manifest_fields_exist_in_every_kubernetes_release(manifests: Any, release: str) -> None:
     validated = 0
     for one in manifests.objects:
         if one["kind"] not in CUSTOM:
@@ -36,7 +36,7 @@ def test_every_field_exists(manifests: Any, release: str) -> None:
     assert validated >= 15
 
 
-def test_an_unknown_field_would_be_found(manifests: Any) -> None:
+def test_validation_rejects_an_unknown_field(manifests: Any) -> None:
     budget = manifests.of("Deployment")[0]
     wrong = {**budget, "spec": {**budget["spec"], "replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
@@ -44,19 +44,19 @@ def test_an_unknown_field_would_be_found(manifests: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["namespace"])
-def test_so_are_the_files_beside_the_manifests(
+def test_namespace_manifest_is_valid(
     root: Path, load: Callable[[str], list[Any]], name: str
 ) -> None:
     for one in load((root / f"k8s/{name}.yaml").read_text()):
         kubernetes_validate.validate(one, RELEASES[-1], strict=True)
 
 
-def test_no_object_stands_twice(manifests: Any) -> None:
+def test_no_object_is_defined_twice(manifests: Any) -> None:
     known = Counter((one["kind"], one["metadata"]["name"]) for one in manifests.objects)
     assert [name for name, count in known.items() if count > 1] == []
 
 
-def test_every_object_says_what_it_belongs_to(manifests: Any) -> None:
+def test_every_object_has_the_standard_labels(manifests: Any) -> None:
     for one in manifests.objects:
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "rampart"
@@ -65,5 +65,5 @@ def test_every_object_says_what_it_belongs_to(manifests: Any) -> None:
         assert one["metadata"]["name"].startswith("rampart")
 
 
-def test_every_file_is_known(root: Path) -> None:
+def test_every_manifest_file_is_tested(root: Path) -> None:
     assert {path.stem for path in (root / "k8s/manifests").iterdir()} == {*FILES, "client"}

@@ -1,4 +1,4 @@
-"""Containers get existing settings, with the ports, paths and folders that they use."""
+"""Containers get settings that exist, and the ports, paths and folders that these name."""
 
 import math
 import re
@@ -44,7 +44,7 @@ def test_clients_of_a_stateful_set_never_exit_by_themselves(manifests: Any, sett
     assert all(found.stay_when_barred for found in clients.values())
 
 
-def test_containers_are_named_by_the_port_they_listen_on(manifests: Any, settings: Any) -> None:
+def test_container_ports_match_the_ports_in_the_settings(manifests: Any, settings: Any) -> None:
     for pod in manifests.pods:
         values = settings(pod)
         ports = {port["name"]: port["containerPort"] for port in pod.container.get("ports", [])}
@@ -59,7 +59,7 @@ def test_containers_are_named_by_the_port_they_listen_on(manifests: Any, setting
             assert ports == {}
 
 
-def test_services_lead_to_ports_of_pods(manifests: Any, selects: Any) -> None:
+def test_services_target_the_ports_of_their_pods(manifests: Any, selects: Any) -> None:
     for service in manifests.of("Service"):
         spec = service["spec"]
         behind = [p for p in manifests.pods if selects({"matchLabels": spec["selector"]}, p.labels)]
@@ -74,7 +74,7 @@ def test_services_lead_to_ports_of_pods(manifests: Any, selects: Any) -> None:
         assert pod.spec["enableServiceLinks"] is False
 
 
-def test_urls_name_services(manifests: Any) -> None:
+def test_urls_name_existing_services_and_ports(manifests: Any) -> None:
     tls = "RAMPART_TLS_KEY" in manifests.variables(manifests.pod("api"))
     for pod in manifests.pods:
         for name, value in manifests.variables(pod).items():
@@ -91,15 +91,15 @@ def test_urls_name_services(manifests: Any) -> None:
                     assert trusts == tls
 
 
-def test_proxies_are_trusted_by_networks_that_uvicorn_accepts(manifests: Any) -> None:
+def test_trusted_proxies_are_networks_that_uvicorn_accepts(manifests: Any) -> None:
     trusted = manifests.variables(manifests.pod("api")).get("FORWARDED_ALLOW_IPS")
-    # An api that the cluster alone reaches has no proxy.
+    # An api that only the cluster reaches has no proxy.
     assert (trusted is not None) == bool(manifests.of("Ingress") or manifests.of("HTTPRoute"))
     for one in (trusted or "127.0.0.1").split(","):
         ip_network(one.strip())
 
 
-def test_probes_ask_what_is_served(manifests: Any, app_paths: Any) -> None:
+def test_probes_request_paths_that_are_served(manifests: Any, app_paths: Any) -> None:
     for pod in manifests.pods:
         ports = {port["name"] for port in pod.container.get("ports", [])}
         probes = {n: p for n, p in pod.container.items() if n.endswith("Probe")}
@@ -112,7 +112,7 @@ def test_probes_ask_what_is_served(manifests: Any, app_paths: Any) -> None:
             if "httpGet" in probe:
                 assert asked["path"] in {"/healthz", "/readyz"} <= app_paths(pod.component)
                 assert asked.get("scheme", "HTTP") == ("HTTPS" if tls else "HTTP")
-                # What depends on Redis must never restart the process.
+                # A probe that depends on Redis must never restart the process.
                 assert (asked["path"] == "/readyz") == (name == "readinessProbe")
 
 
@@ -140,7 +140,7 @@ def test_every_mount_has_its_volume_and_every_volume_its_source(manifests: Any) 
                 assert volume["emptyDir"]["sizeLimit"]
 
 
-def test_folders_and_files_are_mounted_where_settings_look(manifests: Any, settings: Any) -> None:
+def test_folders_and_files_of_the_settings_are_mounted(manifests: Any, settings: Any) -> None:
     for pod in manifests.pods:
         values = settings(pod)
         if values is None:
@@ -169,7 +169,7 @@ def test_folders_and_files_are_mounted_where_settings_look(manifests: Any, setti
             assert path.name in keys
 
 
-def test_whoever_reads_data_sets_has_them_mounted(manifests: Any) -> None:
+def test_data_sets_are_mounted_in_every_pod_that_reads_them(manifests: Any) -> None:
     claimed = any("'claimName': 'data'" in str(pod.spec) for pod in manifests.pods)
     for pod in manifests.pods:
         mounts = [m for m in pod.container["volumeMounts"] if m["name"] == "data"]
@@ -182,7 +182,9 @@ def test_whoever_reads_data_sets_has_them_mounted(manifests: Any) -> None:
         assert volume["persistentVolumeClaim"] == {"claimName": "data", "readOnly": True}
 
 
-def test_threads_and_grace_fit_the_limits(manifests: Any, settings: Any) -> None:
+def test_threads_match_the_cpu_limit_and_grace_periods_cover_draining(
+    manifests: Any, settings: Any
+) -> None:
     worker = manifests.pod("worker")
     limit = worker.container["resources"]["limits"]["cpu"]
     assert settings(worker).threads == math.ceil(float(limit))
@@ -193,7 +195,7 @@ def test_threads_and_grace_fit_the_limits(manifests: Any, settings: Any) -> None
         assert spec["terminationGracePeriodSeconds"] > DRAIN + seconds
 
 
-def test_a_gpu_is_asked_for_where_it_is_used(manifests: Any, settings: Any) -> None:
+def test_gpu_is_requested_exactly_if_the_worker_uses_cuda(manifests: Any, settings: Any) -> None:
     worker = manifests.pod("worker")
     cuda = settings(worker).device.startswith("cuda")
     assert ("nvidia.com/gpu" in worker.container["resources"]["limits"]) == cuda
@@ -203,13 +205,13 @@ def test_a_gpu_is_asked_for_where_it_is_used(manifests: Any, settings: Any) -> N
         assert worker.container["resources"]["requests"]["memory"] == "8Gi"
 
 
-def test_workers_keep_their_names(manifests: Any, settings: Any) -> None:
+def test_workers_have_stable_names(manifests: Any, settings: Any) -> None:
     worker = manifests.pod("worker")
     assert worker.owner["kind"] == "StatefulSet"
     assert settings(worker).worker_id == "rampart-worker-0"
 
 
-def test_what_a_federation_needs_goes_before_its_clients(manifests: Any) -> None:
+def test_redis_api_and_worker_have_priority_over_clients(manifests: Any) -> None:
     # On a full cluster, clients that wait for join tokens would hold what the worker needs.
     (made,) = manifests.of("PriorityClass")
     assert made["value"] > 0
@@ -218,7 +220,7 @@ def test_what_a_federation_needs_goes_before_its_clients(manifests: Any) -> None
         assert (pod.spec.get("priorityClassName") == made["metadata"]["name"]) == first
 
 
-def test_a_single_node_holds_a_federation(manifests: Any, settings: Any) -> None:
+def test_resource_requests_of_a_federation_fit_a_single_node(manifests: Any, settings: Any) -> None:
     # Two processors and 4 GiB, less what the cluster itself takes.
     total = {"cpu": 0.0, "memory": 0.0}
     for pod in manifests.pods:
@@ -232,7 +234,7 @@ def test_a_single_node_holds_a_federation(manifests: Any, settings: Any) -> None
 
 
 def _number(quantity: str) -> float:
-    """What a quantity of Kubernetes means."""
+    """The number that a quantity of Kubernetes means."""
     units = {"m": 1e-3, "Mi": 2.0**20, "Gi": 2.0**30}
     for unit, factor in units.items():
         if quantity.endswith(unit):

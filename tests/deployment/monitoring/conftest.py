@@ -38,7 +38,7 @@ def expressions(alerts: list[dict[str, Any]], dashboards: dict[str, dict[str, An
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    """Where Prometheus's own checker is."""
+    """The path of promtool, Prometheus's own checker."""
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("no promtool on the path: only our own parser reads alerts and dashboards")

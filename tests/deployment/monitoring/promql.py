@@ -23,7 +23,7 @@ BINARY = [{"or"}, {"and", "unless"}, {"==", "!=", ">=", "<=", "<", ">"}, {"+", "
 
 
 class Wrong(ValueError):
-    """The text is no expression."""
+    """The text is not a valid expression."""
 
 
 @dataclass
@@ -157,6 +157,6 @@ def parse(text: str) -> Found:
     """What an expression names.
 
     Raises:
-        Wrong: the text is no expression.
+        Wrong: the text is not a valid expression.
     """
     return Parser(text).whole()

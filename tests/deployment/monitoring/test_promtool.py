@@ -1,4 +1,4 @@
-"""Prometheus itself reads the rules, the expressions and its settings; alerts fire when they must.
+"""promtool accepts the rules, the expressions and the settings, and alerts fire as specified.
 
 Needs promtool, which Debian's package `prometheus` has.
 """
@@ -27,12 +27,14 @@ def folder(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_alerts_fire_when_they_must(promtool: str, folder: Path) -> None:
+def test_alerts_fire_as_specified_in_firing_yaml(promtool: str, folder: Path) -> None:
     shutil.copy(Path(__file__).with_name("firing.yaml"), folder)
     run(promtool, "test", "rules", "firing.yaml", cwd=folder)
 
 
-def test_every_expression_is_one(promtool: str, folder: Path, expressions: list[str]) -> None:
+def test_every_expression_is_valid_promql(
+    promtool: str, folder: Path, expressions: list[str]
+) -> None:
     rules: list[Any] = [
         {"record": f"expression_{n}", "expr": text.replace("$__rate_interval", "5m")}
         for n, text in enumerate(expressions)
@@ -42,7 +44,7 @@ def test_every_expression_is_one(promtool: str, folder: Path, expressions: list[
     run(promtool, "check", "rules", "expressions.yaml", cwd=folder)
 
 
-def test_the_settings_are_valid(promtool: str, root: Path, folder: Path) -> None:
+def test_prometheus_settings_are_valid(promtool: str, root: Path, folder: Path) -> None:
     settings = (root / "monitoring/prometheus.yaml").read_text()
     (folder / "prometheus.yaml").write_text(settings.replace("/etc/prometheus/", ""))
     run(promtool, "check", "config", "prometheus.yaml", cwd=folder)

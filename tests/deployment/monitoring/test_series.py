@@ -36,13 +36,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return table
 
 
-def test_the_code_s_series_are_found(measured: dict[str, set[str]]) -> None:
+def test_measured_series_have_the_expected_labels(measured: dict[str, set[str]]) -> None:
     assert measured["rampart_rounds_total"] == {"status"}
     assert measured["rampart_request_seconds_bucket"] == {"route", "status", "le"}
     assert measured["rampart_redis_up"] == set()
 
 
-def test_every_series_and_label_is_measured(
+def test_expressions_use_only_measured_series_and_labels(
     expressions: list[str], measured: dict[str, set[str]]
 ) -> None:
     assert len(expressions) > 30
@@ -60,7 +60,9 @@ def test_every_series_and_label_is_measured(
         assert result.labels <= known, expression
 
 
-def test_a_dashboard_shows_one_federation(dashboards: dict[str, dict[str, Any]]) -> None:
+def test_every_dashboard_panel_selects_one_federation(
+    dashboards: dict[str, dict[str, Any]],
+) -> None:
     for dashboard in dashboards.values():
         variables = {one["name"]: one["query"] for one in dashboard["templating"]["list"]}
         assert variables["federation"] == "label_values(rampart_round, federation)"
@@ -73,7 +75,9 @@ def test_a_dashboard_shows_one_federation(dashboards: dict[str, dict[str, Any]])
                 assert legend <= parse(target["expr"]).labels
 
 
-def test_panels_and_dashboards_have_a_place_each(dashboards: dict[str, dict[str, Any]]) -> None:
+def test_panels_do_not_overlap_and_dashboards_have_unique_ids(
+    dashboards: dict[str, dict[str, Any]],
+) -> None:
     uids = [dashboard["uid"] for dashboard in dashboards.values()]
     assert len(set(uids)) == len(uids) == 2
     for dashboard in dashboards.values():
@@ -89,7 +93,7 @@ def test_panels_and_dashboards_have_a_place_each(dashboards: dict[str, dict[str,
             cells |= own
 
 
-def test_thresholds_in_descriptions_are_those_of_alerts(
+def test_thresholds_in_panel_descriptions_match_the_alerts(
     alerts: list[dict[str, Any]], dashboards: dict[str, dict[str, Any]]
 ) -> None:
     limits = {
@@ -121,12 +125,12 @@ def test_thresholds_in_descriptions_are_those_of_alerts(
         "",
     ],
 )
-def test_the_parser_refuses_what_is_no_expression(text: str) -> None:
+def test_parser_rejects_invalid_expressions(text: str) -> None:
     with pytest.raises(Wrong):
         parse(text)
 
 
-def test_the_parser_finds_series_and_labels() -> None:
+def test_parser_finds_series_and_labels() -> None:
     result = parse('max by (a) (x{b="c", d!="e"} offset 1h) > 0.5 unless on (f) rate(y[5m])')
     assert result.series == [("x", [("b", "=", "c"), ("d", "!=", "e")]), ("y", [])]
     assert result.labels == {"a", "f"}

@@ -1,4 +1,4 @@
-"""Stores over a real Redis, and a federation with a run in them."""
+"""Stores that use a real Redis, and a federation with a run."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterable
@@ -37,13 +37,13 @@ FINDING = Finding(
 
 
 def held(until: int, kind: str = "quarantine") -> Quarantine:
-    """Why a client is barred until a round."""
+    """The quarantine or proposal that bars a client until a round."""
     return Quarantine.model_validate({**FINDING.model_dump(), "kind": kind, "until": until})
 
 
 @dataclass
 class LiveRun:
-    """A run in Redis with its worker's fence, and shorthands for what happens to it."""
+    """A run in Redis, its worker's fencing token, and shorthands for common operations."""
 
     stores: Stores
     run: RunStores
@@ -65,7 +65,7 @@ class LiveRun:
         )
 
     async def join(self, *clients: str) -> None:
-        """Registers clients, which accept the run and become members at once."""
+        """Registers clients, which accept the run and become its members."""
         await self.register(*clients)
         for client in clients:
             answer = AnswerRecord(accept=True, at=NOW)
@@ -97,7 +97,7 @@ class LiveRun:
         )
 
     async def publish(self, record: RoundRecord, **evictions: str) -> None:
-        """Publishes a record that evicts clients for reasons."""
+        """Publishes a record that evicts each of these clients for its reason."""
         whys = {c: FINDING.model_copy(update={"reason": why}) for c, why in evictions.items()}
         position = await self.run.events.last_position()
         filed = await self.records.file(record)
@@ -162,7 +162,7 @@ def experiment(policy: str) -> Experiment:
 async def start_run(
     stores: Stores, fence: int, experiment: Experiment, submission: str
 ) -> RunStores:
-    """Submits an experiment and starts its run, whose members are fixed: it has none yet."""
+    """Submits an experiment, and starts its run with a fixed, empty set of members."""
     info, new = await stores.runs.submit(experiment, submission, BY)
     assert new
     run = stores.of_run(info.run)

@@ -1,4 +1,4 @@
-"""A renewed certificate is used by new connections, and one that cannot be used changes nothing."""
+"""New connections use a renewed certificate; an unusable certificate changes nothing."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 
 def issue(folder: Path, name: str) -> None:
-    """Makes a certificate for a name, and moves it into place as Kubernetes does: at once."""
+    """Issues a certificate for a name; replaces the key and the certificate, each atomically."""
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
@@ -28,7 +28,7 @@ def issue(folder: Path, name: str) -> None:
 
 @pytest.fixture
 async def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
-    """A TLS server whose certificate is looked at all the time."""
+    """The port of a TLS server that checks its certificate files every 10 ms."""
     monkeypatch.setattr(certificate, "EVERY", 0.01)
     issue(tmp_path, "first")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -44,7 +44,7 @@ async def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def presented(port: int, wanted: bytes) -> None:
-    """Waits until a new connection is shown a certificate with these bytes in it."""
+    """Waits until a new connection gets a certificate that contains these bytes."""
     async with asyncio.timeout(30):
         while wanted not in ssl.PEM_cert_to_DER_cert(
             await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
@@ -58,7 +58,7 @@ async def test_new_connections_see_a_renewed_certificate(port: int, tmp_path: Pa
     await presented(port, b"second")
 
 
-async def test_files_that_cannot_be_used_change_nothing(
+async def test_unusable_certificate_files_keep_the_old_certificate_in_use(
     port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "tls.crt").write_text("not a certificate")

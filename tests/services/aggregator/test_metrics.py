@@ -50,7 +50,7 @@ def test_counters_that_alerts_watch_begin_at_zero() -> None:
         assert line in lines
 
 
-def test_the_disk_of_the_blobs_is_measured(tmp_path: Path) -> None:
+def test_disk_space_of_the_blob_folder_is_measured(tmp_path: Path) -> None:
     folder = tmp_path / "blobs"
     metrics = Metrics(folder)
     free, total = (

@@ -23,8 +23,8 @@ class Answers(BaseHTTPRequestHandler):
         self.send_response(200 if self.path == "/healthz" else 503)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        """Says nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited name
+        """Logs nothing."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[str, str]:
-    """A certificate for another name, signed by nobody, and its key."""
+    """A self-signed certificate for another name, and its key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl here to make a certificate with")
@@ -52,24 +52,26 @@ def certificate(tmp_path: Path) -> tuple[str, str]:
     return paths
 
 
-def test_the_port_is_the_settings_default() -> None:
+def test_default_port_of_the_probe_equals_that_of_the_settings() -> None:
     assert Settings.model_fields["port"].default == probe.PORT
 
 
-def test_it_tells_200_from_503(server: ThreadingHTTPServer) -> None:
+def test_probe_succeeds_on_status_200_and_fails_on_status_503(server: ThreadingHTTPServer) -> None:
     assert probe.ask("/healthz") is None
     refused = probe.ask("/readyz")
     assert refused is not None
     assert "503" in refused
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_fails_if_no_server_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMPART_PORT", str(free_port()))
     assert probe.ask("/healthz") is not None
 
 
 @pytest.mark.processes
-def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> None:
+def test_probe_command_exits_with_1_and_names_the_path_on_failure(
+    server: ThreadingHTTPServer,
+) -> None:
     command = [sys.executable, "-m", "rampart_fl.services.aggregator.probe"]
     assert subprocess.run(command, check=False).returncode == 0
     done = subprocess.run([*command, "/readyz"], check=False, capture_output=True, text=True)
@@ -78,13 +80,13 @@ def test_the_command_says_so_with_its_exit_code(server: ThreadingHTTPServer) -> 
 
 
 @pytest.mark.processes
-def test_it_needs_the_standard_library_alone() -> None:
+def test_probe_does_not_import_pydantic() -> None:
     script = "import rampart_fl.services.aggregator.probe, sys; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @pytest.mark.processes
-def test_with_tls_the_name_in_the_certificate_does_not_matter(
+def test_probe_accepts_a_certificate_for_another_host_name(
     server: ThreadingHTTPServer, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

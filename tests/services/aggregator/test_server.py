@@ -1,4 +1,4 @@
-"""Starting an aggregator: the error says why it cannot listen."""
+"""Starting an aggregator: errors, the port for metrics, and trusted proxies."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def settings(folder: Path, redis_url: str = "redis://127.0.0.1:1/0", **given: Any) -> Settings:
-    """The settings of an api, by default without a Redis."""
+    """The settings of an API process, by default without Redis."""
     return Settings(
         role="api",
         operator_token="operators-own-token",
@@ -45,13 +45,13 @@ async def listening(port: int, serving: "asyncio.Task[None]") -> None:
             return
 
 
-async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+async def test_missing_certificate_file_is_named_in_the_error(tmp_path: Path) -> None:
     given = settings(tmp_path, tls_certificate=__file__, tls_key="away.pem")
     with pytest.raises(ConfigurationError, match=r"RAMPART_TLS_KEY names 'away.pem'"):
         await serve(given)
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+async def test_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -62,7 +62,7 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             await serve(settings(tmp_path, port=port))
 
 
-async def test_metrics_have_a_port_of_their_own(
+async def test_metrics_are_served_only_on_their_own_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_connection, "RETRIES", 0)
@@ -98,7 +98,7 @@ async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
     database = redis.Redis.from_url(redis_url)
 
     async def counted(proxy: str, forwarded: str) -> str:
-        """The address for which the api counts an attempt to join that a proxy forwards."""
+        """The address for which the API counts an attempt to join that a proxy forwards."""
         transport = httpx.AsyncHTTPTransport(local_address=proxy)
         async with httpx.AsyncClient(transport=transport) as client:
             await client.post(
@@ -124,7 +124,7 @@ async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
         await serving
 
 
-async def test_a_port_for_metrics_that_is_taken_is_named(tmp_path: Path) -> None:
+async def test_metrics_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -40,7 +40,9 @@ def test_unsafe_settings_are_refused(
         Settings(**wrong)
 
 
-def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_the_environment_and_hide_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RAMPART_OPERATOR_TOKEN", TOKEN)
     monkeypatch.setenv("RAMPART_REDIS_PASSWORD", "a-password")
     monkeypatch.setenv("RAMPART_DEVICE", "cuda:1")
@@ -51,7 +53,7 @@ def test_settings_come_from_variables_and_keep_secrets(monkeypatch: pytest.Monke
     assert "a-password" not in repr(settings)
 
 
-def test_only_a_worker_is_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_worker_may_run_as_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Settings(operator_token=TOKEN).threads
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValidationError, match="torchrun started 2 processes"):

@@ -45,7 +45,9 @@ def member(http: httpx.AsyncClient, name: str) -> CohortClient:
     return client
 
 
-async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.AsyncClient) -> None:
+async def test_colluders_get_all_updates_once_every_member_has_shared(
+    http: httpx.AsyncClient,
+) -> None:
     one_D, two_D = np.float32([1, 2]), np.float32([3, 4])
     sent_D = np.float32([7, 8])
     late = asyncio.create_task(member(http, "a").exchange(3, "train", one_D, sent_D, wait=True))
@@ -59,8 +61,10 @@ async def test_colluders_get_all_updates_once_the_last_has_shared(http: httpx.As
 
 
 @pytest.mark.parametrize("how", ["absent", "leave"])
-async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient, how: str) -> None:
-    """A member that was not drawn says so, in whatever round."""
+async def test_members_do_not_wait_for_absent_or_departed_members(
+    http: httpx.AsyncClient, how: str
+) -> None:
+    """A member that was not selected reports this for its round."""
     other = member(http, "b")
     await (other.report_absence(3) if how == "absent" else other.leave())
     one_D = np.float32([1])
@@ -68,14 +72,14 @@ async def test_nobody_waits_for_the_absent_and_the_gone(http: httpx.AsyncClient,
     assert list(updates) == ["a"]
 
 
-async def test_patience_ends() -> None:
+async def test_gather_returns_without_missing_members_after_the_timeout() -> None:
     two = Cohort(members=2, patience=0.01)
     two.share(RUN, 0, "train", "a", b"12345678")
     assert await two.gather(RUN, 0, "train", wait=True) == {"a": b"12345678"}
     assert two.heard(RUN, 0, "train") == {"a"}
 
 
-async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
+async def test_requests_without_the_cohort_token_are_refused(http: httpx.AsyncClient) -> None:
     answer = await http.get("/runs/x-1/rounds/0/train", headers={"Authorization": "Bearer wrong"})
     assert answer.status_code == 401
     http.headers["Authorization"] = "Bearer wrong"
@@ -84,9 +88,7 @@ async def test_strangers_are_refused(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"1234", b"123456789", bytes(16)])
-async def test_what_is_no_update_of_the_others_size_is_refused(
-    http: httpx.AsyncClient, body: bytes
-) -> None:
+async def test_update_of_another_size_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
     """The other members continue with the updates that fit."""
     assert (await http.put("/runs/x-1/rounds/0/train/a", content=bytes(8))).status_code == 204
     answer = await http.put("/runs/x-1/rounds/0/train/b", content=body)
@@ -95,8 +97,8 @@ async def test_what_is_no_update_of_the_others_size_is_refused(
     assert {name: len(vector) for name, vector in load(result.content).items()} == {"a": 2}
 
 
-async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.AsyncClient) -> None:
-    """Like a cohort that restarts while its members wait."""
+async def test_member_shares_again_if_the_cohort_lost_its_update(http: httpx.AsyncClient) -> None:
+    """The cohort may restart while its members wait."""
     one_D, asked = np.float32([1, 2]), list[str]()
 
     async def forgetful(request: httpx.Request) -> httpx.Response:
@@ -118,7 +120,7 @@ async def test_a_member_shares_again_with_a_cohort_that_forgot(http: httpx.Async
     await other.aclose()
 
 
-async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
+async def test_unreachable_cohort_is_retried_and_then_named_in_the_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(204)]
@@ -143,7 +145,7 @@ async def test_a_cohort_that_is_away_is_waited_for_and_then_named(
     await away.aclose()
 
 
-async def test_a_url_that_is_none_is_told_at_once() -> None:
+async def test_invalid_cohort_url_is_rejected_without_retries() -> None:
     lost = CohortClient("cohort:8450", TOKEN, "a", RUN)
     with pytest.raises(ConfigurationError, match="cohort cohort:8450"):
         await lost.report_absence(0)
@@ -153,7 +155,7 @@ async def test_a_url_that_is_none_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("code", "error"), [(410, RequestRefused), (401, ConfigurationError), (404, ConfigurationError)]
 )
-async def test_a_member_tells_a_round_that_is_over_from_a_tap_that_will_not(
+async def test_member_distinguishes_a_finished_round_from_a_refusing_tap(
     code: int, error: type[Exception]
 ) -> None:
     settings = CohortSettings(
@@ -175,14 +177,14 @@ async def test_a_member_tells_a_round_that_is_over_from_a_tap_that_will_not(
             await member(http, "a").honest(0, "train", wait=True)
 
 
-async def test_without_a_tap_nobody_has_full_knowledge(http: httpx.AsyncClient) -> None:
+async def test_full_knowledge_is_refused_without_a_tap(http: httpx.AsyncClient) -> None:
     answer = await http.get("/runs/x-1/rounds/0/train/honest")
     assert answer.status_code == 409
     with pytest.raises(ConfigurationError, match=r"409.*needs the aggregator's test tap"):
         await member(http, "a").honest(0, "train", wait=True)
 
 
-def test_the_tap_s_url_and_token_belong_together() -> None:
+def test_tap_url_without_a_token_is_rejected() -> None:
     with pytest.raises(ValidationError, match="or neither"):
         CohortSettings(members=1, token=SecretStr(TOKEN), tap="http://127.0.0.1:1")
 
@@ -211,7 +213,7 @@ async def test_the_tap_is_read_once_for_all_members() -> None:
     await tap.close()
 
 
-async def test_a_tap_that_was_away_is_read_again() -> None:
+async def test_failed_reads_of_the_tap_are_repeated_on_the_next_request() -> None:
     """A restart of the aggregator must not end its attackers."""
     answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(200, content=b"x")]
 
@@ -234,7 +236,7 @@ async def test_a_tap_that_was_away_is_read_again() -> None:
     await tap.close()
 
 
-def test_a_tap_s_token_with_a_line_end_is_told_at_the_start_and_not_repeated() -> None:
+def test_tap_token_with_a_line_break_is_rejected_without_being_printed() -> None:
     with pytest.raises(ConfigurationError, match="the tap's token is empty, or contains") as caught:
         Tap("http://aggregator", "s3cret\n", patience=5)
     assert "s3cret" not in str(caught.value)

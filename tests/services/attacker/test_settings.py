@@ -31,7 +31,9 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
         ),
     ],
 )
-def test_what_is_missing_is_said_before_anything_starts(told: dict[str, Any], refusal: str) -> None:
+def test_invalid_attacker_settings_are_rejected_before_the_start(
+    told: dict[str, Any], refusal: str
+) -> None:
     with pytest.raises(ValueError, match=refusal):
         asyncio.run(attack(AttackerSettings.model_validate(told)))
 
@@ -44,7 +46,7 @@ def test_what_is_missing_is_said_before_anything_starts(told: dict[str, Any], re
         ({"slots": "1,4 9 12-13", "ordinal": 2}, [3, 4]),
     ],
 )
-def test_positions_follow_the_slots_unless_they_are_told(
+def test_positions_follow_the_order_of_the_slots_unless_they_are_given(
     told: dict[str, Any], held: list[int]
 ) -> None:
     assert AttackerSettings.model_validate({**told, "members": 6}).own_positions == held

@@ -1,4 +1,4 @@
-"""A user's own client: next to ordinary clients over HTTP, and everything that it receives."""
+"""A user's own client: beside ordinary clients over HTTP, and the arguments that it gets."""
 
 import asyncio
 import io
@@ -54,7 +54,7 @@ def my_client(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_client_of_the_manual_has_as_many_lines_as_it_says(my_client: Path) -> None:
+def test_documented_client_has_the_stated_number_of_lines(my_client: Path) -> None:
     lines = [line for line in my_client.read_text().splitlines() if line and line[0] != "#"]
     assert f"in {len(lines)} lines" in DOCS.read_text()
 
@@ -67,7 +67,7 @@ def running(tmp_path: Path) -> Iterator[RunningFederation]:
 
 
 @pytest.mark.processes
-def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
+def test_documented_client_takes_part_beside_ordinary_clients(
     running: RunningFederation, my_client: Path, tmp_path: Path
 ) -> None:
     """Two ordinary agents, the manual's client as a command, and the same one from Python."""
@@ -104,7 +104,7 @@ def test_the_client_of_the_manual_takes_part_beside_ordinary_ones(
 
 
 @pytest.mark.processes
-def test_the_test_of_the_manual_passes(my_client: Path) -> None:
+def test_documented_test_passes(my_client: Path) -> None:
     folder, manual = my_client.parent, DOCS.read_text()
     for name in ("test_mine.py", "mine.toml"):
         (text,) = re.findall(rf"```\w+\n(# {re.escape(name)}\n.*?)```", manual, re.DOTALL)
@@ -122,7 +122,7 @@ def test_the_test_of_the_manual_passes(my_client: Path) -> None:
 
 
 @pytest.mark.processes
-def test_the_plain_client_of_the_manual_takes_part(
+def test_documented_plain_client_takes_part(
     rampart_run: Callable[[Experiment], RunningFederation], tmp_path: Path
 ) -> None:
     (source,) = re.findall(r"```python\n(# plain\.py\n.*?)```", DOCS.read_text(), re.DOTALL)
@@ -142,7 +142,7 @@ def test_the_plain_client_of_the_manual_takes_part(
 
 
 class Counting:
-    """Adds 1 to every parameter, and remembers what it was given."""
+    """Adds 1 to every parameter, and remembers the configurations that it gets."""
 
     def __init__(self) -> None:
         self.configs: list[dict[str, Any]] = []
@@ -169,7 +169,7 @@ def ticket(kind: Any = "train", round_: int = 4) -> Ticket:
     return Ticket(round=round_, kind=kind, models={"model": "0" * 64}, experiment="0" * 64)
 
 
-def test_an_upload_by_hand(tmp_path: Path) -> None:
+def test_upload_contains_the_trained_model_samples_and_metrics(tmp_path: Path) -> None:
     client = Counting()
     upload = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
     head = wire.read_header(io.BytesIO(upload), len(upload), SPEC)
@@ -192,7 +192,7 @@ def test_an_upload_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [np.nan, -np.inf, 1e60])
-def test_parameters_that_are_not_finite_are_reported(tmp_path: Path, number: float) -> None:
+def test_non_finite_parameters_are_reported_as_diverged(tmp_path: Path, number: float) -> None:
     client = Counting()
     client.answer = [np.full(tensor.shape, number) for tensor in SPEC.tensors]
     upload = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
@@ -201,7 +201,7 @@ def test_parameters_that_are_not_finite_are_reported(tmp_path: Path, number: flo
     assert wire.read_model(upload, SPEC).tolist() == [0.0] * 8
 
 
-def test_a_ticket_is_trained_for_once(tmp_path: Path) -> None:
+def test_repeated_ticket_gets_the_same_upload_without_training_again(tmp_path: Path) -> None:
     client = Counting()
     first = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
     again = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
@@ -211,13 +211,13 @@ def test_a_ticket_is_trained_for_once(tmp_path: Path) -> None:
     assert len(client.configs) == 4
 
 
-def test_a_probe_is_not_measured(tmp_path: Path) -> None:
+def test_probe_is_trained_but_not_evaluated(tmp_path: Path) -> None:
     client = Counting()
     asyncio.run(make(client, tmp_path).work(ticket("probe"), MODEL))
     assert [config["kind"] for config in client.configs] == ["probe"]
 
 
-def test_the_final_model_is_measured(tmp_path: Path) -> None:
+def test_final_model_is_evaluated(tmp_path: Path) -> None:
     measured = asyncio.run(make(Counting(), tmp_path).evaluate(ticket("evaluate"), MODEL))
     assert measured == {"loss": 0.5, "accuracy": 0.75, "correct_customized": 3, "test_samples": 4}
 
@@ -225,7 +225,7 @@ def test_the_final_model_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "answer", [[np.zeros(2)], [np.zeros(2), np.zeros((3, 2))], [np.zeros((2, 3)), np.zeros(2)]]
 )
-def test_other_shapes_are_refused(tmp_path: Path, answer: Any) -> None:
+def test_parameters_of_other_shapes_are_refused(tmp_path: Path, answer: Any) -> None:
     client = Counting()
     client.answer = answer
     message = r"fit returned shapes .*; the model has bias \(2,\), weight \(2, 3\)"
@@ -233,14 +233,14 @@ def test_other_shapes_are_refused(tmp_path: Path, answer: Any) -> None:
         asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
 
 
-def test_training_on_nothing_is_refused(tmp_path: Path) -> None:
+def test_training_on_zero_samples_is_refused(tmp_path: Path) -> None:
     client = Counting()
     client.samples = 0
     with pytest.raises(ConfigurationError, match="0 samples"):
         asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
 
 
-def test_metrics_that_cannot_be_reported_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreportable_metrics_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         kept = numbers({"a": 1, "b": float("inf"), "C": 2.0, "d": "warm", "e": None})
     assert kept == {"a": 1.0}

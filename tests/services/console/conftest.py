@@ -1,4 +1,4 @@
-"""`rampart` as a function: what it prints, and how it ends."""
+"""`rampart` as a function that returns its output and its exit code."""
 
 import signal
 import sys
@@ -12,7 +12,7 @@ from rampart_fl.services.console.__main__ import main
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said: its exit code, standard output, standard error."""
+    """The result of a command: its exit code, standard output and standard error."""
 
     code: int
     out: str

@@ -59,13 +59,13 @@ def test_every_command_has_help(rampart: Rampart) -> None:
     assert {"up", "status", "rounds", "clients", "evict", "reinstate", "watch"} <= {*COMMANDS}
 
 
-def test_the_version_is_that_of_the_installed_package(rampart: Rampart) -> None:
+def test_version_option_prints_the_installed_version(rampart: Rampart) -> None:
     said = rampart("--version")
     assert (said.code, said.out) == (0, f"rampart-fl {version('rampart-fl')}\n")
 
 
-def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> None:
-    # One federation for all of it: what comes later builds on what came before.
+def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart: Rampart) -> None:
+    # All steps use one federation; each step depends on the steps before it.
     while hosted.operator.status().online < 3:
         hosted.wait("collecting", 1)
     status = parsed(rampart("status", "--json"))
@@ -109,7 +109,7 @@ def test_a_federation_is_shown_and_steered(hosted: Hosted, rampart: Rampart) -> 
     assert "finished" in rampart("stop").err
 
 
-def test_proposals_are_listed_and_decided_and_the_mode_is_switched(
+def test_commands_decide_proposals_and_switch_the_mode(
     tmp_path: Path, redis_url: str, rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detectors = [{"name": "norm_bound", "threshold": 5}]
@@ -146,7 +146,7 @@ def test_proposals_are_listed_and_decided_and_the_mode_is_switched(
         hosted.wait()
 
 
-def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
+def test_rounds_and_status_are_readable_on_a_narrow_terminal(
     rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = "1.36 of the tolerated distance and 3.91 of the tolerated movement above the medians"
@@ -199,9 +199,7 @@ def test_a_round_and_the_status_can_be_read_on_a_narrow_terminal(
 
 
 @pytest.mark.parametrize("flags", [["--json"], ["--events"], []])
-def test_a_federation_is_watched_to_its_end(
-    hosted: Hosted, rampart: Rampart, flags: list[str]
-) -> None:
+def test_watch_follows_a_run_to_its_end(hosted: Hosted, rampart: Rampart, flags: list[str]) -> None:
     def go_on() -> None:
         hosted.hold.on = False
 
@@ -221,11 +219,11 @@ def test_a_federation_is_watched_to_its_end(
         assert "type=ended" in said.out.splitlines()[-1]
     else:
         assert "round 1" in said.err
-    # One that has ended already is not waited for.
+    # `watch` returns immediately if the run has already ended.
     assert rampart("watch", *flags).code == 0
 
 
-def test_what_cannot_be_done_is_said(hosted: Hosted, rampart: Rampart) -> None:
+def test_failed_commands_print_the_reason_in_one_line(hosted: Hosted, rampart: Rampart) -> None:
     for command, text in [
         (["evict", "nobody"], "no client nobody"),
         (["reinstate", "nobody"], "no client nobody"),
@@ -243,7 +241,7 @@ def test_what_cannot_be_done_is_said(hosted: Hosted, rampart: Rampart) -> None:
     assert said.code == 2
 
 
-def test_an_aggregator_that_is_not_there_is_a_failure(
+def test_every_command_fails_if_the_aggregator_is_unreachable(
     rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Impatient(Operator):
@@ -274,7 +272,7 @@ def test_an_aggregator_that_is_not_there_is_a_failure(
         (["--ca", "away.pem"], "CA bundle 'away.pem': No such file or directory"),
     ],
 )
-def test_where_nobody_can_be_spoken_to_nobody_is_waited_for(
+def test_invalid_connection_settings_fail_without_retries(
     rampart: Rampart, arguments: list[str], text: str
 ) -> None:
     started = time.monotonic()
@@ -284,7 +282,9 @@ def test_where_nobody_can_be_spoken_to_nobody_is_waited_for(
     assert time.monotonic() - started < 5
 
 
-def test_a_folder_that_cannot_be_made_is_named(rampart: Rampart, tmp_path: Path) -> None:
+def test_failure_to_create_the_run_folder_is_reported_in_one_line(
+    rampart: Rampart, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     said = rampart("up", "digits-benign", "--folder", str(tmp_path / "file" / "runs"))
     assert said.code == 1
@@ -292,7 +292,7 @@ def test_a_folder_that_cannot_be_made_is_named(rampart: Rampart, tmp_path: Path)
     assert len(said.err.splitlines()) == 1
 
 
-def test_without_a_run_it_says_what_is_missing(
+def test_missing_connection_settings_are_named(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -303,7 +303,7 @@ def test_without_a_run_it_says_what_is_missing(
     assert "--token" in said.err
 
 
-def test_the_last_run_here_is_found(
+def test_commands_find_the_last_run_in_the_current_folder(
     hosted: Hosted, rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {"url": hosted.url, "token": hosted.settings.operator_token.get_secret_value()}
@@ -323,7 +323,7 @@ def test_the_last_run_here_is_found(
         ("none.toml", "unknown experiment 'none.toml'"),
     ],
 )
-def test_an_unknown_experiment_is_refused_before_anything_starts(
+def test_unknown_experiment_is_refused_before_anything_starts(
     rampart: Rampart, tmp_path: Path, source: str, text: str
 ) -> None:
     said = rampart("up", source, "--folder", str(tmp_path / "runs"))

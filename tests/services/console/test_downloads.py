@@ -1,4 +1,4 @@
-"""Data sets that are downloaded or converted: the progress and the time left."""
+"""Progress and time left while data sets are downloaded or converted."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_download_shows_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_download_shows_the_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     path = downloads.fetch(datasets.build("usps"), clock)
     assert path is not None
     assert path.exists()
@@ -56,7 +56,7 @@ def test_all_data_sets_of_an_experiment_are_fetched(clock: Clock, tmp_path: Path
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["usps.npz"]
 
 
-def test_the_data_sets_of_every_point_of_a_sweep_are_fetched(
+def test_data_sets_of_all_sweep_points_are_fetched(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "two.toml"
@@ -69,7 +69,7 @@ def test_the_data_sets_of_every_point_of_a_sweep_are_fetched(
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["usps.npz"]
 
 
-def test_the_conversion_of_a_publishers_file_shows_the_time_left(
+def test_conversion_of_a_publishers_file_shows_the_time_left(
     clock: Clock,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

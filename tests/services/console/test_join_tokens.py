@@ -30,7 +30,7 @@ KEPT = base64.b64encode(b"kept\n").decode()
 
 
 class FakeOperator:
-    """Mints tokens that say whose they are."""
+    """Mints tokens that contain the id of their client."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -51,7 +51,7 @@ def make(operator: FakeOperator) -> join_tokens.Make:
     return lambda wanted: mint(cast(Operator, operator), 60.0, wanted)
 
 
-def test_clients_are_named_as_the_experiment_names_them() -> None:
+def test_client_names_match_the_names_in_the_experiment() -> None:
     names = [
         name
         for group in shares({"agents": "0-1 2-9 10-13", "attackers": "14-19"}).values()
@@ -73,7 +73,7 @@ def test_a_group_without_clients_gets_no_file() -> None:
         ({"agents": "a"}, "not a list of numbers"),
     ],
 )
-def test_every_slot_belongs_to_one_process(
+def test_slots_must_belong_to_exactly_one_process(
     groups: dict[str, str], refusal: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValidationError, match=refusal):
@@ -88,7 +88,7 @@ def test_every_process_gets_its_own_tokens(make: join_tokens.Make, tmp_path: Pat
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_files_that_are_there_stay(
+def test_existing_token_files_are_kept(
     make: join_tokens.Make, operator: FakeOperator, tmp_path: Path
 ) -> None:
     (tmp_path / "agents-0").write_text("kept\n")
@@ -110,7 +110,7 @@ class FakeCluster:
         self.rivals = [*rivals]
 
     def keep(self, name: str, data: dict[str, str]) -> None:
-        """Stores a new version of a Secret, which is without data if it is empty."""
+        """Stores a new version of a Secret; if `data` is empty, the Secret has no such field."""
         metadata = self.secrets.get(name, {}).get("metadata", {})
         version = str(int(metadata.get("resourceVersion", "0")) + 1)
         self.secrets[name] = {"metadata": {"name": name, "resourceVersion": version}}
@@ -151,7 +151,7 @@ class FakeCluster:
         return {key: base64.b64decode(text).decode() for key, text in data.items()}
 
     def client(self) -> httpx.Client:
-        """A connection to it."""
+        """An HTTP client of this cluster."""
         return httpx.Client(
             base_url="https://cluster",
             headers={"Authorization": "Bearer account"},
@@ -159,14 +159,14 @@ class FakeCluster:
         )
 
 
-def test_the_secret_has_one_key_per_pod(make: join_tokens.Make) -> None:
+def test_secret_has_one_key_per_pod(make: join_tokens.Make) -> None:
     fake = FakeCluster()
     with fake.client() as cluster:
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
     assert fake.texts() == TEXTS
 
 
-def test_keys_that_are_there_stay(make: join_tokens.Make, operator: FakeOperator) -> None:
+def test_existing_keys_of_a_secret_are_kept(make: join_tokens.Make, operator: FakeOperator) -> None:
     fake = FakeCluster()
     fake.keep("join-tokens", {"agents-0": KEPT, "gone-0": KEPT})
     with fake.client() as cluster:
@@ -187,7 +187,7 @@ def test_an_empty_secret_is_filled(make: join_tokens.Make) -> None:
 
 
 @pytest.mark.parametrize("before", [None, {}])
-def test_jobs_at_the_same_time_keep_each_others_keys(
+def test_concurrent_jobs_keep_each_others_keys(
     make: join_tokens.Make, before: dict[str, str] | None
 ) -> None:
     fake = FakeCluster(rivals=["agents-0"])
@@ -198,14 +198,14 @@ def test_jobs_at_the_same_time_keep_each_others_keys(
     assert fake.texts() == {**TEXTS, "agents-0": "kept\n"}
 
 
-def test_a_secret_that_always_changes_is_an_error(make: join_tokens.Make) -> None:
+def test_filling_a_secret_fails_after_repeated_conflicts(make: join_tokens.Make) -> None:
     fake = FakeCluster(rivals=[f"rival-{n}" for n in range(join_tokens.ATTEMPTS)])
     with fake.client() as cluster, pytest.raises(Unavailable, match="Kubernetes: 409"):
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_cluster_that_refuses_is_an_error(make: join_tokens.Make, status: int) -> None:
+def test_refusal_by_kubernetes_is_an_error(make: join_tokens.Make, status: int) -> None:
     with (
         FakeCluster(refuse=status).client() as cluster,
         pytest.raises(Unavailable, match=f"Kubernetes: {status} no"),
@@ -214,14 +214,14 @@ def test_a_cluster_that_refuses_is_an_error(make: join_tokens.Make, status: int)
 
 
 @pytest.mark.parametrize("places", [{}, {"tokens_folder": "x", "tokens_secret": "y"}])
-def test_the_tokens_go_to_one_place(places: dict[str, str]) -> None:
+def test_exactly_one_destination_for_tokens_is_required(places: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="one of RAMPART_TOKENS_FOLDER"):
         JoinTokenSettings.model_validate(
             {"operator_token": "x" * 16, "groups": {"agents": "0"}, **places}
         )
 
 
-def test_an_aggregator_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+def test_unreachable_aggregator_is_an_error_after_the_configured_patience(tmp_path: Path) -> None:
     settings = JoinTokenSettings.model_validate(
         {
             "aggregator": "http://127.0.0.1:1",

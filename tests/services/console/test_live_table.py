@@ -1,4 +1,4 @@
-"""The decisions that the live table shows."""
+"""The decisions and the time left that the live table shows."""
 
 import pytest
 
@@ -47,12 +47,12 @@ def verdict(
         ),
     ],
 )
-def test_decisions_in_words(verdicts: list[VerdictRecord], told: str) -> None:
+def test_decisions_are_shown_in_words(verdicts: list[VerdictRecord], told: str) -> None:
     record = RoundRecord(round=3, status="published", verdicts=verdicts)
     assert LiveTable().cells(record)["decisions"] == told
 
 
-def test_a_line_tells_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     clock = [0.0]
     experiment = Experiment.load("digits-benign")
     status = RunStatus(

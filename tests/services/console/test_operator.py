@@ -1,4 +1,4 @@
-"""An operator's connection: the error names a server that is not an aggregator."""
+"""An operator's connection to an aggregator: errors, pages and the stream of events."""
 
 import httpx
 import pytest
@@ -8,7 +8,7 @@ from rampart_fl.shared.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("body", ["<html>welcome</html>", '{"a": 1}', "3"])
-def test_what_is_no_aggregator_is_named(body: str) -> None:
+def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
     operator = Operator("http://test", "t" * 43)
     operator.close()
     operator._http = httpx.Client(
@@ -31,7 +31,7 @@ def test_what_is_no_aggregator_is_named(body: str) -> None:
     operator.close()
 
 
-def test_lists_that_come_in_pages_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paginated_lists_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("operator", "federation_connection"):
         monkeypatch.setattr(f"rampart_fl.services.console.{module}.PAGE", 2)
     entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
@@ -60,7 +60,7 @@ def test_lists_that_come_in_pages_are_read_to_their_end(monkeypatch: pytest.Monk
     operator.close()
 
 
-def test_whoever_awaits_a_start_hears_what_the_run_waits_for(
+def test_await_start_reports_each_reason_for_waiting_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rampart_fl.services.console.operator.POLL", 0.0)
@@ -82,13 +82,13 @@ def test_whoever_awaits_a_start_hears_what_the_run_waits_for(
     operator.close()
 
 
-def test_a_url_with_no_port_is_named() -> None:
+def test_url_with_an_invalid_port_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="Invalid port: 'abc'"):
         Operator("http://127.0.0.1:abc", "t" * 43)
 
 
-def test_events_come_with_their_ids_whatever_pieces_they_come_in() -> None:
-    """Lines end as servers like it, comments say nothing, an event may have several lines."""
+def test_events_are_parsed_with_their_ids_however_the_stream_is_split() -> None:
+    """Line endings vary, comments are ignored, and an event may have several data lines."""
     pieces = [
         b": hello\n\nid: 1-0\r\nevent: joined\r\nda",
         b'ta: {"type": "joined",\r\ndata: "client": "\xc3',

@@ -1,4 +1,4 @@
-"""Progress: the time left is estimated, and lines are told where there is no terminal."""
+"""Progress: an estimate of the time left; without a terminal, it is printed as lines."""
 
 import pytest
 
@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_the_time_left_follows_from_the_pace() -> None:
+def test_time_left_is_estimated_from_the_pace() -> None:
     clock = Clock()
     pace = Pace(clock)
     assert pace.time_left(0, 10) == "", "nothing is known before the first steps"
@@ -27,7 +27,9 @@ def test_the_time_left_follows_from_the_pace() -> None:
     assert told[-2:] == ["30 s left", ""]
 
 
-def test_lines_are_told_at_times(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_at_intervals_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Clock()
     with Progress("rounds read", 100, every=5.0, clock=clock) as progress:
         for done in range(1, 101):
@@ -43,7 +45,7 @@ def test_lines_are_told_at_times(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_before_the_first_interval(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with Progress("rounds read", clock=clock) as progress:
         clock.now = 1.0
@@ -54,7 +56,7 @@ def test_short_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "1/2 the first half\n"
 
 
-def test_a_terminal_shows_a_bar(
+def test_progress_bar_is_shown_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

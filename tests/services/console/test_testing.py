@@ -1,4 +1,4 @@
-"""One federation for all tests of a session: runs follow each other, and leave nothing behind."""
+"""One federation serves all tests of a session; each run is deleted before the next starts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ NAMES = ["session-ada", "session-bob"]
 Run = Callable[[Experiment], RunningFederation]
 
 
-def test_a_run_that_is_left_ends_before_the_next_one_and_is_deleted(
+def test_abandoned_run_is_deleted_before_the_next_run_starts(
     rampart_run: Run, rampart_federation: LocalServers
 ) -> None:
     first = rampart_run(experiment(2, rounds=9))
@@ -37,7 +37,7 @@ def test_a_run_that_is_left_ends_before_the_next_one_and_is_deleted(
     assert {client.client_id for client in second.operator.clients()} >= set(NAMES)
 
 
-def test_agents_of_several_runs_keep_their_identity(
+def test_agents_keep_their_identity_across_runs(
     rampart_run: Run, rampart_federation: LocalServers
 ) -> None:
     for _ in range(2):
@@ -48,10 +48,10 @@ def test_agents_of_several_runs_keep_their_identity(
         assert [record.participants for record in running.operator.rounds()] == [names]
 
 
-def test_whoever_waits_for_a_queued_run_waits(
+def test_waiting_for_a_queued_run_times_out_with_the_reason(
     rampart_run: Run, rampart_federation: LocalServers, tmp_path: Path
 ) -> None:
-    """A queued run has no status yet, which the aggregator says with a refusal."""
+    """The aggregator refuses to give the status of a queued run, which has none yet."""
     first = rampart_run(experiment(2, rounds=1))
     operator = rampart_federation.operator
     queued = operator.about(operator.submit(experiment(2, rounds=1)).run)
@@ -63,7 +63,9 @@ def test_whoever_waits_for_a_queued_run_waits(
     operator.delete(queued.run)
 
 
-def test_a_client_that_joined_by_itself_is_dismissed(rampart_federation: LocalServers) -> None:
+def test_dismiss_revokes_the_tokens_of_clients_that_joined_by_themselves(
+    rampart_federation: LocalServers,
+) -> None:
     operator, token = rampart_federation.operator, mint()
     (join,) = operator.mint(["stranger"]).tokens
     body = {"token_hash": token_hash(token)}

@@ -1,4 +1,4 @@
-"""What a client agrees to: each refusal has its reason, and a wrong file is refused."""
+"""A client's policy: each refusal states its reasons, and invalid policy files are rejected."""
 
 import shutil
 from pathlib import Path
@@ -30,14 +30,16 @@ def example(tmp_path: Path) -> Policy:
     return Policy.load(tmp_path / "accept.toml")
 
 
-def test_without_a_file_a_client_agrees_to_everything() -> None:
+def test_client_without_a_policy_file_accepts_every_shipped_experiment() -> None:
     for name in shipped():
         sweep = Sweep.load(name)
         offered = Experiment.load(name) if sweep is None else sweep.base
         assert decide(Policy.load(None), offered) == Answer(True), name
 
 
-def test_the_example_agrees_to_what_it_names(example: Policy, tmp_path: Path) -> None:
+def test_example_policy_accepts_the_data_sets_that_it_names(
+    example: Policy, tmp_path: Path
+) -> None:
     assert decide(example, experiment()) == Answer(True, data_file=None)
     own = decide(example, experiment(data={"dataset": "mnist"}))
     assert own == Answer(True, data_file=tmp_path / "my-images.npz")
@@ -66,16 +68,18 @@ def test_the_example_agrees_to_what_it_names(example: Policy, tmp_path: Path) ->
         ),
     ],
 )
-def test_every_refusal_has_its_reason(example: Policy, tables: dict[str, Any], reason: str) -> None:
+def test_every_refusal_states_its_reason(
+    example: Policy, tables: dict[str, Any], reason: str
+) -> None:
     assert decide(example, experiment(**tables)) == Answer(False, reason)
 
 
-def test_bounds_themselves_are_accepted(example: Policy) -> None:
+def test_values_equal_to_the_bounds_are_accepted(example: Policy) -> None:
     training = {"epochs": 10, "privacy": {"noise_multiplier": 0.8}}
     assert decide(example, experiment(training=training)).accept
 
 
-def test_all_reasons_are_given_at_once_and_bounded(example: Policy) -> None:
+def test_refusal_lists_all_reasons_within_a_length_limit(example: Policy) -> None:
     answer = decide(example, experiment(model="alexnet", training={"epochs": 11}))
     assert answer.reason.count(";") == 2
     terms = [{"name": "x" * 300} for _ in range(50)]
@@ -84,13 +88,13 @@ def test_all_reasons_are_given_at_once_and_bounded(example: Policy) -> None:
     assert "allows only none" in flood.reason
 
 
-def test_a_reason_names_no_file(example: Policy, tmp_path: Path) -> None:
+def test_refusal_reveals_no_file_names(example: Policy, tmp_path: Path) -> None:
     answer = decide(example, experiment(data={"dataset": "usps"}, model="alexnet"))
     assert not answer.accept
     assert "npz" not in answer.reason and str(tmp_path) not in answer.reason
 
 
-def test_names_of_another_type_are_declined(example: Policy) -> None:
+def test_model_name_that_is_not_a_string_is_declined(example: Policy) -> None:
     answer = decide(example, experiment(model={"name": ["mlp"]}))
     assert answer.reason == "model ['mlp']: this client trains only cnn, lenet5, mlp"
 
@@ -117,14 +121,16 @@ def test_names_of_another_type_are_declined(example: Policy) -> None:
         ("# " + "x" * LONGEST, f"is longer than {LONGEST} bytes"),
     ],
 )
-def test_a_wrong_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_policy_file_is_rejected_with_a_reason(
+    tmp_path: Path, text: str, message: str
+) -> None:
     file = tmp_path / "accept.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=f"accept.toml: {message}"):
         Policy.load(file)
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_policy_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         Policy.load(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")

@@ -1,4 +1,4 @@
-"""A client's own log: one line per act, rotation by size, and a crash within a line."""
+"""A client's activity log: one line per action, rotation by size, and truncated lines."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from rampart_fl.shared.agent.acceptance import Answer
 from rampart_fl.shared.agent.activity_log import NAME, ActivityLog
 
 
-def test_every_act_is_a_line(tmp_path: Path) -> None:
+def test_every_action_is_logged_as_one_line(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path / "client-0", clock=lambda: 1_800_000_000.25)
     log.record_decision("mnist-1", Answer(False, "model 'cnn': this client trains only mlp"))
     log.record_decision("digits-2", Answer(True, data_file=Path("own.npz")))
@@ -61,14 +61,14 @@ def test_full_files_are_rotated_and_the_oldest_deleted(tmp_path: Path, kept: int
     assert len(rounds) > 8 * kept
 
 
-def test_a_line_longer_than_a_file_is_written(tmp_path: Path) -> None:
+def test_line_longer_than_the_file_limit_is_written(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path, most_bytes=10)
     log.record_decision("a-1", Answer(False, "x" * 500))
     log.record_decision("b-2", Answer(False, "y" * 500))
     assert [entry["run"] for entry in log.entries()] == ["a-1", "b-2"]
 
 
-def test_a_line_that_a_crash_cut_off_costs_only_itself(tmp_path: Path) -> None:
+def test_line_truncated_by_a_crash_loses_only_that_entry(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path)
     for round_ in range(3):
         log.record_training("a-1", round_, epochs=1, samples=10)

@@ -1,4 +1,4 @@
-"""The client's side of HTTP: which requests are repeated, and joining once."""
+"""The client's side of HTTP: retries, refusals, long polls and uploads."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def problem(status: int, slug: str, **headers: str) -> httpx.Response:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Pauses between attempts are recorded, but not made."""
+    """Records the pauses between attempts instead of making them."""
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -46,7 +46,7 @@ def connect(handler: Handler, **options: Any) -> AggregatorClient:
     return connection
 
 
-async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float]) -> None:
+async def test_failed_requests_are_retried_until_they_succeed(no_pauses: list[float]) -> None:
     answers: list[Any] = [
         httpx.ConnectError("refused"),
         httpx.ReadError("reset"),
@@ -75,7 +75,7 @@ async def test_what_fails_is_repeated_until_it_is_answered(no_pauses: list[float
 @pytest.mark.parametrize(
     ("status", "slug"), [(401, "unauthorized"), (403, "evicted"), (409, "conflict"), (410, "late")]
 )
-async def test_what_is_refused_is_not_repeated(
+async def test_refused_requests_are_not_retried(
     status: int, slug: str, no_pauses: list[float]
 ) -> None:
     connection = connect(lambda _: problem(status, slug))
@@ -86,7 +86,7 @@ async def test_what_is_refused_is_not_repeated(
     await connection.close()
 
 
-async def test_an_answer_that_is_no_problem_is_still_a_refusal() -> None:
+async def test_error_status_without_problem_details_is_a_refusal() -> None:
     connection = connect(lambda _: httpx.Response(404, text="<html>nginx"))
     with pytest.raises(RequestRefused, match="404 unknown: <html>nginx"):
         await connection.heartbeat()
@@ -94,8 +94,8 @@ async def test_an_answer_that_is_no_problem_is_still_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("code", [301, 308])
-async def test_an_address_that_leads_elsewhere_is_named(code: int) -> None:
-    """As one with http that a proxy moves to https: tokens are not sent after it."""
+async def test_redirect_is_an_error_that_names_its_target(code: int) -> None:
+    """For example, a proxy redirects http to https. Tokens are not sent to the new address."""
     moved = {"Location": "https://other/v1/runs/x-1/experiment"}
     connection = connect(lambda _: httpx.Response(code, headers=moved))
     with pytest.raises(ConfigurationError, match="'http://test' redirects to 'https://other"):
@@ -103,7 +103,7 @@ async def test_an_address_that_leads_elsewhere_is_named(code: int) -> None:
     await connection.close()
 
 
-async def test_patience_ends() -> None:
+async def test_retries_end_when_patience_runs_out() -> None:
     def away(_: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("nobody there")
 
@@ -113,14 +113,14 @@ async def test_patience_ends() -> None:
     await connection.close()
 
 
-async def test_what_is_no_url_is_not_waited_for() -> None:
+async def test_invalid_url_is_rejected_without_retries() -> None:
     connection = AggregatorClient("127.0.0.1:8440", "t" * 43)
     with pytest.raises(ConfigurationError, match=r"'127.0.0.1:8440': .*http://"):
         await connection.heartbeat()
     await connection.close()
 
 
-async def test_a_long_wait_is_told_once(
+async def test_long_wait_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts = 0
@@ -138,7 +138,7 @@ async def test_a_long_wait_is_told_once(
     await connection.close()
 
 
-async def test_a_repeated_upload_sends_every_byte_again() -> None:
+async def test_retried_upload_sends_every_byte_again() -> None:
     data, seen = bytes(range(256)) * 9000, list[bytes]()
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -156,7 +156,7 @@ async def test_a_repeated_upload_sends_every_byte_again() -> None:
     await connection.close()
 
 
-async def test_compressed_uploads_say_so() -> None:
+async def test_compressed_uploads_declare_their_encoding() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["content-encoding"] == "zstd"
         assert zstandard.decompress(request.content) == bytes(5000)
@@ -168,7 +168,7 @@ async def test_compressed_uploads_say_so() -> None:
     await connection.close()
 
 
-async def test_a_long_poll_names_what_is_known() -> None:
+async def test_long_poll_names_the_known_ticket() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["prefer"] == "wait=30"
         if request.headers.get("if-none-match") == '"known"':
@@ -183,7 +183,7 @@ async def test_a_long_poll_names_what_is_known() -> None:
     await connection.close()
 
 
-async def test_a_ticket_may_come_with_its_model() -> None:
+async def test_ticket_response_includes_the_model_unless_the_client_has_it() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["accept"] == "application/vnd.safetensors"
         if request.headers.get("rampart-model") == DIGEST:
@@ -201,7 +201,7 @@ async def test_a_ticket_may_come_with_its_model() -> None:
     await connection.close()
 
 
-async def test_an_upload_may_wait_for_the_next_ticket() -> None:
+async def test_upload_response_can_include_the_next_ticket_and_model() -> None:
     receipt = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -223,7 +223,7 @@ async def test_an_upload_may_wait_for_the_next_ticket() -> None:
 
 
 @pytest.mark.parametrize("body", ["<html>welcome</html>", "[]", ""])
-async def test_what_is_no_aggregator_is_named(body: str) -> None:
+async def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
     connection = connect(lambda _: httpx.Response(200, text=body))
     for asked in (
         connection.join("h" * 64, None),
@@ -237,13 +237,13 @@ async def test_what_is_no_aggregator_is_named(body: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "s3cret\n", " s3cret", "s3cret\r\nx: y", "s3crété"])
-async def test_what_is_no_token_is_not_waited_for_nor_told(token: str) -> None:
+async def test_malformed_tokens_are_rejected_and_not_shown_in_the_error(token: str) -> None:
     with pytest.raises(ConfigurationError, match="not allowed in a token") as caught:
         AggregatorClient("http://test", token)
     assert "s3cr" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[::1"])
-async def test_a_url_with_no_port_is_named(url: str) -> None:
+async def test_url_with_an_invalid_port_is_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="Invalid port"):
         AggregatorClient(url, "t" * 43)

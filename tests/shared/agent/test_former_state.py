@@ -1,7 +1,7 @@
-"""What the former version of an agent stored, byte for byte, goes on in the federation's first run.
+"""The federation's first run adopts the state that the former version of an agent stored.
 
-`agent-2.json` has the files of an agent that had stored its third update but not sent it, and its
-ticket.
+`agent-2.json` has the original bytes of the files of an agent that had stored its third update but
+not yet sent it, and the agent's ticket.
 """
 
 import base64
@@ -28,12 +28,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ticket(run: str, **changed: Any) -> Ticket:
-    """The ticket as this version gives it."""
+    """The ticket in the format of this version."""
     return Ticket.model_validate({**STORED["ticket"], "run": run, **changed})
 
 
 @pytest.mark.parametrize("changed", [{}, {"round": 3}], ids=["unsent", "answered"])
-def test_the_state_goes_on_in_the_first_run(folder: Path, changed: dict[str, Any]) -> None:
+def test_former_state_is_adopted_by_the_first_run(folder: Path, changed: dict[str, Any]) -> None:
     first = ticket("digits-1", **changed)
     own = run_folder(folder, first.run)
     for _ in range(2):
@@ -50,7 +50,7 @@ def test_the_state_goes_on_in_the_first_run(folder: Path, changed: dict[str, Any
     assert probed["model"].tolist() == [1.0, 4.0]
 
 
-def test_a_later_run_begins_anew_and_leaves_the_state(folder: Path) -> None:
+def test_later_run_starts_afresh_and_keeps_the_former_state(folder: Path) -> None:
     later = ticket("digits-11")
     adopt_former_state(folder, run_folder(folder, later.run), later)
     assert {path.name for path in folder.glob("*.kept")} == STORED["files"].keys()

@@ -1,4 +1,4 @@
-"""A process that hosts several clients: tokens in order, and failures that stay with one client."""
+"""A process that hosts several clients: slots, tokens, trust and isolated failures."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ from rampart_fl.shared.experiment import Experiment
 pytestmark = pytest.mark.anyio
 
 
-def test_tokens_go_to_clients_in_order(tmp_path: Path) -> None:
+def test_join_tokens_are_assigned_to_clients_in_order(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text("first\n\nsecond\n")
     assert AgentSettings(slots="0-2", join_tokens=path).tokens() == ["first", "second", None]
@@ -66,15 +66,13 @@ def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[in
         ({"slots": "0 1", "ordinal": 2}, "ordinal is 2, but slots has lists for 2 processes"),
     ],
 )
-def test_lists_of_slots_that_cannot_be_hosted_are_refused(
-    told: dict[str, Any], refusal: str
-) -> None:
+def test_invalid_lists_of_slots_are_refused(told: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(refusal)):
         AgentSettings.model_validate(told)
 
 
 @pytest.mark.parametrize("stays", [False, True])
-async def test_a_client_that_fails_does_not_stop_the_others(
+async def test_failed_client_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stays: bool
 ) -> None:
     ended: list[int] = []
@@ -97,7 +95,7 @@ async def test_a_client_that_fails_does_not_stop_the_others(
     assert "revoked" in caplog.text
 
 
-async def test_who_stays_when_barred_waits_for_a_signal(
+async def test_process_with_only_barred_clients_waits_for_a_signal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     barred = [asyncio.Event(), asyncio.Event()]
@@ -125,7 +123,7 @@ async def test_who_stays_when_barred_waits_for_a_signal(
         await running
 
 
-async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancellation_stops_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     cancelled: list[int] = []
 
     async def live(self: HostedClient, *_: Any, **__: Any) -> None:
@@ -147,7 +145,7 @@ async def test_a_signal_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("rejoins", "lives"), [(True, 3), (False, 1)])
-async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
+async def test_evicted_client_rejoins_as_long_as_it_has_tokens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rejoins: bool, lives: int
 ) -> None:
     """A client with three tokens: every identity has its own token and folder."""
@@ -168,7 +166,7 @@ async def test_who_is_evicted_comes_back_as_long_as_it_has_tokens(
     assert lived == everything[:lives]
 
 
-async def test_what_is_not_trusted_is_declined(tmp_path: Path) -> None:
+async def test_experiment_with_an_untrusted_package_is_declined(tmp_path: Path) -> None:
     tables = Experiment.load("digits-benign").tables()
     tables["model"] = {"name": "module", "path": "no_such_package.nets:Net"}
     part = Experiment.from_tables(tables).client_part()
@@ -194,10 +192,10 @@ async def test_what_is_not_trusted_is_declined(tmp_path: Path) -> None:
     ("data", "own"),
     [(None, "all.npz"), ({"digits": "slot"}, None), ({"digits": "/mine.npz"}, "/mine.npz")],
 )
-async def test_the_owner_s_file_decides_on_the_samples_before_the_settings(
+async def test_policy_decides_on_the_samples_before_the_settings(
     tmp_path: Path, data: dict[str, str] | None, own: str | None
 ) -> None:
-    """An owner that offers the slot's part of the data does not train on its own file."""
+    """If the policy offers the slot's samples, the client does not train on its own file."""
     settings = AgentSettings(state=tmp_path, data_file=Path("all.npz"))
     policy = Policy(data=data)
     with ThreadPoolExecutor(1) as thread:
@@ -212,7 +210,7 @@ async def test_the_owner_s_file_decides_on_the_samples_before_the_settings(
     ("key", "spec"),
     [("training", {"schedule": "halving"}), ("personalizer", "halving"), ("model", "halving")],
 )
-async def test_a_member_of_a_package_that_is_not_installed_is_declined(
+async def test_experiment_with_a_package_that_is_not_installed_is_declined(
     tmp_path: Path, key: str, spec: Any
 ) -> None:
     tables = {**Experiment.load("digits-benign").tables(), key: spec}
@@ -232,7 +230,7 @@ async def test_a_member_of_a_package_that_is_not_installed_is_declined(
     assert "'halving' comes from my-pace==0.1, which is not installed here" in reason
 
 
-async def test_an_experiment_with_keys_of_another_version_is_declined(tmp_path: Path) -> None:
+async def test_experiment_with_unknown_keys_is_declined(tmp_path: Path) -> None:
     part = {**Experiment.load("digits-benign").client_part(), "novelty": 3}
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
@@ -250,7 +248,7 @@ async def test_an_experiment_with_keys_of_another_version_is_declined(tmp_path: 
 
 
 @pytest.mark.parametrize("trusted", ["", "other", "my_pack", "other, my_package2"])
-def test_code_of_packages_that_are_not_trusted_is_refused(trusted: str) -> None:
+def test_code_from_untrusted_packages_is_refused(trusted: str) -> None:
     own = {"name": "module", "path": "my_package.nets:Net"}
     asked = Experiment.load("digits-benign").model_copy(update={"model": own})
     with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
@@ -258,7 +256,7 @@ def test_code_of_packages_that_are_not_trusted_is_refused(trusted: str) -> None:
     AgentSettings(trusted_packages=f"{trusted},my_package").check_trust(asked)
 
 
-async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
+async def test_trust_is_checked_before_a_model_is_imported(
     tmp_path: Path,
 ) -> None:
     tables = Experiment.load("digits-benign").tables()
@@ -282,7 +280,7 @@ async def test_a_model_by_import_path_needs_trust_before_anything_is_imported(
             await build_honest_client(settings)(context)
 
 
-async def test_two_processes_do_not_run_one_client(tmp_path: Path) -> None:
+async def test_second_process_cannot_run_the_same_client(tmp_path: Path) -> None:
     settings = AgentSettings(state=tmp_path, join_token="t" * 43)
     with lock_folder(tmp_path / "client-0"), pytest.raises(ExceptionGroup) as caught:
         await host(settings, build_honest_client(settings))

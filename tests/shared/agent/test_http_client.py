@@ -1,4 +1,4 @@
-"""Every loss of a connection is an httpx error, and nothing else is."""
+"""Lost connections become httpx errors; other exceptions do not."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
         ("'int' object has no attribute 'upper'", AttributeError),
     ],
 )
-async def test_a_connection_lost_when_it_was_made_is_a_lost_connection(
+async def test_connection_lost_during_setup_is_a_transport_error(
     message: str, kind: type[Exception]
 ) -> None:
     def lose(_: httpx.Request) -> httpx.Response:
@@ -29,13 +29,13 @@ async def test_a_connection_lost_when_it_was_made_is_a_lost_connection(
             await http.get("http://test")
 
 
-async def test_what_is_answered_is_passed_on() -> None:
+async def test_responses_are_passed_on() -> None:
     answers = httpx.MockTransport(lambda request: httpx.Response(200, text=request.url.path))
     async with HttpClient(transport=answers) as http:
         assert (await http.get("http://test/here")).text == "/here"
 
 
-def test_a_bundle_that_is_none_is_named(tmp_path: Path) -> None:
+def test_missing_or_invalid_ca_bundle_is_named_in_the_error(tmp_path: Path) -> None:
     assert tls_context(None).get_ca_certs(), "the system's"
     with pytest.raises(ConfigurationError, match=r"away.pem': No such file"):
         tls_context(str(tmp_path / "away.pem"))

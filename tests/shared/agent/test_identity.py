@@ -1,4 +1,4 @@
-"""Identities: joined once, renewed in time, and never lost by a crash in between."""
+"""Identities: joined once, renewed in time, and never lost in a crash."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ def connect(handler: Any, token: str = "t" * 43, **options: Any) -> AggregatorCl
 
 
 def lead_to(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every connection that an identity makes is to this aggregator."""
+    """Connects every client of the identity module to this aggregator."""
 
     def make(url: str, token: str, **options: Any) -> AggregatorClient:
         return connect(handler, token)
@@ -39,7 +39,7 @@ def lead_to(handler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Registry:
-    """An aggregator that registers: one client for each token hash."""
+    """An aggregator that registers one client for each token hash."""
 
     def __init__(self) -> None:
         self.clients: dict[str, str] = {}
@@ -59,7 +59,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     return registry
 
 
-async def test_a_client_joins_once_and_then_knows_who_it_is(
+async def test_client_joins_once_and_then_reuses_its_stored_identity(
     registry: Registry, tmp_path: Path
 ) -> None:
     first = await establish(URL, tmp_path / "state", "j" * 43)
@@ -72,7 +72,7 @@ async def test_a_client_joins_once_and_then_knows_who_it_is(
     assert path.stat().st_mode & 0o777 == 0o600, "the token is for nobody else's eyes"
 
 
-async def test_a_client_that_dies_before_it_stored_the_answer_joins_once(
+async def test_client_that_crashes_before_storing_the_answer_joins_once(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = identities._write
@@ -91,17 +91,17 @@ async def test_a_client_that_dies_before_it_stored_the_answer_joins_once(
     assert list(registry.clients.values()) == ["client-0"] == [identity.client_id]
 
 
-async def test_without_identity_and_join_token_nobody_joins(tmp_path: Path) -> None:
+async def test_joining_without_identity_and_join_token_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no join token"):
         await establish(URL, tmp_path, None)
 
 
 class Office(Registry):
-    """An aggregator that knows one token of one client, and replaces it.
+    """An aggregator that knows the current token of one client, and renews it on request.
 
     Args:
-        token: the one that counts first.
-        lifetime: seconds for which one counts.
+        token: the first valid token.
+        lifetime: seconds for which a renewed token is valid.
     """
 
     def __init__(self, token: str, lifetime: float = 30.0) -> None:
@@ -109,7 +109,7 @@ class Office(Registry):
         self.known = token_hash(token)
         self.lifetime = lifetime
         self.answers = True
-        """Whether it answers what it does."""
+        """If false, the answer to the next renewal is lost."""
         self.renewals = 0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -133,7 +133,7 @@ class Office(Registry):
 
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """The aggregator of a client that is to renew its token."""
+    """The aggregator of a client that has to renew its token."""
     before = Identity(token="b" * 43, client_id="ada", sample_cap=9)
     identities._write(tmp_path / "identity.json", before)
     office = Office(before.token)
@@ -141,7 +141,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
     return office
 
 
-async def test_a_token_is_renewed_on_disk_and_in_the_connection(
+async def test_token_is_renewed_on_disk_and_in_the_connection(
     office: Office, tmp_path: Path
 ) -> None:
     connection = connect(office, "b" * 43)
@@ -155,7 +155,7 @@ async def test_a_token_is_renewed_on_disk_and_in_the_connection(
 
 
 @pytest.mark.parametrize("heard", [True, False])
-async def test_a_client_that_dies_while_it_renews_finds_out_which_token_counts(
+async def test_client_that_crashes_during_renewal_finds_the_valid_token(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
 ) -> None:
     async def die(connection: AggregatorClient, client: str, hash_: str) -> None:
@@ -175,7 +175,9 @@ async def test_a_client_that_dies_while_it_renews_finds_out_which_token_counts(
     assert (identity.next_token, identity.renew_at) == (None, 0.0)
 
 
-async def test_a_lost_answer_to_a_renewal_loses_no_identity(office: Office, tmp_path: Path) -> None:
+async def test_lost_renewal_answer_does_not_lose_the_identity(
+    office: Office, tmp_path: Path
+) -> None:
     office.answers = False
     connection = connect(office, "b" * 43)
     identity = await renew(connection, tmp_path)
@@ -194,9 +196,7 @@ async def test_a_revoked_token_is_not_renewed(office: Office, tmp_path: Path) ->
     await connection.close()
 
 
-async def test_what_is_asked_while_a_token_changes_is_answered(
-    office: Office, tmp_path: Path
-) -> None:
+async def test_requests_succeed_while_the_token_is_renewed(office: Office, tmp_path: Path) -> None:
     connection, over = connect(office, "b" * 43), time.monotonic() + 0.5
     office.lifetime = 0.0
 
@@ -215,7 +215,7 @@ async def test_what_is_asked_while_a_token_changes_is_answered(
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """Makes the disk full for one write, after a number of writes."""
+    """Simulates a full disk for one write, after a number of writes."""
     written, sync = 0, os.fsync
 
     def full(descriptor: int) -> None:
@@ -229,7 +229,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1])
-async def test_a_disk_that_is_full_for_a_moment_ends_no_renewals(
+async def test_renewals_continue_after_the_disk_was_temporarily_full(
     office: Office,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -250,7 +250,7 @@ async def test_a_disk_that_is_full_for_a_moment_ends_no_renewals(
     await connection.close()
 
 
-async def test_a_proxy_that_refuses_costs_no_identity(
+async def test_refusal_by_a_proxy_does_not_lose_the_identity(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = Identity(token="a" * 43, client_id="ada", sample_cap=9, next_token="b" * 43)
@@ -263,7 +263,7 @@ async def test_a_proxy_that_refuses_costs_no_identity(
     assert (await establish(URL, tmp_path, None)).token == "b" * 43
 
 
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+def test_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     refused = pytest.raises(ConfigurationError, match=f"the client of {folder}")
     with lock_folder(folder), refused, lock_folder(folder):
@@ -272,7 +272,7 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_disk_without_locks_is_told_and_used(
+def test_missing_support_for_file_locks_is_logged_and_tolerated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lock(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a client stores between tickets: the privacy budget spent by uploads, including probes."""
+"""A client's work on tickets: privacy budget, repeatable noise and diverged updates."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -34,17 +34,17 @@ class Private:
         self.model = wire.encode(learner.spec, learner.initial_model().numpy())
 
     def work(self, kind: TicketKind, round_: int) -> bytes:
-        """What the client uploads for a ticket."""
+        """The client's upload for a ticket."""
         ticket = Ticket(round=round_, kind=kind, experiment="0" * 64)
         return asyncio.run(self.client.work(ticket, self.model))
 
     @property
     def steps(self) -> float:
-        """Noised steps so far, as it knows after a restart."""
+        """Noised steps so far, as the stored state counts them."""
         return float(self.client._state()[STEPS])
 
 
-def test_probes_and_rounds_both_spend_privacy(tmp_path: Path) -> None:
+def test_probes_and_training_rounds_both_spend_privacy_budget(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
     one = Private(tmp_path, privacy={"noise_multiplier": 1.0})
     result = [one.steps]
@@ -55,7 +55,7 @@ def test_probes_and_rounds_both_spend_privacy(tmp_path: Path) -> None:
     assert Private(tmp_path, privacy={"noise_multiplier": 1.0}).steps == 20
 
 
-def test_a_ticket_is_answered_with_the_same_noise_twice(tmp_path: Path) -> None:
+def test_repeated_ticket_is_answered_with_the_same_noise(tmp_path: Path) -> None:
     one = Private(tmp_path, output_noise=0.5)
     first = one.work("train", 0)
     assert one.work("train", 0) == first
@@ -64,7 +64,9 @@ def test_a_ticket_is_answered_with_the_same_noise_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("F32", float("nan")), ("F16", 1e6)])
-def test_an_update_that_cannot_be_sent_is_reported(tmp_path: Path, dtype: str, size: float) -> None:
+def test_non_finite_or_overflowing_update_is_reported_as_diverged(
+    tmp_path: Path, dtype: str, size: float
+) -> None:
     client = Private(tmp_path, dtype=dtype).client
     ticket = Ticket(round=0, kind="train", experiment="0" * 64)
     update_D = torch.full((client.learner.spec.dim,), size)

@@ -21,9 +21,9 @@ RUN = "x-1"
 
 
 class Script:
-    """An aggregator that hands out these tickets of a run in turn, and refuses uploads as told.
+    """An aggregator that hands out these tickets of a run in turn, and refuses some uploads.
 
-    A ticket is held back while the client names it as known, as the real one does.
+    Like the real aggregator, it does not repeat a ticket that the client names as known.
     """
 
     def __init__(
@@ -113,21 +113,21 @@ def script_with_peers() -> Script:
     return Script(ticket(0, "train").model_copy(update={"models": models}), ticket(1, "done"))
 
 
-async def test_other_models_are_handed_over_before_the_work() -> None:
+async def test_peer_models_are_received_before_training() -> None:
     script = script_with_peers()
     _, log = await run(script, Collector())
     assert log == ["receives peer_00 1, peer_01 2, peer_02 1", "train 0 from 0", "done"]
     assert sorted(script.log) == ["model 0", "model 1", "model 2", "update 0"]
 
 
-async def test_who_has_no_use_for_other_models_does_not_load_them() -> None:
+async def test_unused_peer_models_are_not_downloaded() -> None:
     script = script_with_peers()
     _, log = await run(script)
     assert log == ["train 0 from 0", "done"]
     assert script.log == ["model 0", "update 0"]
 
 
-async def test_a_run_from_a_client_s_side() -> None:
+async def test_client_follows_all_tickets_and_reuses_downloaded_models() -> None:
     script = Script(
         ticket(0, "wait"),
         ticket(0, "train"),
@@ -162,7 +162,7 @@ async def test_a_run_from_a_client_s_side() -> None:
 
 
 @pytest.mark.parametrize("refusal", [(410, "late"), (409, "no-ticket")])
-async def test_who_comes_late_goes_on_with_the_next_ticket(refusal: tuple[int, str]) -> None:
+async def test_late_client_continues_with_the_next_ticket(refusal: tuple[int, str]) -> None:
     script = Script(
         ticket(0, "train"), ticket(1, "train"), ticket(1, "done"), refusals={0: refusal}
     )
@@ -171,7 +171,7 @@ async def test_who_comes_late_goes_on_with_the_next_ticket(refusal: tuple[int, s
     assert log == ["train 0 from 0", "train 1 from 0", "done"]
 
 
-async def test_who_is_evicted_learns_why_and_stops() -> None:
+async def test_evicted_client_learns_the_reason_and_stops() -> None:
     script = Script(
         ticket(3, "train"), ticket(3, "evicted", reason="too far"), refusals={3: (403, "evicted")}
     )
@@ -180,7 +180,7 @@ async def test_who_is_evicted_learns_why_and_stops() -> None:
     assert log == ["train 3 from 0", "evicted too far"]
 
 
-async def test_a_token_that_is_not_known_ends_the_loop() -> None:
+async def test_unknown_token_ends_the_loop() -> None:
     def unknown(_: httpx.Request) -> httpx.Response:
         body = {"type": "urn:rampart:unauthorized", "detail": "", "title": "", "status": 401}
         return httpx.Response(401, json=body)
@@ -195,7 +195,7 @@ async def test_a_token_that_is_not_known_ends_the_loop() -> None:
     await connection.close()
 
 
-async def test_signs_of_life_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_are_sent_during_training(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
     monkeypatch.setattr(module, "HEARTBEAT", 0.01)
@@ -211,13 +211,13 @@ async def test_signs_of_life_while_it_works(monkeypatch: pytest.MonkeyPatch) -> 
     assert last.kind == "done"
 
 
-async def test_a_run_that_is_deleted_ends_for_its_members() -> None:
+async def test_loop_ends_if_the_run_is_deleted() -> None:
     other = Ticket(run="x-2", kind="offer", experiment=DIGEST)
     last, log = await run(Script(ticket(0, "train"), other))
     assert (last, log) == (other, ["train 0 from 0"])
 
 
-async def test_uploads_are_noted_before_they_are_sent(tmp_path: Path) -> None:
+async def test_uploads_are_logged_before_they_are_sent(tmp_path: Path) -> None:
     script, activity = Script(ticket(0, "train"), ticket(0, "done")), ActivityLog(tmp_path)
 
     def answer(request: httpx.Request) -> httpx.Response:

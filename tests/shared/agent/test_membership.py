@@ -64,28 +64,28 @@ async def find(script: Script, last: Ticket | None = None) -> Ticket:
         await connection.close()
 
 
-async def test_an_offer_is_answered_and_the_run_is_taken_up() -> None:
+async def test_accepted_offer_leads_to_a_ticket_of_its_run() -> None:
     script = Script(ticket("wait", ""), ticket("offer"), ticket("wait", ""), ticket("wait", slot=2))
     result = await find(script)
     assert (result.run, result.slot) == ("x-1", 2)
     assert script.answers == [{"run": "x-1", "accept": True, "reason": "", "slot": 3}]
 
 
-async def test_what_is_declined_is_not_waited_for() -> None:
+async def test_client_does_not_wait_for_a_declined_run() -> None:
     script = Script(ticket("offer", "y-2"), ticket("wait", ""), ticket("train", slot=0))
     assert (await find(script)).kind == "train"
     assert script.answers == [{"run": "y-2", "accept": False, "reason": "too long", "slot": 3}]
 
 
-async def test_the_former_run_is_not_taken_up_again() -> None:
-    """Evicted from a run, a client waits for the next one, or for its reinstatement."""
+async def test_eviction_ticket_of_the_former_run_is_skipped() -> None:
+    """A client that was evicted from a run waits for the next run, or for its reinstatement."""
     evicted = ticket("evicted", slot=1)
     script = Script(evicted, ticket("train", slot=1, round=2))
     assert (await find(script, evicted)).round == 2
     assert script.answers == []
 
 
-async def test_an_offer_that_came_as_the_last_ticket_is_answered() -> None:
+async def test_offer_that_was_the_last_ticket_is_answered() -> None:
     """The former run was deleted before the client heard of its end."""
     offer = ticket("offer", "x-1")
     script = Script(offer, ticket("wait", slot=2))
@@ -93,17 +93,17 @@ async def test_an_offer_that_came_as_the_last_ticket_is_answered() -> None:
     assert [answer["accept"] for answer in script.answers] == [True]
 
 
-async def test_who_was_barred_in_its_former_run_ends() -> None:
+async def test_client_barred_in_its_former_run_stops() -> None:
     barred = ticket("evicted", "", reason="stolen")
     assert await find(Script(), barred) == barred
 
 
-async def test_who_is_barred_from_the_federation_ends() -> None:
+async def test_client_barred_from_the_federation_stops() -> None:
     result = await find(Script(ticket("offer"), ticket("evicted", "", reason="stolen")))
     assert (result.kind, result.run, result.reason) == ("evicted", "", "stolen")
 
 
-async def test_a_refused_answer_is_not_the_end() -> None:
+async def test_client_continues_after_its_answer_is_refused() -> None:
     script = Script(ticket("offer"), ticket("offer", "x-3"), ticket("train", "x-3"), refused=409)
     assert (await find(script)).run == "x-3"
     assert [answer["run"] for answer in script.answers] == ["x-1", "x-3"]

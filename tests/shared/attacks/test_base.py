@@ -1,4 +1,4 @@
-"""Knowledge contains no more than its level, and attacks name what they lack."""
+"""Knowledge contains no more than its level allows, and attacks name the knowledge they lack."""
 
 import pytest
 import torch
@@ -25,13 +25,13 @@ def everything() -> Knowledge:
     )
 
 
-def test_full_knowledge_is_everything() -> None:
+def test_full_knowledge_includes_honest_updates_and_the_plan() -> None:
     full = everything().limited_to("full")
     assert full.honest_BD is BENIGN_BD
     assert full.plan is PLAN
 
 
-def test_partial_knowledge_is_the_colluders_updates() -> None:
+def test_partial_knowledge_has_only_the_colluders_updates() -> None:
     partial = everything().limited_to("partial")
     assert partial.level == "partial"
     assert partial.honest_BD is COLLUDERS_MD
@@ -47,7 +47,7 @@ def test_agnostic_knowledge_has_no_updates() -> None:
     assert agnostic.server_update_D is None
 
 
-def test_knowledge_never_grows() -> None:
+def test_limiting_knowledge_never_extends_it() -> None:
     agnostic = everything().limited_to("agnostic")
     assert agnostic.limited_to("full") is agnostic
     partial = everything().limited_to("partial")
@@ -55,48 +55,50 @@ def test_knowledge_never_grows() -> None:
     assert partial.limited_to("agnostic").honest_BD is None
 
 
-def test_colluders_ask_for_what_their_parameters_say() -> None:
+def test_knows_parameter_sets_the_knowledge_level_of_an_attack() -> None:
     assert attacks.build("sign_flip").asks_for == "agnostic"
     assert attacks.build("lie").asks_for == "partial"
     assert attacks.build("lie", knows="full").asks_for == "full"
 
 
-def test_more_attackers_than_participants_are_refused() -> None:
+def test_more_attackers_than_participants_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="7 attackers of 6"):
         Knowledge(participants=6, attackers=7)
 
 
 @pytest.mark.parametrize("honest_BD", [None, torch.empty(0, 2)])
-def test_no_known_honest_update_is_said(honest_BD: torch.Tensor | None) -> None:
+def test_attack_without_known_honest_updates_names_the_level_it_needs(
+    honest_BD: torch.Tensor | None,
+) -> None:
     with pytest.raises(PreconditionError, match=r"ipm needs partial knowledge.*n=5, m=2"):
         attacks.build("ipm").apply(torch.ones(2, 2), Knowledge(5, 2, honest_BD))
 
 
-def test_updates_are_rows() -> None:
+def test_updates_that_are_not_floating_point_rows_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"\[F, D\]"):
         attacks.build("sign_flip").apply(torch.ones(2), Knowledge(5, 2))
     with pytest.raises(ValueError, match="int64"):
         attacks.build("sign_flip").apply(torch.ones(2, 2).long(), Knowledge(5, 2))
 
 
-def test_craft_gives_back_the_honest_update_without_attackers() -> None:
+def test_craft_returns_the_honest_update_without_attackers() -> None:
     own_D = torch.tensor([1.0, 2.0])
     assert craft("ipm", torch.zeros(3, 2), n=3, m=0, own_D=own_D).tolist() == [1.0, 2.0]
 
 
-def test_craft_takes_the_mean_of_the_honest_as_its_own() -> None:
+def test_craft_uses_the_honest_mean_as_own_update_by_default() -> None:
     assert craft("sign_flip", torch.tensor([[1.0], [3.0]]), n=3, m=1).tolist() == [-2.0]
 
 
-def test_craft_says_which_attacks_there_are() -> None:
+def test_craft_rejects_unknown_attacks_and_parameters() -> None:
     with pytest.raises(UnknownMember, match="did you mean 'lie'"):
         craft("lies", torch.ones(2, 2), n=3, m=1)
     with pytest.raises(ConfigurationError, match="epsilon"):
         craft("ipm", torch.ones(2, 2), n=3, m=1, epsilom=2)
 
 
-def test_craft_takes_the_model_that_the_attackers_trained_from() -> None:
-    """A fresh model where they began, or one drawn in a way of one's own."""
+def test_craft_accepts_the_starting_model_and_a_function_for_fresh_models() -> None:
+    """By default, a fresh model is drawn like a torch layer; `initial` replaces this draw."""
     honest_ND, sent_D = torch.ones(3, 400), torch.full((400,), 5.0)
     out_D = craft("random_noise", honest_ND, n=5, m=2, reading="parameters", sent_D=sent_D)
     reached_D = out_D + sent_D
@@ -106,8 +108,8 @@ def test_craft_takes_the_model_that_the_attackers_trained_from() -> None:
     torch.testing.assert_close(out_D, torch.full((400,), (9 + 6) / 2 - 5.0))
 
 
-def test_craft_refuses_updates_that_say_nothing() -> None:
-    """The mean of none would be NaN, whatever the attack."""
+def test_craft_rejects_missing_or_malformed_honest_updates() -> None:
+    """The mean of no updates would be NaN for every attack."""
     with pytest.raises(PreconditionError, match="no honest update is known"):
         craft("sign_flip", torch.zeros(0, 2), n=3, m=1)
     assert craft("sign_flip", torch.zeros(0, 1), n=3, m=1, own_D=torch.ones(1)).tolist() == [-1.0]
@@ -116,7 +118,7 @@ def test_craft_refuses_updates_that_say_nothing() -> None:
             craft("ipm", wrong, n=3, m=1)
 
 
-def test_an_attack_that_ends_before_it_begins_is_refused() -> None:
+def test_attack_that_ends_before_it_begins_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="until_round 3 is before from_round"):
         attacks.build("sign_flip", from_round=5, until_round=3)
     never = attacks.build("sign_flip", until_round=0)
@@ -124,12 +126,12 @@ def test_an_attack_that_ends_before_it_begins_is_refused() -> None:
 
 
 @pytest.mark.parametrize("inner", [5, ["lie"]])
-def test_an_attack_inside_is_a_name_or_a_table(inner: object) -> None:
+def test_inner_attack_other_than_a_name_or_a_table_is_rejected(inner: object) -> None:
     with pytest.raises(ConfigurationError, match="a model attack must be a name or a table, not"):
         attacks.build("sleeper", attack=inner)
 
 
-def test_craft_takes_a_jacobian() -> None:
+def test_craft_passes_the_jacobian_to_the_attack() -> None:
     """Without a Jacobian, the model is stable everywhere, and the target does not move."""
     honest_ND = torch.tensor([[0.0], [2.0], [4.0]])
     target_D = craft("lie", honest_ND, n=20, m=6)

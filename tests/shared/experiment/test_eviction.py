@@ -1,4 +1,4 @@
-"""The settings of evictions, and how many clients may be barred."""
+"""The table `server.eviction`, and the largest number of clients that may be barred."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_by_default_the_federation_evicts_within_the_bound() -> None:
         ({"mood": "evict"}, "server.eviction.mood: no such key .did you mean 'mode'"),
     ],
 )
-def test_what_does_nothing_is_refused(table: dict[str, Any], message: str) -> None:
+def test_ineffective_or_invalid_settings_are_rejected(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Experiment.from_tables({**SMALL, "server": {"eviction": table}})
 
@@ -50,12 +50,12 @@ def test_what_does_nothing_is_refused(table: dict[str, Any], message: str) -> No
         {"bounded": False},
     ],
 )
-def test_what_counts_now_or_once_observing_ends_is_taken(table: dict[str, Any]) -> None:
+def test_settings_effective_now_or_after_observe_mode_are_accepted(table: dict[str, Any]) -> None:
     result = Experiment.from_tables({**SMALL, "server": {"eviction": table}}).server.eviction
     assert {key: getattr(result, key) for key in table} == table
 
 
-def test_the_table_is_frozen() -> None:
+def test_eviction_table_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Eviction().mode = "reject"
 
@@ -63,13 +63,13 @@ def test_the_table_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("clients", "half"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (19, 9), (20, 9), (21, 10)]
 )
-def test_less_than_half_may_be_barred(clients: int, half: int) -> None:
+def test_fewer_than_half_of_all_clients_may_be_barred(clients: int, half: int) -> None:
     assert Standing(clients, clients).most(None) == half
     assert 2 * half < clients or half == 0
     assert 2 * (half + 1) >= clients
 
 
-def test_each_who_joins_later_adds_one_to_f_and_half_stays() -> None:
+def test_each_late_joiner_raises_the_bound_by_one_up_to_half() -> None:
     assert Standing(20, 20).most(3) == 3
     assert Standing(22, 20).most(3) == 5
     assert Standing(60, 20).most(3) == 29

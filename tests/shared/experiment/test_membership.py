@@ -1,4 +1,4 @@
-"""Who may take part: labels, what the table refuses, and that it changes no other digest."""
+"""The table `clients`: eligible labels, invalid tables, and unchanged digests by default."""
 
 from typing import Any
 
@@ -26,7 +26,9 @@ def experiment(**clients: Any) -> Experiment:
         ({}, False),
     ],
 )
-def test_every_label_must_match(labels: dict[str, str], eligible: bool) -> None:
+def test_clients_are_eligible_only_if_every_label_matches(
+    labels: dict[str, str], eligible: bool
+) -> None:
     wanted = Clients(select={"site": ["eu", "us"], "ward": ["icu"]})
     assert wanted.eligible(labels) is eligible
     assert Clients().eligible(labels)
@@ -47,19 +49,19 @@ def test_every_label_must_match(labels: dict[str, str], eligible: bool) -> None:
         ({"least": 21}, "clients.least is 21, but data.clients is 20"),
     ],
 )
-def test_what_the_table_refuses(clients: dict[str, Any], message: str) -> None:
+def test_invalid_clients_tables_are_rejected(clients: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         experiment(**clients)
 
 
-def test_the_table_returns_from_its_dump() -> None:
+def test_clients_table_survives_a_round_trip_and_is_not_sent_to_clients() -> None:
     chosen = experiment(select={"site": ["eu"]}, least=10)
     assert chosen.tables()["clients"] == {"select": {"site": ["eu"]}, "least": 10}
     assert Experiment.from_tables(chosen.tables()) == chosen
     assert "clients" not in chosen.client_part()
 
 
-def test_an_experiment_without_the_new_keys_has_the_digest_that_it_had() -> None:
+def test_default_values_of_newer_keys_do_not_change_the_digest() -> None:
     """Running federations and stored figures name this digest."""
     old = "bd5390c97115736c"
     assert Experiment.load("digits-benign").digest().startswith(old)

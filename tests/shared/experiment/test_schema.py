@@ -1,4 +1,4 @@
-"""Experiment files: shipped ones run, errors name the key; digests, spans and roles."""
+"""Experiment files: shipped files are valid, errors name the key; digests, spans and roles."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model"
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The small experiment's tables with one setting more."""
+    """The small experiment's tables with one more setting."""
     tables: dict[str, Any] = json.loads(json.dumps(SMALL))
     *tops, last = path.split(".")
     at = tables
@@ -33,7 +33,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_what_ships_can_run(name: str) -> None:
+def test_shipped_experiments_are_valid_and_survive_a_round_trip(name: str) -> None:
     sweep = Sweep.load(name)
     experiment = Experiment.load(name) if sweep is None else sweep.base
     assert experiment.name == name
@@ -45,18 +45,18 @@ def test_what_ships_can_run(name: str) -> None:
     plan.init(len(model_D))
     assert datasets.parse(experiment.data.dataset).classes > 0
     assert len(experiment.roles) == len(experiment.client_names) == experiment.data.clients
-    # What a program writes down is what it reads again.
+    # The written tables are read back as the same experiment.
     again = Experiment.from_tables(json.loads(json.dumps(experiment.tables())))
     assert again == experiment
     assert again.digest() == experiment.digest()
 
 
-def test_what_ships_with_attackers_says_how_many() -> None:
+def test_shipped_experiments_set_f_to_their_attackers_and_bound_evictions() -> None:
     for name in shipped():
         sweep = Sweep.load(name)
         experiment = Experiment.load(name) if sweep is None else sweep.base
         hostile = sum(group.count for group in experiment.attackers)
-        assert experiment.server.f == (hostile or experiment.server.f), name
+        assert not hostile or experiment.server.f == hostile, name
         papers = any(detector["name"] == "norm_bound" for detector in experiment.server.detectors)
         assert experiment.server.eviction.bounded == (not papers), name
 
@@ -116,13 +116,15 @@ def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("sweep", {"rounds": [1, 2]}, "use rampart simulate"),
     ],
 )
-def test_wrong_keys_and_values_are_refused_by_name(path: str, value: Any, message: str) -> None:
+def test_invalid_keys_and_values_are_rejected_and_named(
+    path: str, value: Any, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Experiment.from_tables(changed(path, value))
 
 
 @pytest.mark.parametrize("key", ["name", "data", "model", "data.dataset"])
-def test_what_must_be_given(key: str) -> None:
+def test_missing_required_keys_are_rejected(key: str) -> None:
     tables = changed("seed", 1)
     at, last = (tables["data"], "dataset") if "." in key else (tables, key)
     del at[last]
@@ -158,7 +160,9 @@ def test_what_must_be_given(key: str) -> None:
         ("attackers", [{"count": 1, "data_attack": "flip"}], "unknown data attack 'flip'"),
     ],
 )
-def test_unknown_members_are_refused_at_start(path: str, value: Any, message: str) -> None:
+def test_validation_rejects_unknown_members_and_parameters(
+    path: str, value: Any, message: str
+) -> None:
     experiment = Experiment.from_tables(changed(path, value))
     with pytest.raises(ConfigurationError, match=message):
         validate(experiment)
@@ -177,7 +181,7 @@ def test_unknown_members_are_refused_at_start(path: str, value: Any, message: st
         ("personalizer", "local", "the personalizer local does not upload"),
     ],
 )
-def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_model(
+def test_fedredefense_is_rejected_unless_uploads_start_from_the_global_model(
     path: str, value: str, reason: str
 ) -> None:
     tables = changed(path, value)
@@ -187,15 +191,13 @@ def test_what_retraces_training_is_refused_where_it_is_not_all_from_the_global_m
 
 
 @pytest.mark.parametrize("personalizer", ["none", "ditto", "fedcap", "apfl", "fine_tune"])
-def test_what_retraces_training_is_allowed_beside_models_that_clients_keep(
-    personalizer: str,
-) -> None:
+def test_fedredefense_is_allowed_with_personal_models(personalizer: str) -> None:
     tables = changed("personalizer", personalizer)
     tables["server"] = {"detectors": ["fedredefense"]}
     assert validate(Experiment.from_tables(tables))
 
 
-def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
+def test_error_messages_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("rounds = \n")
     with pytest.raises(ConfigurationError, match=r"own\.toml: not a TOML file"):
@@ -205,14 +207,14 @@ def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
         Experiment.load(file)
 
 
-def test_a_name_stands_for_a_table() -> None:
+def test_name_alone_equals_a_table_with_that_name() -> None:
     short = Experiment.from_tables({**SMALL, "server": {"rule": "median"}})
     long = Experiment.from_tables({**SMALL, "server": {"rule": [{"name": "median"}]}})
     assert short == long
     assert short.model == {"name": "mlp"}
 
 
-def test_an_experiment_does_not_change() -> None:
+def test_experiments_are_frozen() -> None:
     experiment = Experiment.from_tables(SMALL)
     with pytest.raises(ValueError, match="frozen"):
         experiment.rounds = 3
@@ -229,7 +231,7 @@ def shuffled(value: Any, order: Any) -> Any:
 
 @settings(max_examples=10)
 @given(st.randoms())
-def test_the_digest_does_not_depend_on_the_order_of_keys(order: Any) -> None:
+def test_digest_does_not_depend_on_the_order_of_keys(order: Any) -> None:
     experiment = Experiment.load("digits-sign-flip")
     mixed = shuffled(experiment.tables(), order)
     assert Experiment.from_tables(mixed).digest() == experiment.digest()
@@ -246,8 +248,9 @@ def settings_of(tables: dict[str, Any], path: tuple[str, ...] = ()) -> list[tupl
     return results
 
 
-def test_the_digest_changes_with_every_number() -> None:
-    observing = {"mode": "observe", "by": "operator"}  # which uses all numbers of its table
+def test_digest_changes_with_every_number() -> None:
+    # In this mode, all numbers of the table count.
+    observing = {"mode": "observe", "by": "operator"}
     tables = Experiment.load("digits-sign-flip").tables()
     tables["server"]["eviction"] |= observing
     experiment = Experiment.from_tables(tables)
@@ -265,7 +268,7 @@ def test_the_digest_changes_with_every_number() -> None:
     assert len(digests) == len(paths) + 1
 
 
-def test_defaults_that_are_written_out_are_the_same_experiment() -> None:
+def test_explicit_defaults_and_whole_numbers_do_not_change_the_digest() -> None:
     text = 'name = "small"\nmodel = "mlp"\n[data]\ndataset = "digits"\n'
     same = Experiment.parse(f"rounds = 30\nseed = 0\n{text}clients = 20\n[training]\nepochs = 5\n")
     assert Experiment.parse(text).digest() == same.digest()
@@ -280,7 +283,9 @@ def test_defaults_that_are_written_out_are_the_same_experiment() -> None:
     most=st.none() | st.floats(0.001, 1) | st.integers(1, 50).map(float),
     of=st.integers(1, 40),
 )
-def test_spans_are_counts_within_those_there_are(least: float, most: float | None, of: int) -> None:
+def test_spans_resolve_to_counts_between_zero_and_the_total(
+    least: float, most: float | None, of: int
+) -> None:
     if most is not None and least > most:
         with pytest.raises(ValueError, match="is above max"):
             Span(min=least, max=most)
@@ -299,12 +304,12 @@ def test_spans_are_counts_within_those_there_are(least: float, most: float | Non
     ("share", "of", "count"),
     [(0, 7, 0), (0.5, 7, 4), (0.5, 8, 4), (0.8, 20, 16), (0.1, 30, 3), (1, 9, 9), (0.001, 9, 1)],
 )
-def test_a_share_is_rounded_up(share: float, of: int, count: int) -> None:
+def test_shares_are_rounded_up_to_counts(share: float, of: int, count: int) -> None:
     # 0.8 of 20 is 16 and 0.1 of 30 is 3, whatever floating point makes of the products.
     assert Span(min=share).least(of) == count
 
 
-def test_what_clients_are_told() -> None:
+def test_client_part_hides_attackers_and_the_servers_settings() -> None:
     experiment = Experiment.load("digits-sign-flip")
     told = experiment.client_part()
     assert {"server", "attackers", "placement"}.isdisjoint(told)
@@ -314,7 +319,7 @@ def test_what_clients_are_told() -> None:
         assert secret not in text
     assert told["digest"] == experiment.digest()
     assert told["sample_cap"] == experiment.server.sample_cap
-    # The same data and training can be had from it.
+    # The client part is enough to rebuild the data and the training.
     known = {name: told[name] for name in told if name in Experiment.model_fields}
     rebuilt = Experiment.from_tables(known)
     assert rebuilt.data == experiment.data
@@ -323,21 +328,21 @@ def test_what_clients_are_told() -> None:
 
 
 def placed(clients: int, **tables: Any) -> Experiment:
-    """Two groups of attackers, three in all, among so many clients."""
+    """An experiment with this many clients and two groups of attackers, three in all."""
     groups = [{"count": 2, "attack": "lie"}, {"count": 1, "data_attack": "label_flip"}]
     data = {"dataset": "digits", "clients": clients}
     return Experiment.from_tables({**SMALL, "data": data, "attackers": groups, **tables})
 
 
-def test_attackers_may_come_last_group_by_group() -> None:
+def test_placement_last_puts_attackers_in_the_last_slots_by_group() -> None:
     experiment = placed(5, placement="last")
     lie, flip = experiment.attackers
     assert experiment.roles == [None, None, lie, lie, flip]
     assert experiment.client_names == [f"client-0{i}" for i in range(5)]
 
 
-def test_attackers_take_slots_drawn_from_the_seed() -> None:
-    """Any slot equally often, whichever the group; the same seed gives the same slots."""
+def test_attacker_slots_are_drawn_uniformly_from_the_seed() -> None:
+    """Every slot is equally likely for each group, and the same seed gives the same slots."""
     draws = [placed(6, seed=seed) for seed in range(600)]
     assert [one.roles for one in draws] == [placed(6, seed=seed).roles for seed in range(600)]
     for index, count in enumerate([2, 1]):
@@ -347,13 +352,13 @@ def test_attackers_take_slots_drawn_from_the_seed() -> None:
             assert len(slots) == count
             for slot in slots:
                 taken[slot] += 1
-        # Each is binomial: four deviations around 600 · count / 6.
+        # Each count is binomial: within four standard deviations of 600 · count / 6.
         share = count / 6
         reach = 4 * (600 * share * (1 - share)) ** 0.5
         assert all(abs(times - 600 * share) < reach for times in taken), taken
 
 
-def test_one_attacker_more_moves_nobody() -> None:
+def test_additional_attacker_does_not_move_the_others() -> None:
     def slots(count: int) -> set[int]:
         result = placed(20, seed=7, attackers=[{"count": count, "attack": "lie"}])
         return {slot for slot, role in enumerate(result.roles) if role is not None}
@@ -364,13 +369,13 @@ def test_one_attacker_more_moves_nobody() -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 3000))
-def test_names_sort_as_slots_do(count: int) -> None:
+def test_client_names_sort_in_slot_order(count: int) -> None:
     names = client_names(count)
     assert len(set(names)) == count
     assert names == sorted(names)
 
 
-def test_every_table_refuses_unknown_keys() -> None:
+def test_every_table_rejects_unknown_keys_and_is_frozen() -> None:
     tables = Table.__subclasses__()
     assert len(tables) > 8
     for table in tables:
@@ -378,7 +383,7 @@ def test_every_table_refuses_unknown_keys() -> None:
         assert table.model_config["frozen"]
 
 
-def test_rules_are_held_to_the_rows_that_a_round_may_have() -> None:
+def test_rules_are_validated_for_the_row_count_of_a_round() -> None:
     few = {**SMALL, "data": {"dataset": "digits", "clients": 10}, "fraction": 0.5}
     few["server"] = {"rule": "krum", "f": 3}
     with pytest.raises(ConfigurationError, match="n=5, f=3"):

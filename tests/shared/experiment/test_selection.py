@@ -1,4 +1,4 @@
-"""One rule turns shares of clients into counts, whoever asks."""
+"""All functions turn shares of clients into counts by the same rule."""
 
 from fractions import Fraction
 from math import ceil
@@ -10,7 +10,7 @@ from rampart_fl.shared.experiment.selection import drawn_count, quota
 
 
 @pytest.mark.parametrize("clients", [1, 7, 20, 100, 1000])
-def test_every_share_of_clients_is_rounded_alike(clients: int) -> None:
+def test_all_functions_round_shares_of_clients_up_alike(clients: int) -> None:
     for percent in range(1, 101):
         fraction, exact = percent / 100, ceil(Fraction(percent, 100) * clients)
         span = Span(min=fraction, max=fraction)

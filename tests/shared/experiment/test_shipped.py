@@ -17,7 +17,7 @@ from rampart_fl.shared.experiment.shipped import SHIPPED
         ("fedcap-wisdm-features", "wisdm", 36, 1.0, 10, "mlp", 2),
     ],
 )
-def test_fedcap_runs_by_its_papers_protocol(
+def test_shipped_fedcap_experiments_follow_the_papers_protocol(
     name: str, dataset: str, clients: int, drawn: float, hostile: int, model: str, alpha: float
 ) -> None:
     """FedCAP, section VI-A1, and the scripts published with it."""
@@ -36,7 +36,7 @@ def test_fedcap_runs_by_its_papers_protocol(
 
 
 def test_shipped_experiments_say_what_colluders_know() -> None:
-    """By default, LIE and its like know the colluders' updates only; the papers' know all."""
+    """By default, attacks such as LIE know only the colluders' updates; the papers' know all."""
     table = {
         one.name: line
         for one in SHIPPED.glob("*.toml")

@@ -1,4 +1,4 @@
-"""Slots of a run: asked ones first, then a draw that only the seed and the ids decide."""
+"""Slots of a run: requests first, then a draw that depends only on the seed and the IDs."""
 
 import random
 
@@ -19,7 +19,7 @@ def draws(draw: st.DrawFn) -> tuple[int, set[str], dict[str, int], int]:
 
 
 @given(draws())
-def test_every_slot_has_one_client_and_none_is_wasted(
+def test_slots_are_unique_and_as_many_as_possible_are_taken(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
     seed, clients, asked, most = case
@@ -30,7 +30,7 @@ def test_every_slot_has_one_client_and_none_is_wasted(
 
 
 @given(draws())
-def test_an_asked_slot_goes_to_the_first_id_that_asks_for_it(
+def test_requested_slot_goes_to_the_first_id_that_requests_it(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
     seed, clients, asked, most = case
@@ -42,7 +42,7 @@ def test_an_asked_slot_goes_to_the_first_id_that_asks_for_it(
 
 
 @given(draws())
-def test_the_others_get_the_lowest_free_slots(
+def test_other_clients_get_the_lowest_free_slots(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
     seed, clients, asked, most = case
@@ -54,7 +54,7 @@ def test_the_others_get_the_lowest_free_slots(
 
 
 @given(draws(), st.randoms(use_true_random=False))
-def test_the_order_of_the_clients_does_not_matter(
+def test_draw_does_not_depend_on_the_order_of_clients(
     case: tuple[int, set[str], dict[str, int], int], shuffler: random.Random
 ) -> None:
     seed, clients, asked, most = case
@@ -67,7 +67,7 @@ def test_the_order_of_the_clients_does_not_matter(
 
 
 @given(SEEDS, IDS, st.integers(1, 12))
-def test_fewer_slots_keep_the_same_clients_in_front(
+def test_fewer_slots_keep_the_same_clients_in_the_first_slots(
     seed: int, clients: set[str], most: int
 ) -> None:
     everyone = draw_slots(seed, clients, {}, len(clients) or 1)
@@ -76,14 +76,14 @@ def test_fewer_slots_keep_the_same_clients_in_front(
     }
 
 
-def test_clients_named_after_their_slots_keep_them() -> None:
+def test_clients_that_request_their_own_slots_keep_them() -> None:
     asked = {f"client-{slot:02d}": slot for slot in range(20)}
     assert draw_slots(3, asked, asked, 20) == asked
     del asked["client-07"]
     assert draw_slots(3, asked, asked, 20) == asked
 
 
-def test_the_draw_is_the_same_in_every_version() -> None:
+def test_slot_draw_is_stable_across_versions() -> None:
     """These slots are stored in runs: a change of the draw would change runs that resume."""
     clients = [f"client-{slot:02d}" for slot in range(6)]
     drawn = draw_slots(1, clients, {}, 6)

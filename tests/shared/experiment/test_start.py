@@ -15,7 +15,7 @@ def experiment(start: Any) -> Experiment:
 
 
 @pytest.mark.parametrize("start", [{"run": "a-1"}, {"run": "a-1", "round": 30}, {"file": "a"}])
-def test_a_start_is_apart_from_the_network(start: dict[str, Any]) -> None:
+def test_start_changes_the_digest_but_not_the_network(start: dict[str, Any]) -> None:
     result = experiment(start)
     assert result.start == Start(**start)
     assert result.network == {"name": "mlp", "hidden": [8]}
@@ -25,7 +25,7 @@ def test_a_start_is_apart_from_the_network(start: dict[str, Any]) -> None:
     assert result.digest() != experiment({"file": "b"}).digest()
 
 
-def test_a_model_without_a_start_is_drawn() -> None:
+def test_start_is_none_by_default_and_set_by_started_from() -> None:
     plain = Experiment.load("digits-benign")
     assert plain.start is None and plain.network == plain.model
     started = plain.started_from("first.safetensors")
@@ -47,6 +47,6 @@ def test_a_model_without_a_start_is_drawn() -> None:
         ("a.safetensors", "model: start: .*valid dictionary"),
     ],
 )
-def test_what_a_start_refuses(start: Any, message: str) -> None:
+def test_invalid_starts_are_rejected(start: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         experiment(start)

@@ -34,7 +34,7 @@ def sweep(text: str) -> Sweep:
     return Sweep.of(tomllib.loads(f"{BASE}\n[sweep]\n{text}"))
 
 
-def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
+def test_sweep_yields_one_experiment_per_grid_point_and_run() -> None:
     result = sweep(
         "rounds = [5, 6]\npersonalizer.lambda = { from = 0, to = 1, step = 0.5 }\nruns = 2"
     )
@@ -53,7 +53,7 @@ def test_every_point_of_the_product_and_every_run_is_an_experiment() -> None:
     assert result.digest() == sweep(listed).digest() != sweep("rounds = [5, 6]").digest()
 
 
-def test_paths_go_through_lists_and_values_may_be_members() -> None:
+def test_axis_paths_may_index_lists_and_values_may_be_members() -> None:
     result = sweep('server.rule = ["median", ["nnm", { name = "krum" }]]\nseeds = [7]')
     rules = [[stage["name"] for stage in p.runs[0].server.rule] for p in result.points(validate)]
     assert rules == [["median"], ["nnm", "krum"]]
@@ -62,7 +62,7 @@ def test_paths_go_through_lists_and_values_may_be_members() -> None:
     assert point.runs[0].server.rule[1] == {"name": "krum", "f": 2}
 
 
-def test_parameters_can_move_together_down_to_nobody_who_attacks() -> None:
+def test_one_axis_can_set_several_parameters_down_to_zero_attackers() -> None:
     result = sweep('attackers.0.count = { values = [0, 2], also = ["server.f"] }').points(validate)
     assert [point.at for point in result] == [{"count": 0}, {"count": 2}]
     for point in result:
@@ -70,7 +70,7 @@ def test_parameters_can_move_together_down_to_nobody_who_attacks() -> None:
         assert sum(role is not None for role in run.roles) == run.server.f == point.at["count"]
 
 
-def test_axes_with_the_same_last_part_keep_their_paths() -> None:
+def test_axes_with_the_same_last_key_are_labelled_by_their_full_paths() -> None:
     result = sweep("server.momentum = [0.1]\ntraining.momentum = [0.2]\nserver.rule.0.f = [1]")
     assert [axis.key for axis in result.axes] == ["server.momentum", "f", "training.momentum"]
 
@@ -84,7 +84,7 @@ def test_axes_with_the_same_last_part_keep_their_paths() -> None:
         ("{ from = 0.0, to = 0.95, step = 0.3 }", 4, (0.0, 0.9)),
     ],
 )
-def test_a_range_has_both_ends_and_short_numbers(
+def test_range_values_have_exact_ends_and_short_decimals(
     given: str, count: int, ends: tuple[float, float]
 ) -> None:
     (axis,) = sweep(f"personalizer.lambda = {given}").axes
@@ -115,7 +115,7 @@ def test_a_range_has_both_ends_and_short_numbers(
         ("rounds = { from = 1, to = 3, step = 1, by = 2 }", "by"),
     ],
 )
-def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
+def test_invalid_sweeps_are_rejected_with_a_reason(given: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         sweep(given)
 
@@ -131,12 +131,12 @@ def test_what_is_wrong_with_a_sweep_is_told(given: str, said: str) -> None:
         ("attackers.0.count = [1, 8]", "8 attackers, but only 8 clients"),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_runs(given: str, said: str) -> None:
+def test_invalid_points_are_rejected_before_any_run(given: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         sweep(given).points(validate)
 
 
-def test_a_file_with_a_sweep_is_no_experiment(tmp_path: Path) -> None:
+def test_sweep_file_is_not_loaded_as_an_experiment(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(f"{BASE}\n[sweep]\nrounds = [1, 2]")
     with pytest.raises(ConfigurationError, match="use rampart simulate"):
@@ -166,7 +166,7 @@ def test_figures_are_averaged_over_the_runs_that_have_them() -> None:
     assert averaged(runs[:1])["spread"] == {}
 
 
-def test_the_manuals_sweep_is_one() -> None:
+def test_example_in_the_manual_is_a_valid_sweep() -> None:
     manual = (Path(__file__).parents[3] / "docs/simulation.md").read_text()
     (example,) = re.findall(r"```toml\n\[sweep\]\n(.*?)```", manual, re.S)
     assert [axis.key for axis in sweep(example).axes] == ["lambda", "rule", "count"]
@@ -176,7 +176,7 @@ def test_the_manuals_sweep_is_one() -> None:
     ("given", "changes"),
     [("server.f = [1]\nseeds = [1, 2]", {"seed": 9}), ("rounds = [1, 2]", {"rounds": 5})],
 )
-def test_what_a_sweep_sets_itself_cannot_be_changed_beside_it(
+def test_parameters_set_by_a_sweep_cannot_be_overridden(
     given: str, changes: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "small.toml"
@@ -186,7 +186,7 @@ def test_what_a_sweep_sets_itself_cannot_be_changed_beside_it(
         Sweep.load(path, **changes)
 
 
-def test_a_sweep_is_a_table(tmp_path: Path) -> None:
+def test_sweep_that_is_not_a_table_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(f"sweep = 3\n{BASE}")
     with pytest.raises(ConfigurationError, match="sweep: a table of parameters"):
@@ -194,7 +194,7 @@ def test_a_sweep_is_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in shipped() if Sweep.load(name) is not None])
-def test_shipped_sweeps_can_run(name: str) -> None:
+def test_shipped_sweeps_are_valid(name: str) -> None:
     result = Sweep.load(name)
     assert result is not None
     assert result.points(validate)

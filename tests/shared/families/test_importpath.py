@@ -1,4 +1,4 @@
-"""Objects by import path: which are found, and the error for each mistake."""
+"""Objects by import path: which objects are found, and the error for each mistake."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.importpath import load_callable
 
 
-def test_nested_names() -> None:
+def test_nested_names_are_resolved() -> None:
     assert load_callable("pathlib:Path.cwd", "it")() is not None
 
 
@@ -24,14 +24,12 @@ def test_nested_names() -> None:
         ("math:pi", "is float, not callable"),
     ],
 )
-def test_mistakes_are_named(path: str, message: str) -> None:
+def test_invalid_import_paths_are_rejected_with_the_reason(path: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_callable(path, "a client")
 
 
-def test_the_folder_that_one_stands_in_is_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_directory_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "found_here.py").write_text("def it():\n    return 5\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

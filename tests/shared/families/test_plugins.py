@@ -1,4 +1,4 @@
-"""Members from other installed packages: found by entry points, refused by package and version."""
+"""Members from other installed packages: found by entry points, checked against their package."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -89,13 +89,13 @@ def experiment(**tables: object) -> Experiment:
     return Experiment.from_tables({**Experiment.load("digits-benign").tables(), **tables})
 
 
-def test_every_family_has_a_group_of_its_own() -> None:
+def test_every_family_has_its_own_entry_point_group() -> None:
     groups = {family.group for family in FAMILIES}
     assert len(groups) == len(FAMILIES)
     assert all(group.startswith("rampart_fl.") for group in groups)
 
 
-def test_a_rule_of_a_package_is_found_by_its_name(install: Install) -> None:
+def test_rule_from_a_package_is_found_by_name(install: Install) -> None:
     midrange(install)
     assert "midrange" in rules.names() and "my_rules" not in sys.modules
     updates_ND = torch.tensor([[0.0, 3.0], [4.0, 5.0], [1.0, 4.0]])
@@ -104,13 +104,13 @@ def test_a_rule_of_a_package_is_found_by_its_name(install: Install) -> None:
     assert rules.get("median").package == ""
 
 
-def test_a_member_may_register_itself_as_well(install: Install) -> None:
+def test_member_with_an_entry_point_may_also_register_itself(install: Install) -> None:
     install("my-pace", "0.1", SCHEDULE, schedules="halving = my_pace:Halving")
     assert schedules.build("halving").share(2, 10) == 0.25
     assert schedules.get("halving").package == "my-pace==0.1"
 
 
-def test_an_experiment_says_which_packages_it_takes_members_from(install: Install) -> None:
+def test_validated_experiment_lists_the_packages_of_its_members(install: Install) -> None:
     midrange(install)
     nested = {"name": "clustered", "rule": "midrange"}
     plain = validate(experiment())
@@ -123,7 +123,7 @@ def test_an_experiment_says_which_packages_it_takes_members_from(install: Instal
 
 
 @pytest.mark.parametrize("stages", ["midrange", ["nnm", "midrange"]])
-def test_an_aggregator_without_the_package_names_it(stages: object) -> None:
+def test_missing_package_is_named_with_its_version(stages: object) -> None:
     wanted = experiment(server={"rule": stages}, packages={"midrange": "my-rules==1.2"})
     for build in (validate, build_plan):
         with pytest.raises(
@@ -132,7 +132,7 @@ def test_an_aggregator_without_the_package_names_it(stages: object) -> None:
             build(wanted)
 
 
-def test_what_an_agent_is_told_names_the_packages_that_it_needs(install: Install) -> None:
+def test_client_part_lists_only_the_packages_that_clients_need(install: Install) -> None:
     midrange(install)
     install("my-pace", "0.1", SCHEDULE, schedules="halving = my_pace:Halving")
     wanted = validate(experiment(server={"rule": "midrange"}, training={"schedule": "halving"}))
@@ -140,12 +140,14 @@ def test_what_an_agent_is_told_names_the_packages_that_it_needs(install: Install
     assert client_experiment(wanted.client_part()).packages == {"halving": "my-pace==0.1"}
 
 
-def test_without_a_package_an_unknown_name_lists_the_known_ones() -> None:
+def test_unknown_name_without_a_package_lists_the_known_names() -> None:
     with pytest.raises(UnknownMember, match=r"unknown stage 'midrange'.*known: .*median"):
         validate(experiment(server={"rule": "midrange"}))
 
 
-def test_another_package_s_member_of_the_same_name_is_refused(install: Install) -> None:
+def test_member_of_a_different_package_is_rejected_but_not_a_newer_version(
+    install: Install,
+) -> None:
     midrange(install, "my-other-rules", "3.0")
     server = {"rule": "midrange"}
     wanted = experiment(server=server, packages={"midrange": "my-rules==1.2"})
@@ -158,14 +160,14 @@ def test_another_package_s_member_of_the_same_name_is_refused(install: Install) 
     assert validate(newer).packages == {"midrange": "my-other-rules==3.0"}
 
 
-def test_a_name_in_two_packages_is_refused(install: Install) -> None:
+def test_name_in_two_packages_is_rejected(install: Install) -> None:
     midrange(install)
     midrange(install, "my-other-rules", "3.0")
     with pytest.raises(ConfigurationError, match=r"my-other-rules==3.0 and my-rules==1.2"):
         rules.get("midrange")
 
 
-def test_a_package_takes_no_name_of_rampart_s(install: Install) -> None:
+def test_package_cannot_replace_a_built_in_member(install: Install) -> None:
     install("my-rules", "1.2", RULE, rules="median = my_rules:Midrange")
     with pytest.raises(
         ConfigurationError, match=r"'median' of my-rules==1.2 has the same name as one"
@@ -183,7 +185,7 @@ def test_a_package_takes_no_name_of_rampart_s(install: Install) -> None:
         ("my_rules:torch.nn.ReLU", "is not a subclass of Rule"),
     ],
 )
-def test_an_entry_point_that_leads_nowhere_is_named_with_its_package(
+def test_broken_entry_point_is_named_with_its_package(
     install: Install, target: str, problem: str
 ) -> None:
     install("my-rules", "1.2", RULE, rules=f"midrange = {target}")

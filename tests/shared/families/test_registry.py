@@ -50,7 +50,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Shape]:
     return family
 
 
-def test_the_first_look_up_imports_every_module_of_the_package(shapes: Registry[Shape]) -> None:
+def test_first_lookup_imports_every_module_of_the_package_once(shapes: Registry[Shape]) -> None:
     assert "family_of_shapes" not in sys.modules
     assert shapes.names() == ("circle", "dot")
     assert sys.modules["family_of_shapes"].found == ["square"]
@@ -81,7 +81,7 @@ def test_an_unknown_name_lists_the_known_ones(shapes: Registry[Shape]) -> None:
         ({"radius": 1, "f": -1}, "greater than or equal to 0"),
     ],
 )
-def test_wrong_parameters_are_named_with_the_ones_there_are(
+def test_invalid_parameters_are_rejected_with_the_list_of_valid_ones(
     shapes: Registry[Shape], parameters: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=problem) as caught:
@@ -104,19 +104,19 @@ def test_a_spec_is_a_name_a_table_or_the_member_itself(shapes: Registry[Shape]) 
             shapes.parse(spec)
 
 
-def test_defaults_fill_what_a_member_has_and_the_spec_leaves_out(shapes: Registry[Shape]) -> None:
+def test_defaults_fill_existing_parameters_that_the_spec_omits(shapes: Registry[Shape]) -> None:
     assert shapes.parse({"name": "circle", "radius": 1}, f=2, b=3).f == 2
     assert shapes.parse({"name": "circle", "radius": 1, "f": 1}, f=2).f == 1
     assert shapes.parse("dot", f=2) == shapes.build("dot")
 
 
-def test_a_spec_is_not_changed(shapes: Registry[Shape]) -> None:
+def test_parse_does_not_modify_its_spec(shapes: Registry[Shape]) -> None:
     spec = {"name": "circle", "radius": 1}
     shapes.parse(spec, f=2)
     assert spec == {"name": "circle", "radius": 1}
 
 
-def test_a_name_is_taken_once(shapes: Registry[Shape]) -> None:
+def test_registering_a_name_twice_fails(shapes: Registry[Shape]) -> None:
     with pytest.raises(AssertionError, match="dot twice"):
 
         @shapes.register("dot")

@@ -1,4 +1,4 @@
-"""Figures of whole runs: equal to the final figures of `rampart up`, and right by hand."""
+"""Figures of whole runs: equal to the final figures of `rampart up` and to hand calculation."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def measured(correct: float, samples: float = 10) -> dict[str, float]:
     return {"test_samples": samples, "correct_customized": correct, "correct_local": correct + 1}
 
 
-def test_a_whole_run_has_the_figures_that_up_prints() -> None:
+def test_run_figures_equal_the_final_summary() -> None:
     torch.set_num_threads(1)
     experiment = Experiment.from_tables({**TABLES, "server": {"detectors": ["robust_distance"]}})
     result = simulate(experiment)
@@ -41,7 +41,7 @@ def test_a_whole_run_has_the_figures_that_up_prints() -> None:
     assert {key: figures[key] for key in same} == {key: summary[key] for key in same}
 
 
-def test_clients_of_any_name_and_missing_slots_by_hand() -> None:
+def test_run_figures_support_custom_client_names_and_empty_slots() -> None:
     """Slot 2 is empty. The attacker's measurements do not count."""
     experiment = Experiment.from_tables({**TABLES, "placement": "last"})
     slots = {"zoe": 0, "adam": 1, "eve": 3}
@@ -75,14 +75,14 @@ def test_clients_of_any_name_and_missing_slots_by_hand() -> None:
     }
 
 
-def test_without_attackers_nothing_is_said_about_detection() -> None:
+def test_detection_figures_are_absent_without_attackers() -> None:
     figures = run_figures(Experiment.from_tables({**TABLES, "attackers": []}), [], {"a": 0}, ["a"])
     assert not figures.keys() & {"dacc", "fpr", "fnr"}
     assert figures["accuracy"] is None
     assert figures["bytes_per_client"] == {"down": None, "up": None}
 
 
-def test_differences_are_settings_and_members_are_whole() -> None:
+def test_differences_list_single_settings_but_whole_members() -> None:
     one = Experiment.from_tables(TABLES)
     other = Experiment.from_tables(
         {**TABLES, "seed": 2, "personalizer": "ditto", "training": {"privacy": {}, "epochs": 1}}

@@ -42,13 +42,15 @@ def rows(needs: Estimate) -> tuple[float, float]:
         ({"server": {"rule": "foolsgold"}}, 4.3, 3.4),
     ],
 )
-def test_by_hand(tables: dict[str, Any], memory: float, disk: float) -> None:
+def test_memory_and_disk_estimates_match_hand_calculation(
+    tables: dict[str, Any], memory: float, disk: float
+) -> None:
     needs = estimated(**tables)
     assert (needs.parameters, needs.clients) == (DIM, N)
     assert rows(needs) == (pytest.approx(memory), pytest.approx(disk))
 
 
-def test_a_client_s_traffic_by_hand() -> None:
+def test_client_traffic_estimate_matches_hand_calculation() -> None:
     plain = estimated()
     assert plain.down_bytes - B in range(200, 500) and plain.up_bytes - plain.down_bytes == 400
     assert plain.client_bytes == 5 * (plain.down_bytes + plain.up_bytes) + plain.down_bytes
@@ -59,7 +61,7 @@ def test_a_client_s_traffic_by_hand() -> None:
     assert offers.down_bytes == 4 * plain.down_bytes
 
 
-def test_a_round_s_traffic_is_that_of_a_simulation() -> None:
+def test_round_traffic_estimate_matches_a_simulation() -> None:
     torch.set_num_threads(1)
     tables = {
         "name": "small",

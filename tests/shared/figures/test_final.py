@@ -1,4 +1,4 @@
-"""The final figures, by hand."""
+"""The final figures of a run, compared with hand calculation."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def measured(customized: float, personalized: float, samples: float = 10) -> dic
     }
 
 
-def test_by_hand() -> None:
+def test_final_figures_match_hand_calculation() -> None:
     """Client 1 is honest and evicted after round 0; it still counts with its last measurement."""
     rounds = [
         {f"client-0{k}": measured(1, 2) for k in range(4)},
@@ -53,14 +53,14 @@ def test_by_hand() -> None:
     }
 
 
-def test_without_attackers_or_measurements() -> None:
+def test_undefined_figures_are_none_without_attackers_or_measurements() -> None:
     benign = EXPERIMENT.model_copy(update={"attackers": []})
     figures = final_figures(benign, [], set())
     assert figures["fnr"] is figures["dacc"] is figures["accuracy"] is None
     assert figures["fpr"] == 0
 
 
-def test_a_final_accuracy_is_of_the_last_round_the_last_five_or_the_best_one() -> None:
+def test_final_accuracy_uses_the_last_round_the_last_five_or_the_best_round() -> None:
     hits = [9, 2, 4, 6, 8, 1]
     rounds = [{"client-00": measured(hit, 10 - hit)} for hit in hits]
     last, five, best = (
@@ -73,7 +73,7 @@ def test_a_final_accuracy_is_of_the_last_round_the_last_five_or_the_best_one() -
     assert (best["accuracy_customized"], best["accuracy"]) == (0.9, 0.9)
 
 
-def test_rounds_are_counted_until_the_better_model_first_reaches_an_accuracy() -> None:
+def test_rounds_to_accuracy_end_when_the_better_model_first_reaches_it() -> None:
     rounds = [{"client-00": measured(*hits)} for hits in [(1, 2), (7, 1), (2, 9), (1, 1)]]
     metrics = final_figures(EXPERIMENT, rounds, set())["rounds_to_accuracy"]
     assert metrics == {"0.5": 2, "0.6": 2, "0.7": 2, "0.8": 3, "0.9": 3, "0.95": None}
@@ -82,12 +82,12 @@ def test_rounds_are_counted_until_the_better_model_first_reaches_an_accuracy() -
         assert same["rounds_to_accuracy"] == metrics
 
 
-def test_the_curve_keeps_clients_that_were_not_drawn() -> None:
+def test_accuracy_curve_keeps_the_last_values_of_unselected_clients() -> None:
     rounds = [{"client-00": measured(10, 0)}, {"client-01": measured(0, 0)}]
     assert [one["customized"] for one in accuracies(EXPERIMENT, rounds)] == [1.0, 0.5]
 
 
-def test_costs_are_per_client_and_round_and_by_step() -> None:
+def test_costs_average_bytes_per_client_and_seconds_per_published_round() -> None:
     records = [
         RoundRecord(
             round=0,
@@ -112,7 +112,7 @@ def test_costs_are_per_client_and_round_and_by_step() -> None:
     assert costs([]) == {"bytes_per_client": {"down": None, "up": None}, "seconds_per_round": {}}
 
 
-def test_decisions_are_counted_by_client_round() -> None:
+def test_decisions_are_counted_per_client_and_round() -> None:
     def verdict(client: str, decision: str) -> VerdictRecord:
         fields = {"client": client, "decision": decision, "reason": "", "detector": "test"}
         return VerdictRecord.model_validate({**fields, "score": 0.0, "threshold": 0.0})
@@ -134,7 +134,7 @@ def test_decisions_are_counted_by_client_round() -> None:
     assert decisions(EXPERIMENT, [])["silenced"] == {"honest": None, "hostile": None}
 
 
-def test_own_names() -> None:
+def test_final_figures_accept_custom_client_names() -> None:
     figures = final_figures(EXPERIMENT, [], {"x"}, names=["a", "b", "c", "x"])
     assert (figures["fpr"], figures["fnr"], figures["dacc"]) == (0, 0, 1)
 
@@ -144,8 +144,8 @@ def test_accuracy_pools_samples_not_clients() -> None:
     assert accuracy(metrics, ["a", "b"], "customized") == pytest.approx(0.1)
 
 
-def test_attack_success_is_of_the_model_whose_accuracy_counts() -> None:
-    """Only honest clients count: an attacker's own count of fooled samples is in no figure."""
+def test_attack_success_uses_the_model_with_the_better_accuracy() -> None:
+    """Only honest clients count: no figure includes an attacker's own count of fooled samples."""
     fooled = {"triggered_samples": 8.0, "fooled_customized": 2.0, "fooled_personalized": 4.0}
     rounds = [{f"client-0{k}": {**measured(1, 2), **fooled} for k in range(3)}]
     rounds[0]["client-03"] = {**measured(9, 9), **fooled, "fooled_personalized": 8.0}
@@ -157,7 +157,7 @@ def test_attack_success_is_of_the_model_whose_accuracy_counts() -> None:
     assert final_figures(EXPERIMENT, customized, set())["attack_success"] == pytest.approx(0.25)
 
 
-def test_estimates_are_judged_by_their_squared_error() -> None:
+def test_estimation_tasks_report_the_squared_error() -> None:
     def estimated(customized: float, personalized: float) -> dict[str, float]:
         squares = {"error_customized": customized, "error_personalized": personalized}
         return {"test_samples": 1, **squares}
@@ -170,7 +170,7 @@ def test_estimates_are_judged_by_their_squared_error() -> None:
     assert "error" not in final_figures(EXPERIMENT, [], set())
 
 
-def test_the_largest_gap_is_of_honest_clients_at_their_newest() -> None:
+def test_largest_gap_uses_only_the_newest_values_of_honest_clients() -> None:
     gaps = [(3.0, 0.5, 0.25, 9.0), (0.5, 0.75, 0.25, 7.0)]
     rounds = [{f"client-0{k}": {"loss_gap": gap} for k, gap in enumerate(own)} for own in gaps]
     assert final_figures(EXPERIMENT, rounds, ())["largest_gap"] == 0.75

@@ -1,4 +1,4 @@
-"""docs/data.md has every data set and every partition, as the code has them."""
+"""docs/data.md describes every data set and partition, and agrees with the code."""
 
 import inspect
 from pathlib import Path
@@ -38,10 +38,10 @@ def partition_row(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", datasets.names())
-def test_every_data_set_has_its_row(name: str) -> None:
+def test_documentation_has_a_correct_row_for_every_data_set(name: str) -> None:
     assert dataset_row(name) in TEXT.splitlines()
 
 
 @pytest.mark.parametrize("name", partitions.names())
-def test_every_partition_has_its_row(name: str) -> None:
+def test_documentation_has_a_correct_row_for_every_partition(name: str) -> None:
     assert partition_row(name) in TEXT.splitlines()

@@ -1,4 +1,4 @@
-"""What the server's stages are given, and what an experiment must name for it."""
+"""Resources that the server's stages get, and tables that an experiment must have for them."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def equipped(asked: Experiment, **context: Any) -> Context:
     return ServerResources.of(asked, build_plan(asked)).attach_to(Context(**context))
 
 
-def test_stages_that_ask_for_nothing_get_nothing() -> None:
+def test_stages_without_needs_get_no_resources() -> None:
     asked = experiment("median", root=ROOT, public=PUBLIC)
     held = ServerResources.of(asked, build_plan(asked))
     assert held.learner is None and held.public is None and held.root is None
@@ -68,7 +68,7 @@ class Judge(Rule):
 
 
 @pytest.mark.parametrize("augmentation", ["none", "weak", "strong"])
-def test_the_network_and_the_public_samples(augmentation: str) -> None:
+def test_stages_get_the_network_and_the_public_samples_that_they_need(augmentation: str) -> None:
     asked = experiment(public={**PUBLIC, "augmentation": augmentation})
     spec, start_D = initial_model(asked)
     given = ServerResources.of(asked, Plan.of(Judge())).attach_to(Context(reference_D=start_D))
@@ -86,7 +86,7 @@ def test_the_network_and_the_public_samples(augmentation: str) -> None:
         assert torch.equal(one, other) and not torch.equal(one, x_P)
 
 
-def test_labels_of_another_task_are_no_labels() -> None:
+def test_public_labels_of_another_task_are_rejected() -> None:
     asked = experiment(public={"dataset": "noise", "size": 5})
     with pytest.raises(ConfigurationError, match="classes"):
         ServerResources.of(asked, Plan.of(Judge()))
@@ -105,7 +105,7 @@ def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: in
     return flatten(module) - start_D
 
 
-def test_the_servers_update_is_plain_training_on_its_root_set() -> None:
+def test_server_update_equals_plain_training_on_the_root_data() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
     held = ServerResources.of(asked, build_plan(asked))
@@ -122,7 +122,7 @@ def test_the_servers_update_is_plain_training_on_its_root_set() -> None:
     assert not torch.equal(*updates), "every round draws its own batches"
 
 
-def test_the_server_trains_without_what_clients_add() -> None:
+def test_server_training_ignores_client_objectives_and_output_noise() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
     tables = asked.tables()
@@ -133,7 +133,7 @@ def test_the_server_trains_without_what_clients_add() -> None:
     assert torch.equal(given, plain)
 
 
-def test_the_servers_update_is_the_same_whenever_it_is_computed() -> None:
+def test_server_update_is_reproducible() -> None:
     asked = experiment(root=ROOT)
     _, start_D = initial_model(asked)
     one, other = (equipped(asked, round=2, reference_D=start_D) for _ in range(2))
@@ -155,7 +155,7 @@ def test_the_servers_update_is_the_same_whenever_it_is_computed() -> None:
         ("fltrust", {"root": {**ROOT, "sise": 3}}, "sise"),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_said_at_start(
+def test_validation_rejects_missing_or_unsuitable_server_data(
     rule: Any, server: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -169,7 +169,7 @@ def test_only_images_can_be_augmented() -> None:
         validate(asked)
 
 
-def test_samples_that_the_clients_hold_are_refused() -> None:
+def test_root_data_beyond_the_reserved_samples_is_rejected() -> None:
     asked = experiment(root={"dataset": "digits", "size": 1600})
     with pytest.raises(ConfigurationError, match="reserved"):
         ServerResources.of(validate(asked), build_plan(asked))
@@ -183,7 +183,7 @@ def test_samples_that_the_clients_hold_are_refused() -> None:
         ({"name": "sdea", "epochs": 2}, "ditto", "msdfl"),
     ],
 )
-def test_the_servers_rules_stand_beside_whatever_clients_do(
+def test_server_rules_work_with_client_personalizers_and_objectives(
     rule: Any, personalizer: Any, objective: str
 ) -> None:
     tables = experiment(rule, root=ROOT, public=PUBLIC).tables()
@@ -195,5 +195,5 @@ def test_the_servers_rules_stand_beside_whatever_clients_do(
     assert not torch.equal(result.global_D, initial_model(result.experiment)[1])
 
 
-def test_a_pivot_among_the_clients_needs_no_root_data() -> None:
+def test_monna_with_a_client_as_pivot_needs_no_root_data() -> None:
     validate(experiment({"name": "monna", "pivot": "client-00"}))

@@ -1,4 +1,4 @@
-"""Tests of the audit log's chain of hashes: a hash that was computed by hand, and altered logs."""
+"""The audit log's hash chain: a hash computed by hand, and tampered logs."""
 
 import hashlib
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def altered(entry: AuditEntry, **given: Any) -> AuditEntry:
     return entry.model_copy(update=given)
 
 
-def test_the_hash_is_that_of_the_entry_written_by_hand() -> None:
+def test_entry_hash_matches_hand_written_canonical_json() -> None:
     expected = "233d589e039f4924d7461e61ea1c127d5852683a69113ad0dcfb25b218ca1962"
     assert hashlib.sha256(BY_HAND.encode()).hexdigest() == expected
     entry = AuditEntry.of(first())
@@ -60,7 +60,7 @@ def test_the_hash_is_that_of_the_entry_written_by_hand() -> None:
     assert again.digest() == expected, "and does not depend on how the entry travels"
 
 
-def test_a_whole_log_has_a_head() -> None:
+def test_intact_log_is_valid_and_returns_its_head() -> None:
     assert check_chain([]) == (0, START)
     entries = log(4)
     assert check_chain(entries) == (4, entries[3].hash)
@@ -85,14 +85,14 @@ def test_a_whole_log_has_a_head() -> None:
     ],
     ids=str,
 )
-def test_an_altered_entry_is_found(position: int, change: dict[str, Any]) -> None:
+def test_altered_entry_is_detected(position: int, change: dict[str, Any]) -> None:
     entries = log(4)
     entries[position] = altered(entries[position], **change)
     with pytest.raises(AuditBroken):
         check_chain(entries)
 
 
-def test_an_altered_entry_with_a_new_hash_is_found_by_the_next() -> None:
+def test_altered_entry_with_a_new_hash_is_detected_at_the_next_entry() -> None:
     entries = log(4)
     forged = AuditEntry.of(first(number=1, previous=entries[0].hash, reason="forged"))
     entries[1] = forged
@@ -117,7 +117,9 @@ def swap(entries: Log) -> Log:
     ],
     ids=["first", "middle", "order", "twice", "other"],
 )
-def test_a_missing_or_moved_entry_is_found(tamper: Callable[[Log], Log], text: str) -> None:
+def test_missing_moved_duplicated_or_replaced_entries_are_detected(
+    tamper: Callable[[Log], Log], text: str
+) -> None:
     with pytest.raises(AuditBroken, match=text):
         check_chain(tamper(log(4)))
 
@@ -127,7 +129,7 @@ def test_a_missing_or_moved_entry_is_found(tamper: Callable[[Log], Log], text: s
     [lambda e: e[:-1], lambda e: [], lambda e: log(4, "anew"), lambda e: [*e[:2], *more(e[:2])]],
     ids=["cut", "emptied", "anew", "anew-from-entry-2"],
 )
-def test_only_a_kept_head_tells_of_a_tail_that_was_cut_or_written_anew(
+def test_only_a_saved_head_reveals_a_truncated_or_rewritten_tail(
     tamper: Callable[[Log], Log],
 ) -> None:
     entries = log(4)

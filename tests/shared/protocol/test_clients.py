@@ -1,4 +1,4 @@
-"""The reasons of bars: stored text of every kind is read as this kind, and written unchanged."""
+"""Reasons for bars: each kind of stored text is read as that kind and written unchanged."""
 
 import json
 
@@ -34,7 +34,9 @@ HELD = {**FINDING, "kind": "proposal", "until": 9}
     ("stored", "kind"),
     [(OPERATOR, BarReason), (FINDING, Finding), (CONFIRMED, ConfirmedFinding)],
 )
-def test_the_keys_tell_the_kind_of_a_bar(stored: dict[str, object], kind: type[BarReason]) -> None:
+def test_bar_reasons_are_parsed_by_their_keys_and_round_trip(
+    stored: dict[str, object], kind: type[BarReason]
+) -> None:
     why: Bar = TypeAdapter[Bar](Bar).validate_json(json.dumps(stored))
     assert type(why) is kind
     assert json.loads(why.model_dump_json()) == stored
@@ -45,14 +47,14 @@ def test_the_keys_tell_the_kind_of_a_bar(stored: dict[str, object], kind: type[B
     assert info.model_dump(mode="json")["barred"] == stored
 
 
-def test_a_quarantine_comes_back_unchanged() -> None:
+def test_quarantine_round_trips_unchanged() -> None:
     member = Member.model_validate({"client_id": "a", "quarantine": HELD})
     assert member.model_dump(mode="json")["quarantine"] == HELD
     with pytest.raises(ValidationError):
         Quarantine.model_validate({**HELD, "kind": "eviction"})
 
 
-def test_a_finding_repeats_its_verdict() -> None:
+def test_finding_copies_the_fields_of_its_verdict() -> None:
     verdict = VerdictRecord(
         client="a",
         decision="evicted",

@@ -1,4 +1,4 @@
-"""The messages: bounds on everything a client may write, and ETags that mean what they say."""
+"""Messages: bounds on everything a client may write, and ETags that identify tickets."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def ticket(**change: Any) -> Ticket:
     return Ticket.model_validate({**fields, **change})
 
 
-def test_equal_tickets_have_equal_etags_whatever_the_deadline() -> None:
+def test_etag_identifies_a_ticket_regardless_of_deadline_and_reason() -> None:
     assert ticket(deadline=1.0).etag == ticket(deadline=2.0, reason="x").etag == ticket().etag
     others = [
         ticket(round=2),
@@ -35,45 +35,45 @@ def test_equal_tickets_have_equal_etags_whatever_the_deadline() -> None:
     assert len({one.etag for one in [ticket(), *others]}) == 6
 
 
-def test_an_etag_stays_the_same_from_version_to_version() -> None:
+def test_etag_is_stable_across_versions() -> None:
     """Agents keep ETags on disk, so a new version must compute the same ETags as an old one."""
     assert ticket().etag == "08082605818c63f5df5ebd63df1bebdd"
 
 
 @pytest.mark.parametrize("name", ["a", "client-07", "A.b_c-9", "x" * 64])
-def test_client_ids(name: str) -> None:
+def test_valid_client_ids_are_accepted(name: str) -> None:
     assert JoinRequest(token_hash=DIGEST, client_id=name).client_id == name
 
 
 @pytest.mark.parametrize(
     "name", ["", "-a", ".a", "../a", "a/b", "a b", "a\n", "ä", "x" * 65, "a\x00", "{a}", "a:b"]
 )
-def test_refused_client_ids(name: str) -> None:
+def test_invalid_client_ids_are_rejected(name: str) -> None:
     with pytest.raises(ValidationError):
         JoinRequest(token_hash=DIGEST, client_id=name)
 
 
 @pytest.mark.parametrize("digest", ["", "d" * 63, "D" * 64, "d" * 64 + "\n", "g" * 64])
-def test_refused_digests(digest: str) -> None:
+def test_invalid_digests_are_rejected(digest: str) -> None:
     with pytest.raises(ValidationError):
         JoinRequest(token_hash=digest)
 
 
 @pytest.mark.parametrize("text", ['{"metrics": {"a": 1}, "b": 2}', '{"samples": 1}', "[]", "1"])
-def test_unknown_keys_are_refused(text: str) -> None:
+def test_evaluations_with_unknown_keys_or_the_wrong_type_are_rejected(text: str) -> None:
     with pytest.raises(ValidationError):
         Evaluation.model_validate_json(text)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1e16", "null", "[]"])
-def test_metrics_are_numbers_within_bounds(number: str) -> None:
+def test_metrics_that_are_not_bounded_numbers_are_rejected(number: str) -> None:
     with pytest.raises(ValidationError):
         Evaluation.model_validate_json(f'{{"metrics": {{"a": {number}}}}}')
     with pytest.raises(ValidationError):
         Report.model_validate_json(f'{{"samples": 1, "metrics": {{"a": {number}}}}}')
 
 
-def test_no_more_than_64_metrics() -> None:
+def test_more_than_64_metrics_are_rejected() -> None:
     metrics = {f"m{n}": 0.0 for n in range(64)}
     assert len(Report(samples=1, metrics=metrics).metrics) == 64
     with pytest.raises(ValidationError):
@@ -81,12 +81,12 @@ def test_no_more_than_64_metrics() -> None:
 
 
 @pytest.mark.parametrize("change", [{"count": 0}, {"count": 10**6}, {"lifetime": 0}, {"x": 1}])
-def test_requests_for_join_tokens_are_bounded(change: dict[str, Any]) -> None:
+def test_join_token_requests_out_of_bounds_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         JoinTokenRequest.model_validate_json(json.dumps(change))
 
 
-def test_every_refusal_has_a_status_and_a_type_of_its_own() -> None:
+def test_every_refusal_has_a_4xx_status_and_a_unique_type() -> None:
     result = [
         value
         for value in vars(refusals).values()

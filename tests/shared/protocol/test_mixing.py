@@ -1,4 +1,4 @@
-"""Tests of files with mixing weights: they lose nothing, and other libraries can read them."""
+"""Files with mixing weights: they are lossless, and other libraries can read them."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ def mixings(draw: st.DrawFn) -> dict[str, dict[str, float]]:
 
 
 @given(mixings())
-def test_reading_gives_what_was_written(mixing: dict[str, dict[str, float]]) -> None:
+def test_mixing_weights_round_trip_exactly(mixing: dict[str, dict[str, float]]) -> None:
     result = decode_mixing(encode_mixing(mixing))
     assert result == mixing
     assert [list(row) for row in result.values()] == [list(row) for row in mixing.values()]
@@ -31,7 +31,9 @@ def test_reading_gives_what_was_written(mixing: dict[str, dict[str, float]]) -> 
 
 
 @pytest.mark.parametrize(("weight", "dtype"), [(0.25, np.float32), (0.1, np.float64)])
-def test_the_safetensors_library_reads_the_file(weight: float, dtype: Any, tmp_path: Any) -> None:
+def test_safetensors_library_reads_files_with_mixing_weights(
+    weight: float, dtype: Any, tmp_path: Any
+) -> None:
     data = encode_mixing({"a": {"x": weight, "y": 1.0, "z": 0.0}, "b": {"x": 0, "y": 0, "z": 2.0}})
     tensor = load(data)["mixing"]
     assert tensor.dtype == dtype

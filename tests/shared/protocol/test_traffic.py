@@ -1,4 +1,4 @@
-"""Bytes on the wire: as long as what is really sent."""
+"""Computed traffic equals the number of bytes that are really sent."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from rampart_fl.shared.protocol.traffic import claims, model_bytes, upload_bytes
 SPEC = ModelSpec.of([("conv.weight", (3, 2, 2)), ("conv.bias", (3,)), ("fc", (5, 7))])
 
 
-def test_sizes_are_those_of_the_bytes() -> None:
+def test_computed_sizes_equal_encoded_sizes() -> None:
     vector_D = np.zeros(SPEC.dim, dtype=np.float32)
     assert model_bytes(SPEC) == len(wire.encode(SPEC, vector_D))
     report = Report(samples=70, metrics={"loss_before": 0.12345678901234567, "test_samples": 9})

@@ -1,4 +1,4 @@
-"""The wire format: golden bytes, one test per refusal, and any bytes at all.
+"""The wire format: golden bytes, one test per refusal, and arbitrary bytes.
 
 Legend: D parameters.
 """
@@ -52,7 +52,7 @@ def vector(data: bytes, spec: ModelSpec = SPEC) -> list[float]:
 # -- the format ----------------------------------------------------------------------------------
 
 
-def test_golden_bytes() -> None:
+def test_encoding_matches_golden_bytes() -> None:
     vector_D = np.array([1.0, -2.0, 0.5, 65504.0], dtype=np.float32)
     golden = {
         "F32": (
@@ -80,7 +80,7 @@ def test_golden_bytes() -> None:
         assert len(head) % 8 == 0, "the buffer is aligned"
 
 
-def test_the_safetensors_library_reads_the_same() -> None:
+def test_safetensors_library_reads_encoded_models() -> None:
     vector_D = np.array([1.5, -2, 3, 4], dtype=np.float32)
     result = load_numpy(wire.encode(SPEC, vector_D))
     assert {name: tensor.tolist() for name, tensor in result.items()} == {
@@ -90,12 +90,14 @@ def test_the_safetensors_library_reads_the_same() -> None:
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4))
-def test_float32_comes_back_bit_for_bit(numbers: list[float]) -> None:
+def test_float32_values_round_trip_exactly(numbers: list[float]) -> None:
     assert vector(wire.encode(SPEC, np.array(numbers, dtype=np.float32))) == numbers
 
 
 @given(st.lists(st.floats(-6e4, 6e4, width=32), min_size=4, max_size=4))
-def test_sixteen_bits_come_back_within_half_a_unit_in_the_last_place(numbers: list[float]) -> None:
+def test_16_bit_round_trip_error_is_at_most_half_a_unit_in_the_last_place(
+    numbers: list[float],
+) -> None:
     for dtype, digits, smallest in (("F16", 11, 2.0**-24), ("BF16", 8, 0.0)):
         back = vector(wire.encode(SPEC, np.array(numbers, dtype=np.float32), None, dtype))
         for before, after in zip(numbers, back, strict=True):
@@ -103,7 +105,7 @@ def test_sixteen_bits_come_back_within_half_a_unit_in_the_last_place(numbers: li
 
 
 @given(st.integers(0, 2**16 - 1), st.sampled_from(["F16", "BF16"]))
-def test_every_16_bit_number_survives_the_way_up_and_down(bits: int, dtype: str) -> None:
+def test_16_bit_values_survive_widening_and_narrowing(bits: int, dtype: str) -> None:
     raw = np.array([bits], dtype=np.uint16)
     wide = wire.widen(raw, dtype)
     if math.isnan(wide[0]):
@@ -117,7 +119,7 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
-def test_a_range_of_a_vector_is_read_alone(dtype: str) -> None:
+def test_range_of_a_vector_can_be_read_alone(dtype: str) -> None:
     spec = ModelSpec.of([("w", (9,))])
     file = io.BytesIO(wire.encode(spec, np.arange(9, dtype=np.float32), {}, dtype))
     head, part = wire.read_header(file, len(file.getvalue()), spec), np.empty(4, np.float32)
@@ -125,7 +127,7 @@ def test_a_range_of_a_vector_is_read_alone(dtype: str) -> None:
     assert part.tolist() == [3, 4, 5, 6]
 
 
-def test_caps_hold_every_valid_file() -> None:
+def test_size_cap_admits_the_largest_valid_file() -> None:
     report = json.dumps(
         {"samples": 10**9, "metrics": {f"{'m' * 62}{i:02}": -1e15 for i in range(64)}}
     )
@@ -158,7 +160,7 @@ def test_caps_hold_every_valid_file() -> None:
         (file({"__metadata__": {"a": 1}, **ENTRIES}), "__metadata__"),
     ],
 )
-def test_what_is_no_safetensors_file_is_malformed(data: bytes, reason: str) -> None:
+def test_files_that_are_not_safetensors_are_malformed(data: bytes, reason: str) -> None:
     with pytest.raises(Malformed, match=reason):
         read(data)
 
@@ -185,7 +187,7 @@ def test_what_is_no_safetensors_file_is_malformed(data: bytes, reason: str) -> N
         ({"b": {**ENTRIES["b"], "data_offsets": [8, 2**64]}}, "b: data_offsets"),
     ],
 )
-def test_what_does_not_fit_the_model_is_an_invalid_update(
+def test_header_that_does_not_match_the_model_is_an_invalid_update(
     change: dict[str, Any], reason: str
 ) -> None:
     entries = {k: v for k, v in {**ENTRIES, **change}.items() if v is not None}
@@ -194,12 +196,12 @@ def test_what_does_not_fit_the_model_is_an_invalid_update(
 
 
 @pytest.mark.parametrize("buffer", [bytes(15), bytes(17), b"", bytes(8)])
-def test_the_buffer_has_exactly_the_model_s_size(buffer: bytes) -> None:
+def test_buffer_of_the_wrong_size_is_rejected(buffer: bytes) -> None:
     with pytest.raises(InvalidUpdate, match="the buffer has"):
         read(file(ENTRIES, buffer))
 
 
-def test_a_header_nested_to_the_limit_of_recursion_is_refused() -> None:
+def test_header_nested_to_the_recursion_limit_is_rejected() -> None:
     for depth in range(900, 1010, 5):
         nested = b"[" * depth + b"]" * depth
         for key in (b"dtype", b"shape"):
@@ -237,12 +239,12 @@ def test_a_header_nested_to_the_limit_of_recursion_is_refused() -> None:
         {"report": '{"samples": 3, "\ud800": 1}'},
     ],
 )
-def test_claims_out_of_bounds_are_refused(metadata: dict[str, str]) -> None:
+def test_malformed_or_out_of_bounds_claims_are_rejected(metadata: dict[str, str]) -> None:
     with pytest.raises(InvalidClaim):
         wire.read_report(read(file({"__metadata__": metadata, **ENTRIES})), sample_cap=10)
 
 
-def test_a_report_is_read_to_the_cap() -> None:
+def test_report_at_the_sample_cap_is_accepted() -> None:
     metadata = {"report": '{"samples": 10, "metrics": {"a": -1e15}}', "format": "pt"}
     head = read(file({"__metadata__": metadata, **ENTRIES}))
     assert wire.read_report(head, 10) == Report(samples=10, metrics={"a": -1e15})
@@ -250,7 +252,7 @@ def test_a_report_is_read_to_the_cap() -> None:
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_not_finite_is_found_wherever_it_stands(dtype: str, number: float) -> None:
+def test_non_finite_numbers_are_detected_at_any_position(dtype: str, number: float) -> None:
     spec = ModelSpec.of([("w", (wire.CHUNK // 2 + 3,))])
     for place in (0, wire.CHUNK // wire.SIZES[dtype], spec.dim - 1):
         vector_D = np.zeros(spec.dim, dtype=np.float32)
@@ -292,7 +294,7 @@ headers = st.dictionaries(
     | st.builds(file, headers | st.binary(max_size=40), st.binary(max_size=20))
     | st.builds(file, headers, st.just(bytes(16)))
 )
-def test_any_bytes_are_a_valid_header_or_a_refusal(data: bytes) -> None:
+def test_arbitrary_bytes_are_a_valid_header_or_raise_a_refusal(data: bytes) -> None:
     try:
         head = read(data)
         report = wire.read_report(head, 10)
@@ -306,7 +308,7 @@ def test_any_bytes_are_a_valid_header_or_a_refusal(data: bytes) -> None:
 
 
 @given(st.integers(0, 200), st.binary(min_size=1, max_size=4))
-def test_a_damaged_file_is_a_valid_one_or_a_refusal(place: int, noise: bytes) -> None:
+def test_corrupted_file_is_valid_or_raises_a_refusal(place: int, noise: bytes) -> None:
     data = bytearray(wire.encode(SPEC, np.ones(4, dtype=np.float32), REPORT))
     data[place : place + len(noise)] = noise
     try:
@@ -316,11 +318,11 @@ def test_a_damaged_file_is_a_valid_one_or_a_refusal(place: int, noise: bytes) ->
     assert len(data) == read(bytes(data)).start + 16
 
 
-def test_a_model_names_its_own_tensors() -> None:
+def test_model_spec_is_recovered_from_an_encoded_model() -> None:
     assert wire.spec_in(wire.encode(SPEC, np.zeros(4, np.float32), REPORT)) == SPEC
 
 
 @pytest.mark.parametrize("data", [b"", b"\2\0\0\0\0\0\0\0[]", file({"a": 1}), file(b"{")])
-def test_a_model_without_a_header_is_malformed(data: bytes) -> None:
+def test_model_without_a_valid_header_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed, match=r"header|too few"):
         wire.spec_in(data)

@@ -1,4 +1,4 @@
-"""Rows as views, states by client, contexts and bounds."""
+"""Rows as views, states by client, and bounds on hostile rows."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def dense(rows: Rows, size: int = 3) -> torch.Tensor:
     return torch.cat([chunk_MC for _, _, chunk_MC in rows.chunks(size)], dim=1)
 
 
-def test_rows_stand_in_the_order_of_their_ids_with_all_that_is_theirs() -> None:
+def test_rows_are_sorted_by_id_with_their_weights_and_metadata() -> None:
     rows = Rows.of(
         torch.tensor([[3.0], [1.0], [2.0]]),
         ids=["c", "a", "b"],
@@ -28,7 +28,7 @@ def test_rows_stand_in_the_order_of_their_ids_with_all_that_is_theirs() -> None:
     assert rows.metadata["loss_gap"].tolist() == [0.1, 0.2, 0.3]
 
 
-def test_rows_that_are_not_finite_are_left_out_and_named() -> None:
+def test_non_finite_rows_are_dropped_and_listed() -> None:
     block_ND = torch.tensor([[1.0, 2.0], [float("inf"), 0.0], [0.0, float("nan")], [4.0, 5.0]])
     rows = Rows.of(block_ND, ids=["d", "c", "b", "a"], weights=[1, 2, 3, 4])
     assert rows.ids == ("a", "d") and rows.dropped == ("b", "c")
@@ -39,7 +39,7 @@ def test_rows_that_are_not_finite_are_left_out_and_named() -> None:
     )
 
 
-def test_positions_name_rows_in_numerical_order() -> None:
+def test_default_ids_keep_rows_in_numerical_order() -> None:
     rows = Rows.of(torch.arange(12.0)[:, None])
     assert rows.ids[0] == "00" and dense(rows).flatten().tolist() == list(range(12))
 
@@ -59,13 +59,13 @@ def test_positions_name_rows_in_numerical_order() -> None:
         (torch.ones(2, 1), {"metadata": {"gap": [1, 2, 3]}}, "2 gap"),
     ],
 )
-def test_what_does_not_fit_is_refused(updates: torch.Tensor, more: dict, problem: str) -> None:
+def test_inconsistent_inputs_are_rejected(updates: torch.Tensor, more: dict, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Rows.of(updates, **more)
 
 
 @given(st.integers(1, 6), st.integers(1, 8), st.integers(0, 10_000))
-def test_views_of_views_are_what_dense_algebra_gives(n: int, dim: int, seed: int) -> None:
+def test_nested_views_equal_dense_algebra(n: int, dim: int, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(n, dim, generator=draws, dtype=torch.float64)
     picks = torch.randint(n, (n,), generator=draws).unique().tolist()
@@ -80,19 +80,19 @@ def test_views_of_views_are_what_dense_algebra_gives(n: int, dim: int, seed: int
     assert rows.ids == ("z", "x") and rows.dim == len(at)
 
 
-def test_columns_of_a_slice_are_no_copy() -> None:
+def test_column_slices_share_memory_with_the_block() -> None:
     block_ND = torch.ones(3, 10)
     part = Rows.of(block_ND).columns(slice(2, 5))
     assert part.block_ND.data_ptr() == block_ND[:, 2:].data_ptr() and part.dim == 3
 
 
-def test_a_row_is_a_copy() -> None:
+def test_single_row_is_returned_as_a_copy() -> None:
     block_ND = torch.ones(2, 2)
     Rows.of(block_ND).row(0).zero_()
     assert torch.equal(block_ND, torch.ones(2, 2))
 
 
-def test_a_mix_keeps_ids_and_weights_only_where_rows_stay_rows() -> None:
+def test_mixing_keeps_weights_and_metadata_only_for_an_equal_row_count() -> None:
     rows = Rows.of(
         torch.ones(3, 1), ids=["a", "b", "c"], weights=[1, 2, 3], metadata={"g": [1, 2, 3]}
     )
@@ -102,19 +102,19 @@ def test_a_mix_keeps_ids_and_weights_only_where_rows_stay_rows() -> None:
     assert fewer.trusted_weights().tolist() == [1] and not fewer.metadata
 
 
-def test_rows_with_coefficient_zero_are_never_read() -> None:
+def test_rows_with_zero_coefficient_are_never_read() -> None:
     block_ND = torch.tensor([[1.0], [float("nan")]])
     rows = Rows(block_ND, ("a", "b"))
     assert float(rows.combine(torch.tensor([2.0, 0.0]))) == 2
 
 
-def test_states_are_read_by_client() -> None:
+def test_state_rows_can_be_read_by_client() -> None:
     state = State({"last": torch.tensor([[1.0], [2.0]])}, {"last": ("a", "b")})
     assert {client: float(row) for client, row in state.by_id("last").items()} == {"a": 1, "b": 2}
     assert state.by_id("other") == {}
 
 
-def test_dropped_rows_count_against_the_bound() -> None:
+def test_dropped_rows_are_deducted_from_f() -> None:
     block_ND = torch.tensor([[1.0], [float("nan")], [float("inf")], [2.0]])
     rows = Rows.of(block_ND)
     assert Median(f=3).tolerated(rows) == 1 and Median(f=1).tolerated(rows) == 0

@@ -1,4 +1,4 @@
-"""The certificates of votes: worked cases, and every attack on tiny federations."""
+"""Certificates of votes: worked examples, and every attack on tiny federations."""
 
 from itertools import combinations, product
 from math import comb
@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.certificates import (
 
 
 def winner(votes: list[int]) -> int:
-    """The slow way: the first of the largest."""
+    """The reference implementation: the first class with the most votes."""
     return votes.index(max(votes))
 
 
@@ -26,7 +26,7 @@ def counts(ballot: tuple[int, ...], classes: int) -> list[int]:
     return [ballot.count(c) for c in range(classes)]
 
 
-def test_the_worked_cases() -> None:
+def test_radii_and_winners_of_worked_examples() -> None:
     assert radii(torch.tensor([[6, 3, 1]])).tolist() == [1]
     assert radii(torch.tensor([[4, 0, 5]])).tolist() == [0]
     assert winners(torch.tensor([[4, 0, 5]])).tolist() == [2]
@@ -34,7 +34,9 @@ def test_the_worked_cases() -> None:
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_disjoint_groups_against_every_set_of_turned_votes(voters: int, classes: int) -> None:
+def test_radius_of_disjoint_groups_equals_brute_force_over_changed_votes(
+    voters: int, classes: int
+) -> None:
     for ballot in product(range(classes), repeat=voters):
         before = winner(counts(ballot, classes))
         safe = 0
@@ -49,27 +51,27 @@ def test_disjoint_groups_against_every_set_of_turned_votes(voters: int, classes:
                 break
             safe = m
         votes = torch.tensor([counts(ballot, classes)])
-        if safe < voters:  # Where all votes may turn and nothing changes, there is one class.
+        if safe < voters:  # If all votes may change without effect, only one class exists.
             assert radii(votes).tolist() == [safe], ballot
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=6))
-def test_an_abstaining_group_that_is_won_over_does_not_break_the_certificate(
+def test_certificate_holds_if_hostile_clients_win_over_abstaining_groups(
     votes: list[int],
 ) -> None:
     m, y = int(radii(torch.tensor([votes]))), winner(votes)
     for z in range(len(votes)):
         changed = [*votes]
-        changed[z] += m  # Groups without a client get m hostile ones.
+        changed[z] += m  # m groups without clients get hostile clients.
         assert winner(changed) == y
 
 
-def test_the_thresholds_of_random_subsets() -> None:
+def test_thresholds_of_random_subsets_equal_known_values() -> None:
     assert [threshold(m, 50, 5) for m in (1, 2, 3)] == pytest.approx([0.2, 0.384, 0.552], abs=5e-4)
 
 
 @pytest.mark.parametrize(("clients", "size"), [(3, 1), (4, 2), (4, 3), (5, 2)])
-def test_all_subsets_against_every_set_of_hostile_clients(clients: int, size: int) -> None:
+def test_radius_of_all_subsets_never_exceeds_brute_force(clients: int, size: int) -> None:
     draws = torch.Generator().manual_seed(1)
     subsets = list(combinations(range(clients), size))
     for _ in range(60):
@@ -78,7 +80,7 @@ def test_all_subsets_against_every_set_of_hostile_clients(clients: int, size: in
         y = winner(counts(tuple(ballot), 2))
         safe = -1
         for m in range(clients + 1):
-            # With two classes the worst that hostile clients can do is to take all their votes.
+            # With two classes, the worst attack flips all subsets with a hostile client.
             worst = [
                 [1 - y if set(s) & set(bad) else v for s, v in zip(subsets, ballot, strict=True)]
                 for bad in combinations(range(clients), m)
@@ -90,7 +92,7 @@ def test_all_subsets_against_every_set_of_hostile_clients(clients: int, size: in
         assert 0 <= radius <= safe
 
 
-def test_all_subsets_agreeing_is_certified_as_far_as_it_holds() -> None:
+def test_unanimous_subsets_get_the_largest_valid_radius() -> None:
     n, k = 6, 2
     every = comb(n, k)
     m = int(subset_radii(torch.tensor([[every, 0, 0]]), n, k))
@@ -98,7 +100,7 @@ def test_all_subsets_agreeing_is_certified_as_far_as_it_holds() -> None:
     assert every <= 2 * (every - comb(n - m - 1, k))
 
 
-def test_drawn_subsets_certify_less_and_abstain_where_nothing_is_sure() -> None:
+def test_sampled_subsets_certify_less_and_abstain_if_uncertain() -> None:
     votes = torch.tensor([[60, 0], [0, 60], [31, 29]])
     sure = subset_radii(votes, 50, 5, error=0.001)
     assert sure.tolist()[2] == -1
@@ -108,8 +110,8 @@ def test_drawn_subsets_certify_less_and_abstain_where_nothing_is_sure() -> None:
     assert (careful <= sure).all()
 
 
-def test_the_bounds_of_drawn_subsets_hold_as_often_as_they_say() -> None:
-    # A true share of 0.8: leads that are claimed sure exceed the true one in at most 5% of draws.
+def test_certificates_of_sampled_subsets_respect_the_error_rate() -> None:
+    # The true share is 0.8; the certified lead may exceed the true lead in at most 5% of the draws.
     draws, wrong, runs = torch.Generator().manual_seed(3), 0, 400
     true = 0.8 - 0.2
     levels = [threshold(m, 40, 2) for m in range(40)]
@@ -121,6 +123,6 @@ def test_the_bounds_of_drawn_subsets_hold_as_often_as_they_say() -> None:
     assert wrong <= 0.05 * runs
 
 
-def test_certified_counts_only_what_is_right() -> None:
+def test_certified_counts_include_only_correct_predictions() -> None:
     right = torch.tensor([True, False, True, True])
     assert certified_counts(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]

@@ -1,4 +1,4 @@
-"""Clustering against scikit-learn and by hand.
+"""Clustering, checked against scikit-learn and by hand.
 
 Only the tests that need scikit-learn or SciPy import them: it takes a second.
 """
@@ -22,7 +22,7 @@ def partition(labels: list[int]) -> set[frozenset[int]]:
 
 
 @given(st.integers(2, 15), st.integers(1, 4), st.integers(0, 10_000))
-def test_complete_linkage_is_scikit_learn_s(m: int, clusters: int, seed: int) -> None:
+def test_complete_linkage_agrees_with_scikit_learn(m: int, clusters: int, seed: int) -> None:
     from sklearn.cluster import AgglomerativeClustering
 
     draws = torch.Generator().manual_seed(seed)
@@ -34,7 +34,7 @@ def test_complete_linkage_is_scikit_learn_s(m: int, clusters: int, seed: int) ->
     assert partition(complete_linkage(apart_MM, clusters).tolist()) == partition(expected)
 
 
-def test_ties_join_the_lowest_pair() -> None:
+def test_complete_linkage_breaks_ties_by_the_lowest_pair() -> None:
     apart_MM = torch.ones(4, 4) - torch.eye(4)
     assert complete_linkage(apart_MM, 3).tolist() == [0, 0, 1, 2]
     assert complete_linkage(apart_MM, 1).tolist() == [0, 0, 0, 0]
@@ -42,7 +42,7 @@ def test_ties_join_the_lowest_pair() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_mean_shift_finds_what_scikit_learn_finds(seed: int) -> None:
+def test_mean_shift_agrees_with_scikit_learn(seed: int) -> None:
     from sklearn.cluster import MeanShift
 
     draws = torch.Generator().manual_seed(seed)
@@ -53,7 +53,7 @@ def test_mean_shift_finds_what_scikit_learn_finds(seed: int) -> None:
     assert partition(mean_shift(points_MF, 0.3).tolist()) == partition(peer.tolist())
 
 
-def test_labels_follow_size_and_then_the_lowest_point() -> None:
+def test_mean_shift_orders_labels_by_cluster_size_then_by_lowest_point() -> None:
     points_MF = torch.tensor([[50.0], [0.0], [1.0], [51.0], [2.0]])
     assert mean_shift(points_MF, 0.4).tolist() == [1, 0, 0, 1, 0]
     assert mean_shift(torch.tensor([[5.0], [0.0]]), 0.5).tolist() == [0, 1]
@@ -75,12 +75,12 @@ def numbers(values: list[float]) -> torch.Tensor:
         ([0.7], [0]),
     ],
 )
-def test_finch_by_hand(values: list[float], labels: list[int]) -> None:
+def test_finch_equals_hand_computed_labels(values: list[float], labels: list[int]) -> None:
     assert finch(numbers(values)).tolist() == labels
 
 
 def linked(groups: list[frozenset[int]], values: list[float]) -> list[frozenset[int]]:
-    """The next partition by its definition: groups joined with their first neighbours'."""
+    """The next partition by its definition: each group is joined with its first neighbour."""
     means = [sum(values[i] for i in group) / len(group) for group in groups]
     k = len(groups)
     if k == 1:
@@ -99,7 +99,7 @@ def linked(groups: list[frozenset[int]], values: list[float]) -> list[frozenset[
 
 
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=12))
-def test_finch_is_its_definition_and_leaves_nobody_alone(values: list[int]) -> None:
+def test_finch_follows_its_definition_and_leaves_no_singletons(values: list[int]) -> None:
     numbers_M = [float(v) for v in values]
     result = partition(finch(numbers(numbers_M)).tolist())
     assert result == set(linked([frozenset([i]) for i in range(len(values))], numbers_M))
@@ -107,7 +107,9 @@ def test_finch_is_its_definition_and_leaves_nobody_alone(values: list[int]) -> N
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=24, unique=True), st.integers(1, 5))
-def test_finch_goes_up_its_hierarchy_to_a_number_of_clusters(values: list[int], k: int) -> None:
+def test_finch_merges_up_its_hierarchy_to_the_requested_cluster_count(
+    values: list[int], k: int
+) -> None:
     numbers_M = [float(v) for v in values]
     groups = linked([frozenset([i]) for i in range(len(values))], numbers_M)
     while len(groups) > k:
@@ -125,21 +127,23 @@ def test_finch_goes_up_its_hierarchy_to_a_number_of_clusters(values: list[int], 
 @pytest.mark.parametrize(
     ("values", "labels"),
     [
-        # Three pairs: the two whose means are nearest are joined.
+        # Of three pairs, the two with the nearest means are joined.
         ([0.10, 0.101, 0.14, 0.141, 0.02, 0.021], [0, 0, 0, 0, 1, 1]),
-        # Two hostile pairs, each other's neighbours, against two honest ones.
+        # The two hostile pairs are each other's neighbours, as are the two honest pairs.
         ([0.2, 0.21, 0.24, 0.26, 0.0195, 0.0194, 0.0206, 0.0205], [0, 0, 0, 0, 1, 1, 1, 1]),
-        # One cluster is never parted.
+        # A single cluster is never split.
         ([0.10, 0.11, 0.12, 0.13, 0.01], [0, 0, 0, 0, 0]),
         ([0.7], [0]),
     ],
 )
-def test_two_groups_of_finch_by_hand(values: list[float], labels: list[int]) -> None:
+def test_finch_with_two_clusters_equals_hand_computed_labels(
+    values: list[float], labels: list[int]
+) -> None:
     assert finch(numbers(values), clusters=2).tolist() == labels
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=9))
-def test_two_means_is_the_best_of_all_divisions(values: list[float]) -> None:
+def test_two_means_has_the_least_scatter_of_all_splits(values: list[float]) -> None:
     def scatter(labels: list[int]) -> float:
         parts = [[v for v, own in zip(values, labels, strict=True) if own == k] for k in (0, 1)]
         return sum(sum((v - sum(p) / len(p)) ** 2 for v in p) for p in parts if p)
@@ -151,7 +155,9 @@ def test_two_means_is_the_best_of_all_divisions(values: list[float]) -> None:
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(1, 4))
-def test_dbscan_is_scikit_learn_s_up_to_borders(values: list[int], least: int) -> None:
+def test_dbscan_agrees_with_scikit_learn_except_at_border_points(
+    values: list[int], least: int
+) -> None:
     from sklearn.cluster import DBSCAN
 
     points_MF = numbers([float(v) for v in values])
@@ -168,13 +174,13 @@ def test_dbscan_is_scikit_learn_s_up_to_borders(values: list[int], least: int) -
             assert labels[i] in {labels[c] for c in near}
 
 
-def test_labels_of_dbscan_follow_the_first_points() -> None:
+def test_dbscan_numbers_clusters_by_their_first_points() -> None:
     points_MF = numbers([9.0, 5.0, 0.0, 5.5, 0.5, 20.0])
     assert dbscan(points_MF, radius=1.0, least=2).tolist() == [0, 1, 2, 1, 2, 3]
 
 
-def test_ties_are_why_linkage_is_our_own() -> None:
-    """Where SciPy joins other pairs; once it joins ours, ours can go."""
+def test_scipy_linkage_breaks_ties_differently() -> None:
+    """This is why we have our own linkage. If SciPy ever joins the same pairs, ours can go."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import squareform
 

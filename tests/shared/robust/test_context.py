@@ -1,4 +1,4 @@
-"""The context of a round: its draws, the last layer, and who asks for what."""
+"""The context of a round: its draws, the last layer, and what stages need from it."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Part
 
 
-def test_draws_are_named_by_seed_round_and_purpose() -> None:
+def test_draws_depend_on_seed_and_round() -> None:
     def draw(**where: int) -> float:
         return float(torch.rand(1, generator=Context(**where).generator("x")))
 
@@ -18,7 +18,7 @@ def test_draws_are_named_by_seed_round_and_purpose() -> None:
     assert len({draw(seed=1, round=2), draw(seed=2, round=1), draw(seed=1, round=3)}) == 3
 
 
-def test_the_last_layer_is_all_of_its_parameters() -> None:
+def test_last_layer_covers_all_parameters_of_the_last_module() -> None:
     layout = (("a.weight", 0, 3), ("a.bias", 3, 4), ("b.weight", 4, 6), ("b.bias", 6, 7))
     assert Context(layout=layout).last_layer() == slice(4, 7)
     assert Context(layout=layout[:3]).last_layer() == slice(4, 6)
@@ -26,7 +26,7 @@ def test_the_last_layer_is_all_of_its_parameters() -> None:
         Context().last_layer()
 
 
-def test_a_plan_asks_for_what_its_stages_ask_for() -> None:
+def test_plan_needs_what_its_stages_need() -> None:
     assert Plan.of("median").needs() == {}
     assert Plan.of(["nnm", "fltrust"], f=1).needs() == {"server_update": "fltrust"}
     wrapped = {"name": "performance_aware", "rule": "fltrust"}
@@ -34,7 +34,7 @@ def test_a_plan_asks_for_what_its_stages_ask_for() -> None:
 
 
 @pytest.mark.parametrize("name", rules.names())
-def test_a_rule_that_asks_for_nothing_runs_without_and_others_say_what_they_lack(name: str) -> None:
+def test_rules_fail_without_context_only_if_they_need_it(name: str) -> None:
     rule = rules.build(name, f=1)
     gaps = {"loss_gap": [1.0] * 9}
     block_ND = torch.randn(9, 3, generator=torch.Generator().manual_seed(1))
@@ -45,7 +45,7 @@ def test_a_rule_that_asks_for_nothing_runs_without_and_others_say_what_they_lack
             aggregate(block_ND, rule, metadata=gaps)
 
 
-def test_the_server_s_own_update_has_to_fit_and_to_be_finite() -> None:
+def test_server_update_must_match_the_row_shape_and_be_finite() -> None:
     held_D = torch.ones(3)
     assert Context(server_update_D=held_D).own_update("fltrust", Part(3, 0, 3)) is held_D
     with pytest.raises(ConfigurationError, match="no root data"):

@@ -1,4 +1,4 @@
-"""One round: the order of its steps, who is in and who is out, the server step."""
+"""One round: the order of the steps, which clients are excluded, and the server step."""
 
 from dataclasses import replace
 from typing import ClassVar, Literal
@@ -53,7 +53,7 @@ def play(
     return run_round(plan, rows, state or plan.init(2), context, **more)
 
 
-def test_without_detectors_it_is_the_rule_and_everyone_is_accepted() -> None:
+def test_round_without_detectors_applies_the_rule_and_accepts_everyone() -> None:
     outcome = play(Plan.of("weighted_mean"))
     torch.testing.assert_close(outcome.global_D, torch.tensor([18.0, 30.5]))
     assert [verdict.decision for verdict in outcome.verdicts] == ["accepted"] * 4
@@ -62,7 +62,7 @@ def test_without_detectors_it_is_the_rule_and_everyone_is_accepted() -> None:
     assert [report.stage for report in outcome.reports] == ["weighted_mean"]
 
 
-def test_a_screened_client_counts_nowhere() -> None:
+def test_screened_client_is_excluded_from_the_aggregate_and_the_models() -> None:
     plan = Plan.of("weighted_mean", ["norm_bound"], "fedcap")
     outcome = play(plan)
     torch.testing.assert_close(
@@ -74,7 +74,7 @@ def test_a_screened_client_counts_nowhere() -> None:
     assert outcome.verdicts[3].decision == "evicted"
 
 
-def test_an_audited_client_counted_in_the_mean_but_gets_no_model() -> None:
+def test_client_rejected_by_an_audit_counts_in_the_mean_but_gets_no_model() -> None:
     plan = Plan.of("weighted_mean", [Objects(to="b", when="audit")], "fedcap")
     outcome = play(plan)
     torch.testing.assert_close(outcome.global_D, torch.tensor([10.0, 20.0]) + BLOCK_ND.mean(dim=0))
@@ -82,13 +82,13 @@ def test_an_audited_client_counted_in_the_mean_but_gets_no_model() -> None:
     assert outcome.verdicts[1].score == float(BLOCK_ND.mean(dim=0)[0]), "it saw the aggregate"
 
 
-def test_customized_models_start_from_the_reference_of_their_rows() -> None:
+def test_customized_models_start_from_the_reference_model() -> None:
     outcome = play(Plan.of("weighted_mean", [], {"name": "fedcap", "phi": 1.0}))
     assert outcome.customization.models is not None
     torch.testing.assert_close(outcome.customization.models.model("a"), torch.tensor([11.0, 20.0]))
 
 
-def test_the_severest_verdict_wins_and_the_first_of_equals() -> None:
+def test_severest_verdict_wins_and_the_first_one_breaks_ties() -> None:
     rejects, evicts = Objects(to="b"), Objects(to="b", when="audit", decision="evicted")
     both = play(Plan.of("median", [rejects, Objects(to="b", when="audit")]))
     assert both.verdicts[1].detector == "screen-b"
@@ -100,7 +100,7 @@ def test_all_screens_judge_before_any_row_is_removed() -> None:
     plan = Plan.of("median", [Objects(to="a"), {"name": "cosine", "threshold": -0.5}])
     block_ND = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
     outcome = play(plan, block_ND)
-    # Without row a the two others would be opposite, and both rejected.
+    # If row a were removed first, the other two would be opposite, and both would be rejected.
     assert [verdict.decision for verdict in outcome.verdicts] == [
         "rejected",
         "accepted",
@@ -108,7 +108,7 @@ def test_all_screens_judge_before_any_row_is_removed() -> None:
     ]
 
 
-def test_nobody_left_keeps_the_model() -> None:
+def test_global_model_is_unchanged_if_no_client_is_left() -> None:
     plan = Plan.of("weighted_mean", [{"name": "norm_bound", "threshold": 1e-6}], "fedcap")
     outcome = play(plan)
     assert torch.equal(outcome.global_D, torch.tensor([10.0, 20.0]))
@@ -118,7 +118,7 @@ def test_nobody_left_keeps_the_model() -> None:
     assert outcome.reports == ()
 
 
-def test_whoever_is_observed_counts_in_the_mean_and_in_the_pool() -> None:
+def test_flagged_clients_count_in_the_mean_only_in_observe_mode() -> None:
     table = {
         mode: play(Plan.of("weighted_mean", ["norm_bound"], eviction=Eviction(mode=mode)))
         for mode in ("observe", "reject", "evict")
@@ -154,12 +154,12 @@ class Challenges(Objects, Challenger):
 
 
 class Reuses(Challenges):
-    """Can use any challenge."""
+    """Can use any challenge, including those of other detectors."""
 
     own: ClassVar[bool] = False
 
 
-def test_detectors_that_can_use_any_challenge_come_last() -> None:
+def test_detectors_that_can_reuse_challenges_draw_theirs_last() -> None:
     plan = Plan.of("weighted_mean", screens=(Reuses(to="b"), Challenges(to="b"), Reuses(to="c")))
     outcome = play(plan)
     assert dict(outcome.customization.challenged) == {"b": "challenge:b", "c": "challenge:c"}
@@ -167,16 +167,16 @@ def test_detectors_that_can_use_any_challenge_come_last() -> None:
     assert states == [1, 0, 1], "whom the second detector challenged, the first one met"
 
 
-def test_nobody_is_challenged_where_verdicts_are_only_recorded() -> None:
+def test_no_client_is_challenged_in_observe_mode() -> None:
     plan = replace(
         Plan.of("weighted_mean", screens=(Challenges(to="b"),)), eviction=Eviction(mode="observe")
     )
     assert not play(plan).customization.challenged
 
 
-def test_the_detector_forgets_whom_it_got_barred_and_nobody_else() -> None:
+def test_detector_forgets_only_clients_that_were_barred() -> None:
     class Counts(Objects):
-        """Keeps the number of rounds of each client."""
+        """Counts the rounds of each client."""
 
         def apply(
             self, rows: Rows, state: State, context: Context
@@ -201,7 +201,7 @@ def test_the_detector_forgets_whom_it_got_barred_and_nobody_else() -> None:
         assert {c: int(turns) for c, turns in state.by_id("rounds").items()} == kept
 
 
-def test_rows_that_are_not_finite_get_a_verdict_too() -> None:
+def test_non_finite_rows_also_get_a_verdict() -> None:
     block_ND = BLOCK_ND.clone()
     block_ND[1, 1] = float("nan")
     outcome = play(Plan.of("median"), block_ND)
@@ -213,14 +213,14 @@ def test_rows_that_are_not_finite_get_a_verdict_too() -> None:
     assert {verdict.decision for verdict in nobody.verdicts} == {"rejected"}
 
 
-def test_detectors_and_the_customizer_may_look_at_the_raw_uploads() -> None:
+def test_detectors_judge_raw_uploads_if_calibration_is_off() -> None:
     raw = Rows.of(BLOCK_ND[[3, 1, 2, 0]], ids=IDS)
     outcome = play(Plan.of("weighted_mean", ["norm_bound"]), similar=raw)
     assert outcome.survivors.ids == ("b", "c", "d")
     torch.testing.assert_close(outcome.survivors.row(2), BLOCK_ND[3])
 
 
-def test_every_stage_finds_its_own_state_again() -> None:
+def test_every_stage_gets_its_own_state_back_in_the_next_round() -> None:
     plan = Plan.of("foolsgold", [Objects(to="z"), Objects(to="y")], step=ServerStep(momentum=0.5))
     first = play(plan)
     second = play(plan, state=first.state)
@@ -232,7 +232,7 @@ def test_every_stage_finds_its_own_state_again() -> None:
     torch.testing.assert_close(history, 2 * BLOCK_ND)
 
 
-def test_the_same_round_twice_gives_the_same_bytes_and_writes_nothing() -> None:
+def test_repeated_round_is_bit_identical_and_does_not_modify_the_input() -> None:
     plan = Plan.of("dnc", ["norm_bound", "cosine"], "fedcap", f=1)
     before = BLOCK_ND.clone()
     one, two = play(plan), play(plan)
@@ -240,7 +240,7 @@ def test_the_same_round_twice_gives_the_same_bytes_and_writes_nothing() -> None:
     assert torch.equal(BLOCK_ND, before)
 
 
-def test_momentum_and_learning_rate_move_as_written() -> None:
+def test_server_step_applies_learning_rate_and_momentum() -> None:
     step, state = ServerStep(learning_rate=0.5, momentum=0.9), State()
     model_D, velocity = torch.zeros(1), 0.0
     expected = 0.0
@@ -253,14 +253,14 @@ def test_momentum_and_learning_rate_move_as_written() -> None:
     assert plain.tolist() == [2, -1] and not kept.tensors
 
 
-def test_the_velocity_is_no_view_of_the_aggregate() -> None:
+def test_velocity_does_not_share_memory_with_the_aggregate() -> None:
     aggregate_D = torch.ones(1)
     _, state = ServerStep(momentum=0.5).apply(torch.zeros(1), aggregate_D, State())
     aggregate_D.zero_()
     assert float(state.tensors["velocity"]) == 1
 
 
-def test_a_plan_of_unknown_members_is_refused() -> None:
+def test_plans_with_unknown_members_or_parameters_are_rejected() -> None:
     with pytest.raises(UnknownMember, match="norm_bound"):
         Plan.of("median", ["norm_bond"])
     with pytest.raises(UnknownMember, match="fedcap"):
@@ -269,7 +269,7 @@ def test_a_plan_of_unknown_members_is_refused() -> None:
         Plan.of({"name": "median", "momentum": 1})
 
 
-def test_a_pipeline_that_no_round_can_satisfy_is_refused_with_its_bound() -> None:
+def test_check_rows_rejects_pipelines_that_no_round_can_satisfy() -> None:
     Plan.of("krum", f=3).check_rows(9)
     with pytest.raises(ConfigurationError, match=r"no round can succeed: krum needs .* n=8, f=3"):
         Plan.of("krum", f=3).check_rows(8)
@@ -277,7 +277,7 @@ def test_a_pipeline_that_no_round_can_satisfy_is_refused_with_its_bound() -> Non
         Plan.of(["nnm", "trimmed_mean"], f=2).check_rows(4)
 
 
-def test_what_only_a_round_knows_is_no_reason_to_refuse() -> None:
+def test_check_rows_ignores_requirements_known_only_during_a_round() -> None:
     Plan.of({"name": "monna", "pivot": "a"}, f=1).check_rows(4)
     Plan.of("fltrust").check_rows(1)
     groups = {"name": "flcert", "groups": 2, "rule": "median"}
@@ -287,7 +287,7 @@ def test_what_only_a_round_knows_is_no_reason_to_refuse() -> None:
     Plan.of("median", customizer=small).check_rows(4)
 
 
-def test_stages_that_cannot_work_together_are_refused_before_there_are_rows() -> None:
+def test_check_rows_rejects_incompatible_stages() -> None:
     aware = {"name": "performance_aware", "rule": "median"}
     selection = {"name": "selection", "rule": "median"}
     for plan in (
@@ -303,13 +303,13 @@ def test_stages_that_cannot_work_together_are_refused_before_there_are_rows() ->
 
 
 @pytest.mark.parametrize("name", rules.names())
-def test_every_rule_can_be_asked_how_many_rows_it_takes(name: str) -> None:
+def test_check_rows_supports_every_rule(name: str) -> None:
     Plan.of(name, f=2).check_rows(11)
 
 
 @pytest.mark.parametrize("isolates", [False, True])
-def test_a_model_that_is_not_finite_is_never_published(isolates: bool) -> None:
-    """Under a rule that bounds nothing, one upload near the end of float32 is enough."""
+def test_non_finite_model_is_never_published(isolates: bool) -> None:
+    """If a rule bounds nothing, one upload near the limit of float32 suffices."""
     groups = {"name": "flcert", "groups": 2, "rule": "median"}
     plan = Plan.of("weighted_mean", customizer=groups if isolates else "global_model")
     most = torch.finfo(torch.float32).max

@@ -1,4 +1,4 @@
-"""From what detectors ask for to what is done: modes, the bound, and who goes first."""
+"""From detectors' requests to decisions: modes, the limit, and the order of evictions."""
 
 import pytest
 
@@ -11,7 +11,7 @@ NAMES = [f"c{k}" for k in range(10)]
 
 
 def asks(**wanted: Decision) -> list[Verdict]:
-    """One verdict for each of ten clients, accepted but for those named."""
+    """One verdict for each of ten clients: accepted, except for the named clients."""
     return [
         Verdict(name, wanted.get(name, "accepted"), "test", 2.0, 1.0, "2 exceeds 1")
         for name in NAMES
@@ -44,7 +44,9 @@ def done(asked: list[Verdict], **given: object) -> dict[str, str]:
         (Eviction(), "evicted"),
     ],
 )
-def test_each_mode_goes_as_far_as_it_may(eviction: Eviction, expected: str) -> None:
+def test_mode_determines_the_decision_on_a_requested_eviction(
+    eviction: Eviction, expected: str
+) -> None:
     asked = asks(c1="evicted", c2="rejected")
     verdicts = outcome(asked, eviction)
     assert verdicts["c1"].decision == expected
@@ -56,7 +58,7 @@ def test_each_mode_goes_as_far_as_it_may(eviction: Eviction, expected: str) -> N
     assert verdicts.keys() == {"c1", "c2"}
 
 
-def test_reasons_say_what_follows() -> None:
+def test_reasons_state_the_consequences() -> None:
     asked = asks(c1="evicted")
     for eviction, expected in (
         (Eviction(mode="observe"), "2 exceeds 1; observed only, without effect"),
@@ -66,7 +68,7 @@ def test_reasons_say_what_follows() -> None:
         assert outcome(asked, eviction)["c1"].reason == expected
 
 
-def test_observing_leaves_out_rows_that_are_not_finite() -> None:
+def test_observe_mode_still_rejects_non_finite_rows() -> None:
     asked = asks(c1="evicted", c2="rejected", c3="evicted")
     verdicts = outcome(asked, Eviction(mode="observe"), dropped=("c1", "c2"))
     assert {c: (v.decision, v.asked) for c, v in verdicts.items()} == {
@@ -77,7 +79,7 @@ def test_observing_leaves_out_rows_that_are_not_finite() -> None:
 
 
 @pytest.mark.parametrize("live", ["observe", "reject", "quarantine", "evict"])
-def test_the_operator_s_mode_takes_the_place_of_the_experiment_s(live: Mode) -> None:
+def test_operator_s_mode_overrides_the_experiment_s_mode(live: Mode) -> None:
     standing = Standing(10, 10, mode=live)
     mine = outcome(asks(c1="evicted"), Eviction(mode="quarantine"), standing)
     alone = outcome(asks(c1="evicted"), Eviction(mode=live))
@@ -92,7 +94,7 @@ def test_the_operator_s_mode_takes_the_place_of_the_experiment_s(live: Mode) -> 
         (Eviction(mode="quarantine"), "quarantined"),
     ],
 )
-def test_less_than_half_are_barred_and_the_rest_is_left_out(
+def test_fewer_than_half_are_barred_and_the_other_requests_become_abstentions(
     eviction: Eviction, barring: str
 ) -> None:
     everyone = asks(**dict.fromkeys(NAMES, "evicted"))
@@ -103,7 +105,7 @@ def test_less_than_half_are_barred_and_the_rest_is_left_out(
     assert verdicts["c9"].asked == "evicted"
 
 
-def test_f_bounds_too_and_who_joined_later_adds_one_each() -> None:
+def test_limit_is_f_plus_one_per_late_joiner_but_fewer_than_half() -> None:
     everyone = asks(**dict.fromkeys(NAMES, "evicted"))
     for standing, f, expected in (
         (Standing(10, 10), 2, 2),
@@ -117,7 +119,7 @@ def test_f_bounds_too_and_who_joined_later_adds_one_each() -> None:
         assert verdicts.count("abstained") == 10 - expected
 
 
-def test_all_who_are_barred_count_and_who_is_back_gives_its_place_back() -> None:
+def test_barred_clients_use_up_the_limit_until_they_return() -> None:
     asked = asks(c1="evicted", c2="evicted")
     taken = Standing(10, 10, frozenset({"c7", "c8"}), frozenset({"c9"}))
     assert done(asked, standing=taken) == {"c1": "evicted", "c2": "abstained"}
@@ -127,12 +129,12 @@ def test_all_who_are_barred_count_and_who_is_back_gives_its_place_back() -> None
     assert done(asked, standing=back) == {"c1": "evicted", "c2": "evicted"}
 
 
-def test_an_operator_may_bar_more_than_the_bound_and_nothing_is_added_then() -> None:
+def test_no_client_is_evicted_if_an_operator_barred_more_than_the_limit() -> None:
     beyond = Standing(10, 10, frozenset(NAMES[3:]))
     assert done(asks(c1="evicted"), standing=beyond) == {"c1": "abstained"}
 
 
-def test_most_evidence_goes_first_then_furthest_beyond_the_threshold_then_the_lower_id() -> None:
+def test_evictions_are_ordered_by_evidence_then_excess_then_client_id() -> None:
     asked = [
         Verdict("c0", "evicted", "test", 2.0, 1.0, "", evidence=1.0),
         Verdict("c1", "evicted", "test", 9.0, 1.0, "", evidence=1.0),
@@ -147,12 +149,12 @@ def test_most_evidence_goes_first_then_furthest_beyond_the_threshold_then_the_lo
         assert {c for c, decision in verdicts.items() if decision == "evicted"} == set(order[:f])
 
 
-def test_a_score_that_is_no_number_goes_first() -> None:
+def test_nan_score_is_evicted_first() -> None:
     asked = asks(c1="evicted")
     asked[5] = Verdict("c5", "evicted", "test", float("nan"), 1.0, "")
     assert done(asked, f=1) == {"c1": "abstained", "c5": "evicted"}
 
 
-def test_without_the_bound_all_are_barred() -> None:
+def test_all_requests_are_carried_out_if_the_limit_is_off() -> None:
     everyone = asks(**dict.fromkeys(NAMES, "evicted"))
     assert set(done(everyone, eviction=Eviction(bounded=False), f=1).values()) == {"evicted"}

@@ -1,4 +1,4 @@
-"""The measured coefficient against its definition and the known bounds."""
+"""The measured kappa, checked against its definition and the known bounds."""
 
 from itertools import combinations
 
@@ -27,7 +27,7 @@ def by_definition(block: np.ndarray, result: np.ndarray, f: int) -> float:
 
 @pytest.mark.parametrize("rule", ["weighted_mean", "median", "trimmed_mean", "krum"])
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_the_definition(rule: str, seed: int) -> None:
+def test_kappa_equals_its_definition_over_all_subsets(rule: str, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(9, 4, generator=draws, dtype=torch.float64) + 5
     block_ND[:2] += 3
@@ -45,7 +45,7 @@ def test_it_is_the_definition(rule: str, seed: int) -> None:
     st.floats(-1, 4),
     st.sampled_from([1, 2]),
 )
-def test_no_pipeline_passes_its_proven_bound(
+def test_kappa_never_exceeds_the_proven_bound(
     rule: str, mixing: bool, seed: int, exponent: float, f: int
 ) -> None:
     draws = torch.Generator().manual_seed(seed)
@@ -60,13 +60,13 @@ def test_no_pipeline_passes_its_proven_bound(
     ("n", "f", "plain", "mixed"),
     [(20, 3, 1.561, 3.616), (20, 6, 7.875, 30.43), (600, 100, 1.875, 4.6)],
 )
-def test_known_values_of_the_bounds(n: int, f: int, plain: float, mixed: float) -> None:
+def test_proven_bounds_equal_known_values(n: int, f: int, plain: float, mixed: float) -> None:
     assert proven(Pipeline.of("trimmed_mean", f=f), n, f) == pytest.approx(plain, rel=1e-3)
     result = proven(Pipeline.of(["nnm", "trimmed_mean"], f=f), n, f)
     assert result == pytest.approx(mixed, rel=1e-3)
 
 
-def test_nothing_is_claimed_where_nothing_is_known() -> None:
+def test_no_bound_is_claimed_where_none_is_proven() -> None:
     assert proven(Pipeline.of("weighted_mean", f=1), 9, 1) is None
     assert proven(Pipeline.of({"name": "trimmed_mean", "b": 2}, f=1), 9, 1) is None
     assert proven(Pipeline.of("median", f=1), 2, 1) is None
@@ -74,13 +74,13 @@ def test_nothing_is_claimed_where_nothing_is_known() -> None:
     assert proven(Pipeline.of([{"name": "nnm", "f": 1}, "median"], f=3), 20, 3) is None
 
 
-def test_without_hostile_rows_the_mean_has_none() -> None:
+def test_kappa_of_the_mean_is_zero_if_f_is_zero() -> None:
     block_ND = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     assert kappa(block_ND, "weighted_mean", f=0).kappa == pytest.approx(0, abs=1e-10)
 
 
-def test_one_far_row_shows_that_the_mean_has_no_bound() -> None:
-    # S without the far row sees a bias of D/n against a spread that stays.
+def test_single_far_row_makes_kappa_of_the_mean_unbounded() -> None:
+    # For the subset without the far row, the bias grows like D/n while the spread is constant.
     result = [
         kappa(torch.tensor([[0.0], [1.0], [2.0], [far]]), "weighted_mean", f=1).kappa
         for far in (1e2, 1e4, 1e6)
@@ -89,7 +89,7 @@ def test_one_far_row_shows_that_the_mean_has_no_bound() -> None:
     assert kappa(torch.tensor([[0.0], [1.0], [2.0], [1e30]]), "median", f=1).kappa < 4
 
 
-def test_rows_that_are_one() -> None:
+def test_kappa_of_identical_rows_is_zero_or_infinite() -> None:
     same_ND = torch.full((5, 3), 0.1)
     assert kappa(same_ND, "median", f=1).kappa == 0
     same_ND[0] = 9
@@ -98,7 +98,7 @@ def test_rows_that_are_one() -> None:
 
 
 @pytest.mark.parametrize("rule", ["median", "weighted_mean"])
-def test_sampling_and_climbing_find_the_worst_subset_or_less(rule: str) -> None:
+def test_sampling_and_hill_climbing_find_the_worst_subset(rule: str) -> None:
     draws = torch.Generator().manual_seed(7)
     block_ND = torch.randn(14, 6, generator=draws, dtype=torch.float64)
     block_ND[:3] += 4
@@ -108,14 +108,14 @@ def test_sampling_and_climbing_find_the_worst_subset_or_less(rule: str) -> None:
     assert part.kappa == pytest.approx(whole.kappa) and part.worst == whole.worst
 
 
-def test_many_rows_are_sampled() -> None:
+def test_subsets_of_many_rows_are_sampled_reproducibly() -> None:
     block_ND = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
     ratio = kappa(block_ND, "median", f=12, samples=2000)
     assert not ratio.exact and 0 < ratio.kappa <= 4 * (1 + 12 / 36) ** 2
     assert ratio == kappa(block_ND, "median", f=12, samples=2000)
 
 
-def test_what_it_cannot_measure_is_refused() -> None:
+def test_too_few_rows_and_non_finite_rows_are_rejected() -> None:
     with pytest.raises(PreconditionError, match="n=4, f=2"):
         kappa(torch.ones(4, 1), "median", f=2)
     with pytest.raises(PreconditionError, match="not finite=1"):

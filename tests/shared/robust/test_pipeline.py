@@ -1,4 +1,4 @@
-"""Pipelines: how stages are named, checked, chained and how they keep their states."""
+"""Pipelines: how stages are named, checked and chained, and how they keep their states."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.rules.median import Median
 
 
 class Doubles(PreAggregator):
-    """A pre-aggregator for these tests: twice every row, counting its rounds."""
+    """A pre-aggregator for these tests that doubles every row and counts its rounds."""
 
     def init(self, dim: int) -> State:
         return State({"turns": torch.zeros(dim)})
@@ -30,7 +30,7 @@ BLOCK_ND = torch.tensor([[1.0], [2.0], [9.0]])
 
 @pytest.mark.parametrize("kernels", ["auto", "torch"])
 @pytest.mark.parametrize("rule", ["median", "krum", "geometric_median", "weighted_mean"])
-def test_updates_may_be_parts_of_a_graph_and_the_result_is_none(
+def test_result_is_detached_from_the_autograd_graph_of_updates(
     rule: str, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAMPART_KERNELS", kernels)
@@ -38,12 +38,12 @@ def test_updates_may_be_parts_of_a_graph_and_the_result_is_none(
     assert torch.equal(result_D, aggregate(BLOCK_ND, rule)) and not result_D.requires_grad
 
 
-def test_a_stage_may_be_a_name_a_table_or_built() -> None:
+def test_stage_may_be_a_name_a_table_or_an_instance() -> None:
     for spec in ("median", {"name": "median"}, Median(), ["median"], [{"name": "median"}]):
         assert float(aggregate(BLOCK_ND, spec)) == 2
 
 
-def test_f_goes_to_every_stage_that_takes_one_unless_it_says_its_own() -> None:
+def test_stage_inherits_f_unless_it_sets_its_own() -> None:
     pipeline = Pipeline.of([{"name": "krum"}], f=3)
     assert isinstance(pipeline.rule, Krum) and pipeline.rule.f == 3
     assert Pipeline.of([{"name": "krum", "f": 1}], f=3).rule.f == 1
@@ -62,7 +62,7 @@ def test_stages_run_in_order_and_report_in_order() -> None:
     }
 
 
-def test_a_pipeline_ends_with_its_only_rule() -> None:
+def test_pipeline_requires_exactly_one_rule_at_its_end() -> None:
     with pytest.raises(ConfigurationError, match="needs a rule"):
         Pipeline.of([])
     with pytest.raises(ConfigurationError, match="ends with a rule"):
@@ -71,47 +71,47 @@ def test_a_pipeline_ends_with_its_only_rule() -> None:
         Pipeline.of(["median", "median"])
 
 
-def test_unknown_and_nameless_stages_list_what_is_known() -> None:
+def test_unknown_and_unnamed_stages_are_rejected_with_suggestions() -> None:
     with pytest.raises(UnknownMember, match="did you mean 'median'"):
         aggregate(BLOCK_ND, "medain")
     with pytest.raises(ConfigurationError, match=r"a stage needs a name, not .*'f': 1.* krum"):
         aggregate(BLOCK_ND, [{"f": 1}])
     for stages in (None, 3, [None], [["median"]]):
         with pytest.raises(ConfigurationError, match="stage"):
-            aggregate(BLOCK_ND, stages)  # type: ignore[arg-type]  # what is refused
+            aggregate(BLOCK_ND, stages)  # type: ignore[arg-type]  # invalid on purpose
 
 
-def test_no_rows_are_an_error_that_says_why() -> None:
+def test_dropping_all_rows_raises_with_the_number_dropped() -> None:
     with pytest.raises(PreconditionError, match="n=0 after dropping 2"):
         aggregate(torch.full((2, 3), float("nan")), "median")
 
 
-def test_sequences_and_narrow_types_are_taken() -> None:
+def test_sequences_and_other_float_types_are_accepted() -> None:
     assert float(aggregate([torch.tensor([1.0]), torch.tensor([3.0])], "median")) == 2
     assert aggregate(BLOCK_ND.bfloat16(), "median").dtype == torch.float32
     assert aggregate(BLOCK_ND.double(), "median").dtype == torch.float64
 
 
 @pytest.mark.parametrize("block_ND", [np.zeros((0, 3)), torch.zeros(0, 3), torch.zeros(3, 0).T])
-def test_no_rows_are_too_few_however_they_lie_in_memory(block_ND: Any) -> None:
+def test_empty_blocks_are_rejected_in_any_memory_layout(block_ND: Any) -> None:
     with pytest.raises(PreconditionError, match="n=0"):
         aggregate(block_ND, "median")
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
-def test_compressed_updates_are_refused() -> None:
+def test_sparse_csr_updates_are_rejected() -> None:
     with pytest.raises(ValueError, match="dense"):
         aggregate(torch.eye(2).to_sparse_csr(), "median")
 
 
-def test_numpy_arrays_may_be_reversed_or_of_the_other_byte_order() -> None:
+def test_numpy_arrays_may_have_negative_strides_or_foreign_byte_order() -> None:
     array_ND = np.array([[1.0, 5.0], [2.0, 6.0], [9.0, 7.0]])
     assert aggregate(array_ND[::-1, ::-1], "median").tolist() == [6, 2]
     assert aggregate(array_ND.astype(">f4"), "median").tolist() == [2, 6]
     assert aggregate([row[::-1] for row in array_ND], "median").tolist() == [6, 2]
 
 
-def test_numpy_arrays_and_lists_are_taken_and_stay_as_they_are() -> None:
+def test_read_only_numpy_arrays_and_lists_are_accepted() -> None:
     array_ND = BLOCK_ND.numpy().copy()
     array_ND.flags.writeable = False
     expected_D = aggregate(BLOCK_ND, "median")
@@ -132,7 +132,7 @@ def test_numpy_arrays_and_lists_are_taken_and_stay_as_they_are() -> None:
     ],
     ids=lambda updates: str(getattr(updates, "dtype", updates)),
 )
-def test_other_updates_are_refused_by_what_they_are(updates: Any) -> None:
+def test_invalid_updates_are_rejected_with_a_reason(updates: Any) -> None:
     with pytest.raises(ValueError, match=r"updates must be (a dense floating|vectors of one)"):
         aggregate(updates, "median")
 

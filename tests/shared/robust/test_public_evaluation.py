@@ -1,4 +1,4 @@
-"""Judging models on public samples: by hand, against a slow loop, and whatever the rows hold."""
+"""Evaluation of models on public samples: against a slow loop, and with overflowing rows."""
 
 import math
 from dataclasses import replace
@@ -51,7 +51,7 @@ def by_hand(given: Context, row_D: Tensor) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("rows", "samples"), [(2, 7), (MODELS + 3, PASS // MODELS + 5)])
-def test_it_is_the_plain_loop(rows: int, samples: int) -> None:
+def test_batched_evaluation_equals_a_sample_by_sample_loop(rows: int, samples: int) -> None:
     given = context(samples)
     assert given.reference_D is not None
     block_ND = normal(rows, len(given.reference_D), seed=3)
@@ -63,7 +63,7 @@ def test_it_is_the_plain_loop(rows: int, samples: int) -> None:
         assert float(evaluation.loss_M[k]) == pytest.approx(loss, abs=1e-5)
 
 
-def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_evaluated_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     given = context(5)
     assert given.reference_D is not None
     rows = Rows.of(normal(5, len(given.reference_D), seed=3))
@@ -81,7 +81,7 @@ def test_large_models_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(evaluation, expected)
 
 
-def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
+def test_models_with_non_finite_predictions_get_infinite_entropy_and_loss() -> None:
     given = context(5)
     assert given.reference_D is not None
     block_ND = normal(3, len(given.reference_D), seed=3)
@@ -93,7 +93,7 @@ def test_models_that_predict_no_numbers_are_infinitely_unsure() -> None:
 
 
 @pytest.mark.parametrize("missing", ["predict", "public", "reference_D"])
-def test_it_says_what_is_missing(missing: str) -> None:
+def test_missing_public_samples_or_labels_are_rejected(missing: str) -> None:
     rows = Rows.of(torch.zeros(2, 43))
     with pytest.raises(ConfigurationError, match="sdea needs public samples"):
         evaluate_models(rows, replace(context(3), **{missing: None}), "sdea")
@@ -101,17 +101,17 @@ def test_it_says_what_is_missing(missing: str) -> None:
         evaluate_models(rows, context(3, labelled=False), "sageflow", labels=True)
 
 
-def test_information_of_sure_and_balanced_predictions_is_the_entropy_of_the_classes() -> None:
+def test_information_of_certain_balanced_predictions_is_minus_log_class_count() -> None:
     assert float(information(1e4 * torch.eye(2))) == pytest.approx(-math.log(2), abs=1e-6)
     assert float(information(1e30 * torch.eye(10))) == pytest.approx(-math.log(10), abs=1e-6)
 
 
 @pytest.mark.parametrize("logits_C", [[5.0, -3.0, 0.0], [0.0, 0.0, 0.0], [1e4, 0.0, 0.0]])
-def test_information_of_equal_predictions_is_nothing(logits_C: list[float]) -> None:
+def test_information_of_identical_predictions_is_zero(logits_C: list[float]) -> None:
     assert float(information(torch.tensor([logits_C] * 7))) == pytest.approx(0, abs=1e-6)
 
 
-def test_information_is_the_definition() -> None:
+def test_information_equals_its_definition() -> None:
     logits_BC = normal(6, 4, seed=5).double()
     shares_BC = functional.softmax(logits_BC, dim=1)
 

@@ -15,7 +15,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_the_default_threshold_is_one_that_f_rows_cannot_raise(name: str) -> None:
+def test_f_rows_cannot_raise_the_default_threshold(name: str) -> None:
     points_M = torch.tensor([0.0, 1.0, 2.0, 3.0, 1e9], dtype=torch.float64)
     rule = rules.build(name, f=1)
     assert isinstance(rule, QuasiGradientRule)
@@ -34,7 +34,7 @@ def test_dropped_rows_lower_f(name: str) -> None:
         rule.apply(Rows.of(block_ND[1:]), State(), Context())
 
 
-def test_blocks_have_no_single_weight_per_row(name: str) -> None:
+def test_blockwise_rules_report_no_single_weight_per_row(name: str) -> None:
     rows = Rows.of(torch.randn(7, 10, generator=torch.Generator().manual_seed(1)))
     _, _, report = rules.build(name, f=1, block_size=3).apply(rows, State(), Context())
     assert "weight" not in report.per_row

@@ -1,4 +1,4 @@
-"""Drawn coordinates: distinct, uniform, and cheap."""
+"""Randomly drawn coordinates are distinct, uniformly distributed and cheap to draw."""
 
 import pytest
 import torch
@@ -14,13 +14,13 @@ def test_coordinates_are_distinct_and_ascending(dim: int, count: int) -> None:
     assert (drawn.diff() > 0).all() and int(drawn[0]) >= 0 and int(drawn[-1]) < dim
 
 
-def test_all_coordinates_need_no_draw() -> None:
+def test_drawing_all_coordinates_returns_none() -> None:
     assert coordinates(Context(), "x", 10, 10) is None
     assert coordinates(Context(), "x", 10, 11) is None
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_every_coordinate_is_as_likely(count: int) -> None:
+def test_coordinates_are_drawn_uniformly(count: int) -> None:
     counts = torch.zeros(8)
     for seed in range(4000):
         drawn = coordinates(Context(seed=seed), "x", 8, count)

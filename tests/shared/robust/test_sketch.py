@@ -6,7 +6,7 @@ import torch
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 
-def test_up_to_its_size_a_sketch_is_exact() -> None:
+def test_inner_products_are_exact_for_vectors_no_longer_than_the_sketch() -> None:
     draws = torch.Generator().manual_seed(1)
     a_D, b_D = torch.randn(2, 50, generator=draws)
     assert float(sketch(a_D, 64) @ sketch(b_D, 64)) == pytest.approx(float(a_D @ b_D), abs=1e-4)
@@ -20,7 +20,7 @@ def test_a_sketch_sums_every_kth_coordinate_with_its_sign() -> None:
     assert sketch(x_D, 2).tolist() == pytest.approx([float(part) for part in expected])
 
 
-def test_long_vectors_keep_their_angles_within_the_stated_deviation() -> None:
+def test_inner_products_of_long_vectors_deviate_as_documented() -> None:
     draws = torch.Generator().manual_seed(2)
     errors = []
     for _ in range(40):
@@ -34,7 +34,9 @@ def test_long_vectors_keep_their_angles_within_the_stated_deviation() -> None:
 
 @pytest.mark.parametrize("dim", [50, 5000, 200_000])
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (0.0, 0.3), (0.21, 0.87), (0.5, 0.5)])
-def test_coordinates_out_of_bounds_count_as_zeros(dim: int, ends: tuple[float, float]) -> None:
+def test_coordinates_outside_the_given_range_count_as_zeros(
+    dim: int, ends: tuple[float, float]
+) -> None:
     x_D = torch.randn(dim, generator=torch.Generator().manual_seed(4))
     first, last = (int(end * dim) for end in ends)
     inside_D = torch.zeros(dim)
@@ -42,13 +44,13 @@ def test_coordinates_out_of_bounds_count_as_zeros(dim: int, ends: tuple[float, f
     torch.testing.assert_close(sketch(x_D, 64, within=(first, last)), sketch(inside_D, 64))
 
 
-def test_the_vector_is_not_written() -> None:
+def test_sketching_leaves_the_vector_unchanged() -> None:
     x_D = torch.ones(10)
     sketch(x_D, 4)
     assert torch.equal(x_D, torch.ones(10))
 
 
-def test_traces_follow_their_rows() -> None:
+def test_traces_are_selected_by_row_index() -> None:
     traces = Traces(torch.eye(3), 2 * torch.eye(3)).keep(torch.tensor([2, 0]))
     assert torch.equal(traces.upload_MK, torch.eye(3)[[2, 0]])
     assert torch.equal(traces.start_MK, 2 * torch.eye(3)[[2, 0]])

@@ -14,7 +14,7 @@ def apart(points_MD: torch.Tensor) -> torch.Tensor:
 
 
 @given(st.integers(2, 9), st.integers(1, 6), st.integers(0, 10_000))
-def test_the_dual_gives_the_covariance_s_top_eigenpair(m: int, dim: int, seed: int) -> None:
+def test_dual_gives_the_top_eigenpair_of_the_covariance(m: int, dim: int, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     points_MD = torch.randn(m, dim, generator=draws, dtype=torch.float64)
     weights_M = torch.rand(m, generator=draws, dtype=torch.float64)
@@ -29,7 +29,7 @@ def test_the_dual_gives_the_covariance_s_top_eigenpair(m: int, dim: int, seed: i
         )
 
 
-def test_rows_without_weight_take_no_part() -> None:
+def test_rows_with_zero_weight_are_ignored() -> None:
     points_MD = torch.tensor([[0.0], [2.0], [1e30]], dtype=torch.float64)
     weights_M = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
     spectrum = spectral.top(apart(points_MD), weights_M)
@@ -37,12 +37,12 @@ def test_rows_without_weight_take_no_part() -> None:
     assert spectrum.along_M.tolist() == pytest.approx([1, 1, 0])
 
 
-def test_rows_that_are_one_have_no_spread() -> None:
+def test_identical_rows_have_zero_variance() -> None:
     spectrum = spectral.top(torch.zeros(3, 3).double(), torch.full((3,), 1 / 3).double())
     assert spectrum.variance == 0 and not spectrum.along_M.any()
 
 
-def test_the_smallest_ball_holds_the_majority() -> None:
+def test_smallest_ball_contains_the_majority() -> None:
     points_MD = torch.tensor([[0.0], [1.0], [2.0], [50.0], [51.0]], dtype=torch.float64)
     radius2, kept = spectral.nearest(apart(points_MD), 3)
     assert radius2 == 1 and kept.tolist() == [0, 1, 2]
@@ -60,7 +60,9 @@ def test_the_smallest_ball_holds_the_majority() -> None:
         ([0.5, 0.5, 0.0, 0.0], 0.4, [0.5, 0.5, 0.0, 0.0]),
     ],
 )
-def test_capped_projection_oracles(weights: list[float], cap: float, expected: list[float]) -> None:
+def test_capped_projection_matches_known_results(
+    weights: list[float], cap: float, expected: list[float]
+) -> None:
     projected = spectral.capped_simplex(torch.tensor(weights, dtype=torch.float64), cap)
     torch.testing.assert_close(projected, torch.tensor(expected, dtype=torch.float64))
 
@@ -72,7 +74,7 @@ def test_capped_projection_is_the_nearest_point_in_kl(m: int, share: float, seed
     cap = 1 / ((1 - share) * m)
     projected_M = spectral.capped_simplex(weights_M, cap)
     assert float(projected_M.sum()) == pytest.approx(1) and float(projected_M.max()) <= cap + 1e-12
-    # Bisection for the scale: an independent way to the same water level.
+    # Bisection for the scale: an independent way to find the same water level.
     low, high = 0.0, 1e12
     for _ in range(200):
         middle = (low + high) / 2
@@ -84,7 +86,7 @@ def test_capped_projection_is_the_nearest_point_in_kl(m: int, share: float, seed
 
 
 @pytest.mark.parametrize("rule", ["filtering", "no_regret", "dnc"])
-def test_rows_out_of_float64_s_reach_are_left_out(rule: str) -> None:
+def test_rows_whose_distances_overflow_float64_are_excluded(rule: str) -> None:
     honest_ND = torch.randn(7, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     block_ND = torch.cat([honest_ND, torch.full((2, 5), 1e300, dtype=torch.float64)])
     result_D = aggregate(block_ND, rule, f=2)
@@ -92,7 +94,7 @@ def test_rows_out_of_float64_s_reach_are_left_out(rule: str) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 15, 120])
-def test_lanczos_finds_what_a_whole_decomposition_finds(n: int) -> None:
+def test_lanczos_agrees_with_a_full_eigendecomposition(n: int) -> None:
     for seed in range(5):
         draws = torch.Generator().manual_seed(seed)
         points_ND = torch.randn(n, 3 * n, generator=draws, dtype=torch.float64)
@@ -105,14 +107,14 @@ def test_lanczos_finds_what_a_whole_decomposition_finds(n: int) -> None:
         assert abs(float(result[1] @ vectors_NN[:, -1])) == pytest.approx(1, abs=1e-8)
 
 
-def test_lanczos_stops_where_nothing_is_left() -> None:
+def test_lanczos_handles_rank_one_and_zero_matrices() -> None:
     ones_N = torch.ones(40, dtype=torch.float64)
     value, vector_N = spectral.lanczos(torch.outer(ones_N, ones_N)) or (0.0, ones_N)
     assert value == pytest.approx(40) and abs(float(vector_N.sum())) == pytest.approx(40**0.5)
     assert (spectral.lanczos(torch.zeros(9, 9, dtype=torch.float64)) or (1.0,))[0] == 0
 
 
-def test_many_rows_are_weighed_like_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanczos_and_dense_solver_give_the_same_spectrum(monkeypatch: pytest.MonkeyPatch) -> None:
     points_ND = torch.randn(60, 90, generator=torch.Generator().manual_seed(4)).double()
     apart_NN, weights_N = torch.cdist(points_ND, points_ND).square(), torch.full((60,), 1 / 60)
     whole = spectral.top(apart_NN, weights_N.double())

@@ -1,4 +1,4 @@
-"""Blocks that are kept by client."""
+"""Blocks of a stage's state with one row per client."""
 
 import torch
 
@@ -6,7 +6,7 @@ from rampart_fl.shared.robust import Rows, State
 from rampart_fl.shared.robust.state_memory import carry_over_rows, positions
 
 
-def test_what_was_held_is_carried_and_new_clients_start_at_zero() -> None:
+def test_known_clients_keep_their_rows_and_new_clients_start_at_zero() -> None:
     held = State({"sum": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}, {"sum": ("b", "d")})
     rows = Rows.of(torch.ones(2, 2), ids=["c", "d"])
     block_HD, at = carry_over_rows(held, "sum", rows, rows.ids)
@@ -17,7 +17,7 @@ def test_what_was_held_is_carried_and_new_clients_start_at_zero() -> None:
     assert positions(at, rows.ids, rows.device).tolist() == [1, 2]
 
 
-def test_the_first_round_holds_nothing() -> None:
+def test_first_round_allocates_one_row_per_client() -> None:
     rows = Rows.of(torch.ones(1, 3).double(), ids=["a"])
     block_HD, at = carry_over_rows(State(), "sum", rows, rows.ids)
     assert block_HD.dtype == torch.float64 and block_HD.shape == (1, 3) and at == {"a": 0}

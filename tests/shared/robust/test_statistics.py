@@ -1,4 +1,4 @@
-"""Running statistics on the server: never in a norm or a mix, a median within bounds instead."""
+"""Running statistics on the server: not in norms or mixtures; aggregated by a bounded median."""
 
 from dataclasses import replace
 
@@ -40,11 +40,13 @@ def decide(updates_NA: Tensor, context: Context, rule: str = "median") -> RoundO
 
 
 @pytest.mark.parametrize("rule", ["median", "krum", "weighted_mean", "geometric_median"])
-def test_the_stages_see_parameters_alone(updates_NA: Tensor, context: Context, rule: str) -> None:
+def test_stages_see_parameters_without_running_statistics(
+    updates_NA: Tensor, context: Context, rule: str
+) -> None:
     assert context.reference_D is not None
     without = replace(context, reference_D=context.reference_D[:D], statistics=())
     expected = decide(updates_NA[:, :D], without, rule)
-    updates_NA[2, D:] = 1e12  # what a norm over everything would flag
+    updates_NA[2, D:] = 1e12  # A norm over all numbers would flag it.
     outcome = decide(updates_NA, context, rule)
     assert torch.equal(outcome.global_D[:D], expected.global_D)
     assert outcome.verdicts == expected.verdicts
@@ -59,12 +61,12 @@ def test_the_stages_see_parameters_alone(updates_NA: Tensor, context: Context, r
     assert torch.equal(swapped, torch.stack([models.model(n) for n in models.names[1::-1]]))
 
 
-def test_statistics_are_the_median_of_what_accepted_clients_hold(
+def test_statistics_are_the_median_over_accepted_clients(
     updates_NA: Tensor, context: Context
 ) -> None:
     assert context.reference_D is not None
     updates_NA[:, D:] *= 0.1
-    updates_NA[4, :D] = 1e3  # judged by its parameters, and out with all it sent
+    updates_NA[4, :D] = 1e3  # rejected for its parameters, along with its statistics
     outcome = decide(updates_NA, context)
     assert [v.client for v in outcome.verdicts if v.decision != "accepted"] == ["4"]
     held_NS = (context.reference_D + updates_NA)[:4, D:]
@@ -73,7 +75,7 @@ def test_statistics_are_the_median_of_what_accepted_clients_hold(
 
 
 @pytest.mark.parametrize("lie", [1e30, -1e30, 1e308, -1e308])
-def test_two_of_five_cannot_move_statistics_out_of_the_others_range(
+def test_two_of_five_clients_cannot_move_statistics_beyond_the_others_range(
     updates_NA: Tensor, context: Context, lie: float
 ) -> None:
     assert context.reference_D is not None
@@ -84,7 +86,7 @@ def test_two_of_five_cannot_move_statistics_out_of_the_others_range(
     assert bool((outcome.global_D[D:] <= held_NS.max(0).values + 1e-9).all())
 
 
-def test_a_variance_is_never_negative_and_nothing_is_infinite(context: Context) -> None:
+def test_variances_are_nonnegative_and_all_statistics_finite(context: Context) -> None:
     rows_NA = torch.zeros(3, D + 4)
     rows_NA[:, D:] = torch.tensor([-1e3, 3e38, -1e3, 3e38])
     context = replace(context, reference_D=torch.full((D + 4,), 3e38))
@@ -96,7 +98,9 @@ def test_a_variance_is_never_negative_and_nothing_is_infinite(context: Context) 
     assert found_S[2] == 0
 
 
-def test_without_a_row_they_stay(updates_NA: Tensor, context: Context) -> None:
+def test_global_model_stays_unchanged_if_all_rows_are_rejected(
+    updates_NA: Tensor, context: Context
+) -> None:
     assert context.reference_D is not None
     updates_NA[:, 0] = 1e3
     outcome = decide(updates_NA, context)
@@ -105,7 +109,7 @@ def test_without_a_row_they_stay(updates_NA: Tensor, context: Context) -> None:
     assert outcome.global_D.data_ptr() != context.reference_D.data_ptr()
 
 
-def test_a_stage_that_predicts_does_so_with_the_statistics_of_the_reference() -> None:
+def test_stages_predict_with_the_reference_models_statistics() -> None:
     seen: list[Tensor] = []
 
     def predict(models_KA: Tensor, x_KB: Tensor) -> Tensor:

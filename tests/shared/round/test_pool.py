@@ -37,13 +37,13 @@ def rows(of: Pool, *clients: str) -> Rows:
     return of.rows(dict.fromkeys(clients, ONE), cap=1)
 
 
-def test_a_client_that_started_from_the_reference_has_its_upload_as_row() -> None:
+def test_row_equals_the_upload_if_training_started_from_the_reference() -> None:
     own = pool("a")
     add(own, "a", [1, 2, 3, 4])
     assert rows(own, "a").row(0).tolist() == [1, 2, 3, 4]
 
 
-def test_a_row_is_start_less_reference_plus_upload() -> None:
+def test_row_is_upload_plus_start_minus_reference() -> None:
     """FedCAP recovers the model that the client reached and calibrates it to the global one."""
     own = pool("a", "b")
     add(own, "a", [0.5, 0, -1, 0], start=5)
@@ -52,7 +52,7 @@ def test_a_row_is_start_less_reference_plus_upload() -> None:
     assert torch.equal(own.reference_D, torch.ones(D))
 
 
-def test_rows_agree_with_a_slow_calculation() -> None:
+def test_rows_weights_and_claims_agree_with_a_slow_calculation() -> None:
     """Lists of numbers, one client at a time: rows, norms, weights and claims."""
     draws = random.Random(5)
     own, claims, expected = pool(calibrate=False, trainable=3), {}, {}
@@ -82,7 +82,7 @@ def test_rows_agree_with_a_slow_calculation() -> None:
         assert found.fresh()[place] == (claims[client].staleness == 0)
 
 
-def test_a_client_that_claims_no_number_claims_zero() -> None:
+def test_missing_claims_count_as_zero() -> None:
     own = pool("a", "b", customizer={"name": "fedfomo"})
     (name,) = Plan.of("median", customizer={"name": "fedfomo"}).customizer.claims[:1]
     add(own, "a", [1, 1, 1, 1])
@@ -128,10 +128,8 @@ def test_only_claimed_rows_count() -> None:
 @pytest.mark.parametrize("calibrate", [True, False])
 @pytest.mark.parametrize("place", [0, D - 1])
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_an_upload_that_is_not_finite_is_dropped(
-    calibrate: bool, place: int, number: float
-) -> None:
-    """Whether the number is a parameter or a running statistic, which come last."""
+def test_non_finite_uploads_are_dropped(calibrate: bool, place: int, number: float) -> None:
+    """The number may be a parameter or a running statistic; running statistics come last."""
     own = pool("a", "b", calibrate=calibrate, trainable=2)
     upload = [1.0] * D
     upload[place] = number
@@ -144,8 +142,8 @@ def test_an_upload_that_is_not_finite_is_dropped(
     assert raw is None or raw.block_ND.isfinite().all()
 
 
-def test_a_row_that_overflows_is_dropped_and_its_raw_upload_as_well() -> None:
-    """Detectors that judge raw uploads judge the same clients as the rule counts."""
+def test_overflowing_row_is_dropped_along_with_its_raw_upload() -> None:
+    """Detectors of raw uploads judge the same clients whose rows the rule aggregates."""
     huge = 3e38
     own = pool("a", "b", calibrate=False)
     add(own, "a", [huge, 0, 0, 0], start=huge)
@@ -172,7 +170,7 @@ def test_a_client_that_reports_divergence_is_dropped() -> None:
     assert rows(own, "a").dropped == ("a",)
 
 
-def test_sketches_are_of_parameters_before_calibration() -> None:
+def test_sketches_cover_only_uncalibrated_parameters() -> None:
     own = pool("a", "b")
     assert rows_with_traces(own) is None
     own = pool("b", "a", screens=["response"], trainable=3)
@@ -193,7 +191,7 @@ def rows_with_traces(own: Pool) -> Tensor | None:
     return None if traces is None else traces.upload_MK
 
 
-def test_a_newcomer_makes_the_block_grow() -> None:
+def test_block_grows_for_new_clients() -> None:
     own = pool("m", calibrate=False)
     add(own, "m", [1, 2, 3, 4])
     for client in ("z", "b", "a", "k"):
@@ -205,7 +203,7 @@ def test_a_newcomer_makes_the_block_grow() -> None:
     assert [found.row(i)[0].item() for i in (0, 1, 2, 4)] == [ord(c) for c in "abkz"]
 
 
-def test_a_block_that_fits_is_used_again() -> None:
+def test_spare_block_is_reused_if_it_fits() -> None:
     first = pool("a", "b")
     add(first, "a", [9, 9, 9, 9])
     again = pool("c", "d", spare=first.block)

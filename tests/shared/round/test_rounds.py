@@ -60,8 +60,8 @@ def models(decision: RoundDecision) -> dict[str, list[float]]:
     return dict(zip(made.names, made.block(made.names).tolist(), strict=True))
 
 
-def test_a_round_by_hand() -> None:
-    """Weights 1, 1, 2; every own model is half its row and a quarter of each other row."""
+def test_decision_matches_a_calculation_by_hand() -> None:
+    """Weights 1, 1, 2; each client's model is half its own row and a quarter of each other row."""
     rounds, steps = make(), list[str]()
     pool = fill(rounds, THREE)
     decision = decide(rounds, pool, CLAIMS, ended=steps.append)
@@ -71,14 +71,14 @@ def test_a_round_by_hand() -> None:
     assert steps == ["calibrate", "screen", "aggregate", "audit", "customize"]
 
 
-def test_a_stale_upload_weighs_less_and_a_large_claim_no_more_than_the_cap() -> None:
+def test_staleness_lowers_weights_and_sample_claims_are_capped() -> None:
     claims = {"a": Claim(4, {}, staleness=3), "b": Claim(900, {}), "c": Claim(2, {})}
     rounds = make(sample_cap=4)
     record = DecisionRecord.of(decide(rounds, fill(rounds, THREE), claims))
     assert record.weights == {"a": 0.25, "b": 0.5, "c": 0.25}, "of weights 2, 4 and 2"
 
 
-def test_the_record_of_a_decision() -> None:
+def test_decision_record_states_verdicts_weights_and_mixing() -> None:
     rounds = make(detectors=[{"name": "norm_bound", "threshold": 1.2}])
     standing = Standing(9, 9, quarantined=frozenset({"z", "y"}), mode="reject")
     decision = decide(rounds, fill(rounds, THREE), CLAIMS, standing=standing)
@@ -99,7 +99,7 @@ def test_the_record_of_a_decision() -> None:
     assert whole.verdicts == record.verdicts and whole.mode == "reject"
 
 
-def test_the_experiments_mode_holds_if_no_operator_has_set_one() -> None:
+def test_experiments_eviction_mode_applies_unless_an_operator_sets_one() -> None:
     rounds = make(eviction={"mode": "observe"})
     assert decide(rounds, fill(rounds, THREE), CLAIMS).mode == "observe"
 
@@ -119,7 +119,7 @@ def test_too_few_rows_fail_the_round() -> None:
         decide(rounds, fill(rounds, THREE), CLAIMS)
 
 
-def test_the_state_goes_on_and_an_empty_state_starts_over() -> None:
+def test_momentum_continues_from_the_state_and_restarts_from_an_empty_one() -> None:
     rounds = make(momentum=0.5)
     first = decide(rounds, fill(rounds, THREE), CLAIMS)
     again = decide(rounds, fill(rounds, THREE), CLAIMS)
@@ -128,7 +128,7 @@ def test_the_state_goes_on_and_an_empty_state_starts_over() -> None:
     assert later.outcome.global_D.tolist() == [0.75 * 1.5] * 2
 
 
-def test_only_a_customizer_that_continues_reads_the_last_models() -> None:
+def test_last_rounds_models_are_loaded_only_for_customizers_that_need_them() -> None:
     rounds = make(customizer={"name": "clustered", "clusters": 2})
     held = {"cluster:0": torch.zeros(2), "cluster:1": torch.ones(2)}
     asked = list[str]()
@@ -142,7 +142,7 @@ def test_only_a_customizer_that_continues_reads_the_last_models() -> None:
 
 
 def test_a_newcomer_gets_the_mean_of_the_accepted_rows() -> None:
-    """With alpha 0 all rows count alike, whatever their weights were, from their reference on."""
+    """With alpha = 0, all rows count equally, whatever their weights, relative to the reference."""
     rounds = make()
     neighbours = decide(rounds, fill(rounds, THREE, reference=10.0), CLAIMS).neighbours
     made_D = rounds.newcomer(4, torch.tensor([5.0, 0.0]), neighbours, torch.empty(0))
@@ -150,15 +150,15 @@ def test_a_newcomer_gets_the_mean_of_the_accepted_rows() -> None:
     torch.testing.assert_close(made_D, torch.full((2,), 10 + 2 / 3))
 
 
-def test_a_newcomer_is_like_its_neighbours() -> None:
-    """With a large alpha, the one row in the probe's direction takes all the weight."""
+def test_newcomers_model_follows_the_most_similar_row() -> None:
+    """With a large alpha, the row in the probe's direction gets all the weight."""
     rounds = make(customizer={**FEDCAP, "alpha": 1000})
     neighbours = decide(rounds, fill(rounds, THREE), CLAIMS).neighbours
     made_D = rounds.newcomer(4, torch.tensor([0.0, 7.0]), neighbours, torch.empty(0))
     assert made_D is not None and made_D.tolist() == [0, 1]
 
 
-def test_similarity_is_judged_by_raw_uploads_if_calibration_is_off() -> None:
+def test_similarity_uses_raw_uploads_if_calibration_is_off() -> None:
     rounds = make(customizer={**FEDCAP, "alpha": 1000}, calibrate=False)
     pool = rounds.pool(torch.zeros(2), ["a", "b"])
     for client, upload, start in [("a", [1.0, 0.0], [0.0, 8.0]), ("b", [0.0, 1.0], [8.0, 0.0])]:
@@ -170,8 +170,8 @@ def test_similarity_is_judged_by_raw_uploads_if_calibration_is_off() -> None:
     assert made_D is not None and made_D.tolist() == [1, 8], "a's model, by a's upload"
 
 
-def test_neighbours_that_are_loaded_again_make_the_same_models() -> None:
-    """A worker that restarts knows neither the weights nor the ages that the round judged."""
+def test_reloaded_neighbours_give_the_same_model() -> None:
+    """A restarted worker knows neither the weights nor the staleness that the round used."""
     rounds = make(detectors=[{"name": "norm_bound", "threshold": 1.2}])
     pool = fill(rounds, THREE)
     kept = decide(rounds, pool, {**CLAIMS, "a": Claim(7, {"loss_gap": 3.0}, 2)}).neighbours
@@ -186,7 +186,7 @@ def test_neighbours_that_are_loaded_again_make_the_same_models() -> None:
 
 
 @pytest.mark.parametrize("probe", [None, [float("nan"), 0.0], [float("inf"), 0.0]])
-def test_a_diverged_probe_makes_no_model(probe: list[float] | None) -> None:
+def test_diverged_probe_gives_no_model(probe: list[float] | None) -> None:
     rounds = make()
     neighbours = decide(rounds, fill(rounds, THREE), CLAIMS).neighbours
     probe_D = None if probe is None else torch.tensor(probe)
@@ -202,7 +202,7 @@ def test_without_accepted_rows_there_are_no_neighbours() -> None:
 
 
 @pytest.mark.parametrize("calibrate", [True, False])
-def test_running_statistics_stay_out_of_rows_and_come_back_in_models(calibrate: bool) -> None:
+def test_running_statistics_are_excluded_from_rows_but_included_in_models(calibrate: bool) -> None:
     rounds = make(NORMED, calibrate=calibrate)
     uploads = {client: [*numbers, 100.0 + k] for k, (client, numbers) in enumerate(THREE.items())}
     decision = decide(rounds, fill(rounds, uploads, reference=1.0), CLAIMS)
@@ -216,7 +216,7 @@ def test_running_statistics_stay_out_of_rows_and_come_back_in_models(calibrate: 
     torch.testing.assert_close(made_A, torch.tensor([1 + 2 / 3, 1 + 2 / 3, 5.0]))
 
 
-def test_newcomers_are_probed_once_others_have_models_of_their_own() -> None:
+def test_newcomers_are_probed_only_if_other_clients_have_their_own_models() -> None:
     rounds, plain = make(), make(customizer={"name": "global_model"})
     assert rounds.to_probe(["a", "d"], True, {"a"}.__contains__) == ["d"]
     assert rounds.to_probe(["a", "d"], False, {"a"}.__contains__) == []

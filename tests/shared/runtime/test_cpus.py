@@ -1,4 +1,4 @@
-"""The processors that a process may use: what its container allows, and no more."""
+"""A process uses at most the processors that its container allows."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime import cpus
         (None, 4.0, 4),
     ],
 )
-def test_a_container_s_quota_counts(
+def test_container_cpu_quota_limits_threads(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     quota: str | None,

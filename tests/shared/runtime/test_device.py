@@ -1,4 +1,4 @@
-"""Devices by name, and how tensors get there and back."""
+"""Devices by name, and transfers of tensors to and from them."""
 
 import pytest
 import torch
@@ -9,22 +9,22 @@ from tests.fake_device import NAME, PretendedDevice
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", ""])
-def test_a_device_that_is_not_there_is_told(name: str) -> None:
+def test_unavailable_device_is_named_in_the_error(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"device {name!r} cannot be used"):
         device(name)
 
 
-def test_the_cpu_is_always_there() -> None:
+def test_cpu_is_always_available() -> None:
     assert device("cpu") == torch.device("cpu")
 
 
-def test_numbers_are_sent_as_exactly_as_their_type_holds_them() -> None:
+def test_transfer_preserves_precision_and_dtype() -> None:
     assert to_device([0.1, 0.2], "cpu", torch.float64).tolist() == [0.1, 0.2]
     assert to_device([1, 2], "cpu").dtype == torch.int64
     assert to_device([], "cpu", torch.long).dtype == torch.long
 
 
-def test_the_host_waits_for_what_comes_down_alone() -> None:
+def test_host_waits_only_for_transfers_from_the_device() -> None:
     with PretendedDevice() as device:
         there = to_device([1.0, 2.0], NAME)
         assert device.waits.total() == 0

@@ -1,4 +1,4 @@
-"""Files that are replaced at once: what was there stays until the new one is whole."""
+"""Atomic replacement of files: the old file stays until the new one is complete."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ import pytest
 from rampart_fl.shared.runtime.durable import replace, replacing
 
 
-def test_a_file_is_replaced_and_read_by_whom_it_is_for(tmp_path: Path) -> None:
+def test_replaced_file_has_the_given_content_and_permissions(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     replace(path, [b"one, ", b"two"], 0o600)
     assert path.read_bytes() == b"one, two"
@@ -18,7 +18,7 @@ def test_a_file_is_replaced_and_read_by_whom_it_is_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_named_and_leaves_what_was_there(
+def test_full_disk_is_reported_and_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "train.kept"
@@ -34,7 +34,7 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_bytes_and_then_the_name_are_on_the_disk(
+def test_file_is_synced_before_the_rename_and_its_folder_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, synced, sync = tmp_path / "new", list[tuple[str, bool]](), os.fsync
@@ -49,7 +49,7 @@ def test_the_bytes_and_then_the_name_are_on_the_disk(
     assert synced == [("file", False), ("folder", True)]
 
 
-def test_what_a_crash_left_does_not_say_who_may_read(tmp_path: Path) -> None:
+def test_leftover_file_of_a_crash_does_not_affect_permissions(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     (tmp_path / "identity.part.json").write_text("readable by all")
     replace(path, [b"secret"], 0o600)
@@ -57,7 +57,7 @@ def test_what_a_crash_left_does_not_say_who_may_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_several_processes_each_write_a_part_of_their_own(tmp_path: Path) -> None:
+def test_concurrent_writers_use_separate_temporary_files(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     with replacing(path, several=True) as first:
         first.write_bytes(b"first")
@@ -68,7 +68,7 @@ def test_several_processes_each_write_a_part_of_their_own(tmp_path: Path) -> Non
     assert path.read_bytes() == b"first"
 
 
-def test_what_fails_leaves_nothing_and_keeps_its_own_words(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_file_and_keeps_its_error_message(tmp_path: Path) -> None:
     path = tmp_path / "kernels.so"
     with pytest.raises(OSError, match=r"^cc failed$"), replacing(path) as part:
         part.write_bytes(b"half")

@@ -21,7 +21,8 @@ def resident() -> int:
 )
 def test_freed_memory_is_returned_although_a_later_block_is_in_use() -> None:
     blocks = [bytes(2000) for _ in range(40_000)]
-    last = [bytes(2000) for _ in range(100)]  # It is above the others, so the heap cannot shrink.
+    # The last blocks are above the others, so the heap cannot shrink.
+    last = [bytes(2000) for _ in range(100)]
     blocks.clear()
     before = resident()
     release_unused_memory()
@@ -29,7 +30,7 @@ def test_freed_memory_is_returned_although_a_later_block_is_in_use() -> None:
     assert len(last) == 100
 
 
-def test_objects_that_refer_to_each_other_go_however_old_they_are() -> None:
+def test_reference_cycles_of_the_oldest_generation_are_collected() -> None:
     class Node:
         pass
 

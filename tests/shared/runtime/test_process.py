@@ -1,4 +1,4 @@
-"""How services start: flags before variables before the folder of secrets."""
+"""How services start: flags override variables, and variables override the secrets folder."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_secret_is_read_from_its_file_without_the_newline(folder: Path) -> Non
     assert secret("RAMPART_OTHER") is None
 
 
-def test_variables_come_before_files_and_flags_before_variables(
+def test_flags_override_variables_and_variables_override_secret_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAMPART_TOKEN", "from the variable")
@@ -57,14 +57,14 @@ def test_variables_come_before_files_and_flags_before_variables(
     assert read_settings("example", Example).token.get_secret_value() == "from the flag"
 
 
-def test_no_folder_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_folder_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert secrets_folder() is None
     assert secret("RAMPART_TOKEN") is None
     monkeypatch.setenv("RAMPART_TOKEN", "from the variable")
     assert read_settings("example", Example).port == 1
 
 
-def test_a_folder_that_is_not_there_stops_the_start(
+def test_missing_secrets_folder_stops_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(SECRETS, str(tmp_path / "away"))
@@ -79,7 +79,7 @@ def test_a_missing_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "error: RAMPART_TOKEN: Field required\n"
 
 
-def test_wrong_settings_are_told_by_their_variables(
+def test_invalid_settings_are_reported_by_variable_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Bounded(Example):

@@ -15,7 +15,7 @@ Attempt = Callable[[], int]
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Pauses are recorded and end at once; the clock advances by their length."""
+    """Pauses are recorded and end immediately; the clock advances by their length."""
     results: list[float] = []
     clock = time.monotonic
 
@@ -56,21 +56,25 @@ async def test_pauses_grow_to_two_seconds(blocking: bool, pauses: list[float]) -
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_what_is_asked_for_is_waited_for(blocking: bool, pauses: list[float]) -> None:
+async def test_retry_after_header_lengthens_the_pause(blocking: bool, pauses: list[float]) -> None:
     busy = TemporaryFailure("busy", "30")
     assert await run(failing(1, busy), 3600, blocking) == 7
     assert 15 <= pauses[0] <= 30
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_patience_ends_with_the_last_reason(blocking: bool, pauses: list[float]) -> None:
+async def test_exhausted_patience_raises_with_the_last_reason(
+    blocking: bool, pauses: list[float]
+) -> None:
     with pytest.raises(Unavailable, match=r"^there does not answer: away$"):
         await run(failing(10**6, TemporaryFailure("away")), 20, blocking)
     assert 17 < sum(pauses) <= 20
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_what_will_not_change_is_raised_at_once(blocking: bool, pauses: list[float]) -> None:
+async def test_permanent_errors_are_raised_without_retry(
+    blocking: bool, pauses: list[float]
+) -> None:
     with pytest.raises(ZeroDivisionError):
         await run(failing(1, ZeroDivisionError()), 3600, blocking)
     assert not pauses

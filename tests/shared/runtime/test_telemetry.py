@@ -1,4 +1,4 @@
-"""Lines of a log: one JSON object each."""
+"""Log lines: one JSON object each."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ def line(**fields: object) -> str:
     return formatter("aggregator").format(record)
 
 
-def test_what_is_known_of_a_record_stands_beside_its_message() -> None:
+def test_extra_fields_of_a_record_are_logged_beside_its_message() -> None:
     extra = {"round": 3, "client": "ada", "path": sys.path, "color_message": "\x1b[1mlate"}
     text = line(msg="%s is late\nby far", args=("ada",), created=1.5e9, **extra)
     assert "\n" not in text
@@ -30,7 +30,7 @@ def test_what_is_known_of_a_record_stands_beside_its_message() -> None:
     }
 
 
-def test_a_cause_is_in_the_line_and_no_object_breaks_it() -> None:
+def test_exceptions_and_unserializable_objects_are_logged() -> None:
     try:
         raise ZeroDivisionError("of nothing")
     except ZeroDivisionError:

@@ -1,4 +1,4 @@
-"""Threads sleep while they wait, and there are no more of them than steps are worth."""
+"""Threads sleep while they wait, and small training steps get only one thread."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ importlib.import_module("torch")
         "rampart_fl.shared.simulation.federation",
     ],
 )
-def test_the_policy_is_set_before_torch_reads_it(module: str, given: str | None) -> None:
+def test_omp_wait_policy_is_set_before_torch_is_imported(module: str, given: str | None) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     if given is not None:
         environment["OMP_WAIT_POLICY"] = given
@@ -66,7 +66,7 @@ def test_small_steps_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
             assert Simulation.of(large).threads == threads
 
 
-def test_threads_are_given_back() -> None:
+def test_thread_count_is_restored_after_an_exception() -> None:
     before = torch.get_num_threads()
     with pytest.raises(ZeroDivisionError), use(before + 1):
         assert torch.get_num_threads() == before + 1

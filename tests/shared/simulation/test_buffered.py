@@ -1,4 +1,4 @@
-"""The buffered policy in simulation: with all arrivals a barrier, else as a plain loop has it."""
+"""The simulated buffered policy equals the sync policy if all must arrive, else a plain loop."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def experiment(**tables: Any) -> Experiment:
     return Experiment.from_tables({**SMALL, **tables})
 
 
-def test_when_everyone_has_to_arrive_it_is_the_sync_policy() -> None:
+def test_buffer_of_all_clients_equals_the_sync_policy() -> None:
     flow = simulate(experiment(**FEDCAP, buffer=1.0))
     barrier = simulate(experiment(**FEDCAP, policy="sync"))
     assert flow.summary()["models_digest"] == barrier.summary()["models_digest"]
@@ -54,8 +54,8 @@ def test_when_everyone_has_to_arrive_it_is_the_sync_policy() -> None:
         assert mine.model_copy(update=same) == theirs.model_copy(update=same)
 
 
-def test_federated_averaging_of_the_latest_as_a_plain_loop() -> None:
-    """Independent: every client on its own clock, the newest model of each weighs by its age."""
+def test_buffered_averaging_equals_a_plain_loop() -> None:
+    """In the loop, each client has its own clock, and its newest model is weighted by age."""
     given = experiment()
     result, learner, names = simulate(given), Learner.of(given), given.client_names
     global_D, now = learner.initial_model(), 0.0

@@ -1,4 +1,4 @@
-"""Certificates of whole federations, held against federations that are trained under attack."""
+"""Certificates of whole federations, compared with federations that are trained under attack."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def experiment(clients: int = 5, **tables: object) -> Experiment:
 
 
 def attacked(calm: Experiment, attack: object, count: int) -> Experiment:
-    """The same federation with some of its clients hostile."""
+    """The same federation with some hostile clients."""
     return Experiment.from_tables(
         {**calm.tables(), "attackers": [{"count": count, "attack": attack}]}
     )
@@ -54,7 +54,7 @@ def vote_of(run: Experiment, x_T: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_disjoint_groups_keep_what_they_certify(attack: dict[str, str]) -> None:
+def test_certified_predictions_of_disjoint_groups_survive_attacks(attack: dict[str, str]) -> None:
     calm, x_T = experiment(**GROUPS), inputs()
     votes_TC = vote_of(calm, x_T)
     radii_T = radii(votes_TC)
@@ -65,7 +65,7 @@ def test_disjoint_groups_keep_what_they_certify(attack: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS[:2], ids=lambda attack: attack["name"])
-def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
+def test_certified_predictions_of_all_subsets_survive_attacks(attack: dict[str, str]) -> None:
     calm, x_T = experiment(clients=6), inputs()
     subsets = subsets_of(calm, 100, 1)
     assert len(subsets) == 6
@@ -82,7 +82,7 @@ def test_all_subsets_keep_what_they_certify(attack: dict[str, str]) -> None:
     assert torch.equal(after_T[radii_T >= 1], winners(votes_TC)[radii_T >= 1])
 
 
-def test_the_curve_is_the_one_that_clients_count() -> None:
+def test_group_certificate_equals_the_curve_in_the_simulations_summary() -> None:
     run = experiment(**GROUPS)
     result = certify_groups(run)
     assert result.curve == pytest.approx(simulate(run).summary()["certified"])
@@ -96,7 +96,7 @@ def test_the_curve_is_the_one_that_clients_count() -> None:
     assert list(result.curve) == sorted(result.curve, reverse=True)
 
 
-def test_subsets_of_one_client_each_certify_like_votes_of_clients() -> None:
+def test_certificate_of_one_client_subsets_has_one_voter_per_client() -> None:
     run = attacked(experiment(), {"name": "sign_flip"}, 1)
     heard: list[tuple[int, int]] = []
     result = certify_subsets(run, 99, 1, on_progress=lambda done, of: heard.append((done, of)))
@@ -110,7 +110,7 @@ def test_subsets_of_one_client_each_certify_like_votes_of_clients() -> None:
     assert 0 < result.curve[0] <= 1
 
 
-def test_drawn_subsets_say_how_sure_they_are() -> None:
+def test_random_subsets_state_their_error_and_are_reproducible() -> None:
     run = experiment(clients=8)
     result = certify_subsets(run, 6, 4, error=0.1)
     assert (result.voters, result.error) == (6, 0.1)
@@ -119,14 +119,14 @@ def test_drawn_subsets_say_how_sure_they_are() -> None:
     assert all(len(set(subset)) == 4 for subset in exact)
 
 
-def test_a_federation_of_some_clients_has_no_others() -> None:
+def test_federation_of_selected_clients_excludes_all_others() -> None:
     simulation = simulate_clients(experiment(), ["client-01", "client-03"])
     assert [record.participants for record in simulation.records] == 2 * [
         ["client-01", "client-03"]
     ]
 
 
-def test_what_cannot_be_certified_is_refused() -> None:
+def test_uncertifiable_experiments_are_rejected_with_a_reason() -> None:
     with pytest.raises(ConfigurationError, match="no groups that train separately"):
         certify_groups(experiment())
     with pytest.raises(ConfigurationError, match="set fraction = 1"):

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back, and that a simulation goes on from one to the same bits."""
+"""Checkpoints restore all state, and a resumed simulation gives bit-identical results."""
 
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,11 @@ EXPERIMENT = Experiment.from_tables(SMALL)
 
 
 def untimed(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without what depends on the machine."""
+    """A summary without its timings, which depend on the machine."""
     return {name: v for name, v in summary.items() if not name.startswith("seconds")}
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_checkpoint_restores_values_of_every_type(tmp_path: Path) -> None:
     shared_D = torch.arange(6.0)
     rows = Rows.of(shared_D.view(2, 3), ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
     memory = {
@@ -67,7 +67,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert state["half"].dtype == torch.bfloat16
 
 
-def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
+def test_loading_to_a_device_keeps_the_host_tensors_of_rows_on_the_host(tmp_path: Path) -> None:
     path, block_ND = tmp_path / "one.safetensors", torch.arange(6.0).view(2, 3)
     rows = Rows.of(block_ND, ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
     checkpoint.save(path, {"rows": rows.mixed(torch.eye(2)), "model": block_ND[0]})
@@ -80,7 +80,7 @@ def test_what_belongs_on_the_host_stays_there(tmp_path: Path) -> None:
         assert {tensor.device.type for tensor in held} == {"cpu"}
 
 
-def test_a_tensor_that_stands_twice_is_written_once(tmp_path: Path) -> None:
+def test_shared_tensor_is_written_once(tmp_path: Path) -> None:
     path, model_D = tmp_path / "one.safetensors", torch.zeros(100_000)
     checkpoint.save(path, {"global": model_D, "reference": model_D, "other": model_D.clone()})
     assert 800_000 < path.stat().st_size < 900_000
@@ -88,7 +88,7 @@ def test_a_tensor_that_stands_twice_is_written_once(tmp_path: Path) -> None:
     assert state["global"] is state["reference"] is not state["other"]
 
 
-def test_what_it_cannot_hold_is_told_and_the_file_stays(tmp_path: Path) -> None:
+def test_unsupported_values_are_rejected_and_the_old_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "one.safetensors"
     checkpoint.save(path, {"kept": 1})
     with pytest.raises(TypeError, match=r"cannot hold a .*Path"):
@@ -103,7 +103,7 @@ def test_what_it_cannot_hold_is_told_and_the_file_stays(tmp_path: Path) -> None:
     ("at", "policy"),
     [(0, "sync"), (1, "sync"), (3, "sync"), (5, "sync"), (0, "buffered"), (3, "buffered")],
 )
-def test_a_simulation_goes_on_to_the_same_bits(tmp_path: Path, at: int, policy: str) -> None:
+def test_resumed_simulation_is_bit_identical(tmp_path: Path, at: int, policy: str) -> None:
     torch.set_num_threads(1)
     given = Experiment.from_tables({**SMALL, "policy": policy, "buffer": 4})
     whole, path = Simulation.of(given), tmp_path / "one.safetensors"
@@ -135,7 +135,7 @@ def test_a_simulation_goes_on_to_the_same_bits(tmp_path: Path, at: int, policy: 
         ("fedfomo", "fedfomo"),
     ],
 )
-def test_whatever_a_server_or_a_client_remembers_is_kept(
+def test_checkpoint_keeps_the_state_of_every_customizer_and_personalizer(
     tmp_path: Path, customizer: str, personalizer: str
 ) -> None:
     torch.set_num_threads(1)
@@ -157,7 +157,7 @@ def test_whatever_a_server_or_a_client_remembers_is_kept(
     assert untimed(resumed.result().summary()) == untimed(whole.result().summary())
 
 
-def test_another_experiment_or_missing_records_are_refused() -> None:
+def test_checkpoint_of_another_experiment_or_without_records_is_rejected() -> None:
     simulation = Simulation.of(EXPERIMENT)
     simulation.step()
     memory = simulation.memory()

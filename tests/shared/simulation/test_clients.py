@@ -1,4 +1,4 @@
-"""Simulated clients under attack: what attackers are given, claim and upload."""
+"""Simulated clients under attack: what attackers know, claim and upload."""
 
 from typing import Any
 
@@ -35,8 +35,8 @@ def train(population: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Up
     return population.train(population.names, sent_KD, global_D, round_), global_D
 
 
-def test_who_knows_everything_knows_the_global_model_as_well() -> None:
-    """Norm riding is just below the threshold once the server has calibrated it."""
+def test_attackers_with_full_knowledge_know_the_global_model() -> None:
+    """After calibration, the norm of a norm-riding upload is just below the threshold."""
     server = {"detectors": [{"name": "norm_bound", "threshold": 3.0}]}
     attack = {"name": "norm_riding", "knows": "full"}
     uploads, _ = train(clients({"attack": attack}, server=server), offset=0.01)
@@ -44,15 +44,15 @@ def test_who_knows_everything_knows_the_global_model_as_well() -> None:
     assert calibrated.tolist() == pytest.approx([3 * 0.999] * 2, rel=1e-5)
 
 
-def test_the_others_know_the_model_that_they_got() -> None:
-    """As over the network: it is their upload that is as long as the threshold."""
+def test_attackers_without_full_knowledge_know_only_the_model_they_received() -> None:
+    """As over the network: the norm of the upload before calibration is near the threshold."""
     uploads, _ = train(clients({"attack": "norm_riding"}), offset=0.01)
     lengths = uploads.update_KD[-2:].norm(dim=1)
     assert lengths.tolist() == pytest.approx([NormRiding().threshold * 0.999] * 2, rel=1e-5)
 
 
-def test_colluders_know_what_each_of_them_was_sent() -> None:
-    """Clones of what leads from the first one's model to a fresh one."""
+def test_colluders_know_the_models_sent_to_each_other() -> None:
+    """All upload the update that leads from the first colluder's model to a fresh model."""
     inside = {"name": "random_noise", "reading": "parameters"}
     population = clients({"attack": {"name": "sybil_clones", "attack": inside}})
     global_D = population.learner.initial_model()
@@ -63,7 +63,7 @@ def test_colluders_know_what_each_of_them_was_sent() -> None:
     assert float(reached_D.abs().max()) <= 1 / 4**0.5 + 1e-5
 
 
-def test_attackers_draw_fresh_models_of_their_own() -> None:
+def test_each_attacker_draws_its_own_fresh_model() -> None:
     attack = {"name": "random_noise", "reading": "parameters"}
     uploads, global_D = train(clients({"attack": attack}))
     reached = global_D + uploads.update_KD[-2:]
@@ -72,7 +72,7 @@ def test_attackers_draw_fresh_models_of_their_own() -> None:
     assert not torch.allclose(reached[0], reached[1], atol=0.01)
 
 
-def test_each_attacker_is_pulled_by_the_jacobian_on_its_own_data() -> None:
+def test_jaa_attackers_compute_the_jacobian_on_their_own_data() -> None:
     jaa, _ = train(clients({"attack": {"name": "jaa", "alpha": 1}}))
     lie, _ = train(clients({"attack": "lie"}))
     assert not torch.equal(jaa.update_KD[-2], jaa.update_KD[-1])
@@ -80,7 +80,7 @@ def test_each_attacker_is_pulled_by_the_jacobian_on_its_own_data() -> None:
     assert torch.equal(jaa.update_KD[:4], lie.update_KD[:4])
 
 
-def test_a_lie_about_the_loss_is_claimed_where_the_rule_looks() -> None:
+def test_gap_inflation_falsifies_the_claimed_loss_gap() -> None:
     uploads, _ = train(clients({"attack": {"name": "gap_inflation", "gap": 7.0}}))
     assert [uploads.metrics[f"client-0{k}"]["loss_gap"] for k in (4, 5)] == [7.0, 7.0]
     own = uploads.metrics["client-00"]
@@ -94,7 +94,7 @@ def test_a_backdoor_scales_its_update_in_its_own_rounds_only() -> None:
     assert 20 < float(after / before) < 200
 
 
-def test_attackers_in_one_process_upload_what_they_would_alone() -> None:
+def test_attackers_in_one_process_upload_the_same_as_separate_attackers() -> None:
     population = clients({"attack": "gaussian"})
     uploads, _ = train(population)
     known = Knowledge(participants=6, attackers=2, seed=population.experiment.seed, first=1)
@@ -104,8 +104,8 @@ def test_attackers_in_one_process_upload_what_they_would_alone() -> None:
     assert torch.equal(alone_FD[0], uploads.update_KD[-1])
 
 
-def test_attackers_that_alone_are_probed_see_their_own_updates() -> None:
-    """No honest client is asked, so all-knowing attackers know what colluders know."""
+def test_attackers_see_only_their_own_updates_if_only_attackers_are_probed() -> None:
+    """No honest client is probed, so full knowledge includes only the colluders' updates."""
     full = clients({"attack": {"name": "mimic", "knows": "full", "target": 1}})
     honest = clients({"attack": {"name": "sign_flip", "until_round": 0}})
     names, global_D = ["client-04", "client-05"], full.learner.initial_model()
@@ -116,8 +116,8 @@ def test_attackers_that_alone_are_probed_see_their_own_updates() -> None:
 
 
 @pytest.mark.parametrize(("knows", "same"), [("full", True), ("partial", False)])
-def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: bool) -> None:
-    """The attack on FLTrust is as long as the update that it takes for the server's."""
+def test_only_full_knowledge_includes_the_servers_own_update(knows: str, same: bool) -> None:
+    """Uploads of the attack on FLTrust have the norm of what it takes for the server's update."""
     simulation = Simulation.of(
         clients(
             {"attack": {"name": "fltrust_adaptive", "knows": knows}},
@@ -132,8 +132,8 @@ def test_who_knows_everything_knows_the_servers_own_update(knows: str, same: boo
     assert (lengths == pytest.approx([float(own_D.norm())] * 2, rel=1e-4)) == same
 
 
-def test_attackers_may_train_longer_and_faster_while_they_poison() -> None:
-    """As if everyone trained so; honest clients train as ever, and so do idle attackers."""
+def test_attackers_own_training_settings_apply_only_in_poisoned_rounds() -> None:
+    """Poisoning attackers train as if everyone had these settings; all others train as usual."""
     dba = {"name": "dba", "width": 3, "gap": 1, "from_round": 1}
     own = {"epochs": 3, "learning_rate": 0.05}
     with_own, usual = (clients({"data_attack": {**dba, **more}}) for more in (own, {}))

@@ -1,4 +1,4 @@
-"""The estimates behind the formula for λ: by hand, by loops, and what they say of easy cases."""
+"""The estimates behind the formula for λ: by hand, by loops, and in easy cases."""
 
 from typing import Any
 
@@ -51,19 +51,19 @@ def of(pdim: int, gap: float, spread: float, samples: float = 100) -> Estimates:
         (4, 0.1, 0.1, 1, 1.0),  # above 1
         (4, 0.2, 0.5, 1, 0.0),  # nothing to gain
         (4, 0.3, 0.5, 1, 0.0),
-        (4, 0.1, 0.5, 0, 1.0),  # nobody attacks: the limit
+        (4, 0.1, 0.5, 0, 1.0),  # no attackers: the limit
         (4, 0.3, 0.5, 0, 0.0),
         (4, 0.2, 0.0, 0, 0.0),  # 0/0
         (4, 0.1, 0.0, 1, 1.0),  # all gradients agree
     ],
 )
-def test_the_formula_and_its_limits(
+def test_lambda_formula_gives_known_values_and_limits(
     pdim: int, gap: float, spread: float, f: int, expected: float
 ) -> None:
     assert of(pdim, gap, spread).shares(f).tolist() == pytest.approx([expected] * 2)
 
 
-def test_f_made_up_models_and_losses_do_not_count() -> None:
+def test_discrepancy_ignores_f_forged_models_and_losses() -> None:
     wrong_PN = torch.full((6, 6), 0.3)
     assert discrepancies(wrong_PN, f=0).tolist() == pytest.approx([0] * 6, abs=1e-6)
     wrong_PN[:, 5], wrong_PN[5] = 1.0, torch.tensor([0.0, 1.0, 0.0, 1.0, 0.5, 1.0])
@@ -71,8 +71,8 @@ def test_f_made_up_models_and_losses_do_not_count() -> None:
     assert discrepancies(wrong_PN, f=0)[0] > 0.1
 
 
-def test_against_loops_over_clients() -> None:
-    """Pilots and gradients by torch modules; the attacker's row lies far off and is left out."""
+def test_estimates_equal_loops_over_clients() -> None:
+    """Pilots and gradients by torch modules; the attacker's row is far off and left out."""
     run = experiment()
     simulation = Simulation.of(run)
     data, module = simulation.clients.data, simulation.clients.learner.network.module
@@ -107,7 +107,7 @@ def test_against_loops_over_clients() -> None:
         assert needs.dissimilarity_N[i].item() == pytest.approx(spread.item(), rel=1e-3)
 
 
-def test_heterogeneity_lowers_the_share_of_the_others() -> None:
+def test_heterogeneity_lowers_lambda() -> None:
     small = {"name": "interpolated", "mode": "exact", "lambda": "formula", "pdim": 40}
     skew = {"name": "classes_per_client", "classes": 2}
     alike, skewed = (estimated(experiment(p, personalizer=small)) for p in ("iid", skew))
@@ -116,7 +116,7 @@ def test_heterogeneity_lowers_the_share_of_the_others() -> None:
     assert skewed.shares(1).mean() < alike.shares(1).mean()
 
 
-def test_clients_train_with_the_share_that_was_chosen_and_keep_it() -> None:
+def test_clients_train_with_the_estimated_lambda_in_every_round() -> None:
     skewed = {"name": "classes_per_client", "classes": 2}
     exact = {"name": "interpolated", "mode": "exact", "lambda": "formula", "pdim": 40}
     run = experiment(skewed, personalizer=exact)

@@ -1,4 +1,4 @@
-"""A whole federation on another device: the same models, and no step that waits for it."""
+"""A federation on another device gives the same models, and no training step waits for it."""
 
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,13 @@ EXPERIMENTS = [
 
 @pytest.fixture(autouse=True)
 def _without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other devices have none."""
+    """Disables the compiled kernels, because other devices have none."""
     monkeypatch.setenv("RAMPART_KERNELS", "torch")
 
 
 @pytest.fixture(autouse=True)
 def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No ε is compared here, and Opacus takes longer for it than the rounds take."""
+    """Skips computing ε: it is not compared here, and Opacus takes longer than the rounds."""
     monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.epsilon", lambda *_: 0.0)
 
 
@@ -51,7 +51,7 @@ def short(name: str, **changes: object) -> Experiment:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_rounds_come_to_the_same_models(name: str) -> None:
+def test_rounds_on_another_device_give_the_same_models(name: str) -> None:
     here = Simulation.of(short(name))
     expected = [here.step() for _ in range(2)]
     with PretendedDevice():
@@ -79,7 +79,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "schedule": {"attacks": ["ipm"]},
     "sybil_clones": {"attack": "min_max"},
 }
-"""What some attacks cannot do without."""
+"""Options that some attacks require."""
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     ],
     ids=str,
 )
-def test_every_member_does_the_same(part: dict[str, Any]) -> None:
+def test_every_member_gives_the_same_models_on_another_device(part: dict[str, Any]) -> None:
     training = {**SMALL["training"], **part.get("training", {})}
     experiment = Experiment.from_tables({**SMALL, **part, "training": training})
     here = simulate(experiment)
@@ -109,7 +109,9 @@ def test_every_member_does_the_same(part: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits-sign-flip", "digits-hmsdfl", "digits-privacy"])
-def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_steps_do_not_wait_for_the_device(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts: list[int] = []
     take = steps.take_steps
 
@@ -126,7 +128,7 @@ def test_no_step_waits_for_the_device(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["digits-sign-flip", "digits-buffered", "digits-fedfomo"])
-def test_a_run_goes_on_there_from_its_checkpoint(name: str, tmp_path: Path) -> None:
+def test_run_resumes_on_another_device_from_its_checkpoint(name: str, tmp_path: Path) -> None:
     path, here = tmp_path / "checkpoint.safetensors", Simulation.of(short(name, rounds=3))
     for _ in range(2):
         here.step()

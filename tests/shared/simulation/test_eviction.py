@@ -51,11 +51,11 @@ def run(given: Experiment) -> Simulation:
 
 
 def out(record: RoundRecord) -> dict[str, str]:
-    """The decisions about all who did not count."""
+    """The decisions about all clients that were not accepted."""
     return {v.client: v.decision for v in record.verdicts if v.decision != "accepted"}
 
 
-def test_observing_says_what_would_be_done_and_does_nothing() -> None:
+def test_observe_mode_records_evictions_without_effect() -> None:
     simulation = run(experiment({"mode": "observe"}))
     everyone = HONEST + HOSTILE
     for record in simulation.records:
@@ -69,7 +69,7 @@ def test_observing_says_what_would_be_done_and_does_nothing() -> None:
     assert torch.equal(simulation.server.global_D, plain.server.global_D)
 
 
-def test_rejecting_leaves_rows_out_round_by_round() -> None:
+def test_reject_mode_excludes_rows_without_evicting_clients() -> None:
     simulation = run(experiment({"mode": "reject"}))
     for record in simulation.records:
         assert record.participants == HONEST + HOSTILE
@@ -92,7 +92,7 @@ def test_a_quarantine_ends_and_the_client_is_probed_again() -> None:
     assert summary["silenced"] == {"honest": 0, "hostile": 1}
 
 
-def test_a_proposal_that_nobody_confirms_lapses() -> None:
+def test_unconfirmed_eviction_proposals_lapse() -> None:
     simulation = run(experiment({"by": "operator", "patience": 3}))
     assert [bool(record.quarantined) for record in simulation.records] == [
         *(False, True, True, True),
@@ -104,7 +104,7 @@ def test_a_proposal_that_nobody_confirms_lapses() -> None:
 
 
 @pytest.mark.parametrize(("f", "barred"), [(None, 3), (2, 2), (0, 0)])
-def test_no_more_are_evicted_than_may_be_and_the_rest_is_left_out(
+def test_suspects_beyond_the_eviction_budget_are_only_excluded_from_the_round(
     f: int | None, barred: int
 ) -> None:
     simulation = run(experiment({}, f))
@@ -118,7 +118,7 @@ def test_no_more_are_evicted_than_may_be_and_the_rest_is_left_out(
     assert undecided == set(HOSTILE) - simulation.server.evicted
 
 
-def test_a_majority_is_never_barred_whatever_the_detector_asks_for() -> None:
+def test_majority_is_never_evicted_unless_evictions_are_unbounded() -> None:
     server = {"detectors": [{"name": "norm_bound", "threshold": 1e-6}]}
     bounded = run(experiment({}, server=server))
     assert len(bounded.server.evicted) == 3
@@ -128,7 +128,7 @@ def test_a_majority_is_never_barred_whatever_the_detector_asks_for() -> None:
     assert len(free.records) == 1, "nobody is left"
 
 
-def test_reinstating_gives_the_budget_back() -> None:
+def test_reinstating_a_client_frees_eviction_budget() -> None:
     simulation = Simulation.of(experiment({}, 2))
     simulation.step()
     (undecided,) = set(HOSTILE) - simulation.server.evicted
@@ -140,7 +140,7 @@ def test_reinstating_gives_the_budget_back() -> None:
     assert len(simulation.server.evicted) == 2
 
 
-def test_rounds_fail_while_all_are_quarantined() -> None:
+def test_rounds_fail_while_all_clients_are_quarantined() -> None:
     server = {
         "detectors": [{"name": "norm_bound", "threshold": 1e-6}],
         "eviction": {"mode": "quarantine", "rounds": 2, "bounded": False},
@@ -154,7 +154,7 @@ def test_rounds_fail_while_all_are_quarantined() -> None:
     assert simulation.records[3].participants == HONEST + HOSTILE
 
 
-def test_without_a_barrier_a_client_comes_back_to_new_work() -> None:
+def test_clients_rejoin_after_quarantine_under_the_buffered_policy() -> None:
     given = experiment({"mode": "quarantine", "rounds": 2}, policy="buffered", buffer=4, rounds=12)
     simulation = run(given)
     barred: dict[str, int] = {}

@@ -40,7 +40,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def test_a_run_can_be_repeated_to_the_bit() -> None:
+def test_runs_are_bit_reproducible() -> None:
     attackers = [{"count": 3, "attack": "sign_flip"}]
     first, again = (run(attackers=attackers, fraction=0.6) for _ in range(2))
     for result in (first, again):
@@ -55,7 +55,7 @@ def test_a_run_can_be_repeated_to_the_bit() -> None:
     ]
 
 
-def test_the_summary_has_the_names_that_stay() -> None:
+def test_summary_has_the_stable_keys() -> None:
     summary = run(rounds=1).summary()
     assert set(summary) >= {
         *("experiment", "experiment_digest", "models_digest", "rounds", "accuracy"),
@@ -65,7 +65,7 @@ def test_the_summary_has_the_names_that_stay() -> None:
     }
 
 
-def test_an_overwhelming_attack_is_rejected_at_once_and_evicted_in_the_second_round() -> None:
+def test_overwhelming_attackers_are_rejected_in_round_0_and_evicted_in_round_1() -> None:
     result = run(attackers=[{"count": 3, "attack": "model_replacement"}])
     honest, hostile = sides(result.experiment)
     actual = [
@@ -78,7 +78,7 @@ def test_an_overwhelming_attack_is_rejected_at_once_and_evicted_in_the_second_ro
     assert result.records[2].participants == honest
 
 
-def test_attackers_that_only_flip_labels_upload_what_they_learned() -> None:
+def test_label_flipping_changes_only_the_attackers_losses() -> None:
     honest = run(rounds=1, server={})
     flipped = run(rounds=1, server={}, attackers=[{"count": 3, "data_attack": "label_flip"}])
     same, other = honest.records[0].metrics, flipped.records[0].metrics
@@ -86,14 +86,14 @@ def test_attackers_that_only_flip_labels_upload_what_they_learned() -> None:
         assert (same[name]["loss_before"] != other[name]["loss_before"]) == (role is not None)
 
 
-def test_an_attack_starts_when_it_says() -> None:
+def test_attack_starts_in_its_configured_round() -> None:
     sleeper = {"name": "model_replacement", "from_round": 2}
     result = run(attackers=[{"count": 2, "attack": sleeper}], rounds=3)
     out = [any(v.decision != "accepted" for v in r.verdicts) for r in result.records]
     assert out == [False, False, True]
 
 
-def test_half_of_the_clients_are_drawn_and_strangers_are_probed() -> None:
+def test_half_the_clients_are_drawn_and_those_absent_last_round_are_probed() -> None:
     result = run(fraction=0.5, rounds=3)
     for before, record in zip(result.records, result.records[1:], strict=False):
         assert len(record.participants) == 5
@@ -102,7 +102,7 @@ def test_half_of_the_clients_are_drawn_and_strangers_are_probed() -> None:
     assert len(drawn) > 1
 
 
-def test_records_tell_bytes_and_seconds_by_step() -> None:
+def test_records_state_bytes_per_client_and_seconds_per_step() -> None:
     """A probed client loads a second model and sends a second upload."""
     result = run(fraction=0.5, rounds=3)
     size = 4 * len(result.global_D)
@@ -125,8 +125,8 @@ def test_without_customizer_everyone_gets_the_global_model() -> None:
     assert result.figures["accuracy"] == result.figures["accuracy_customized"]
 
 
-def test_customization_can_judge_by_raw_uploads() -> None:
-    """With calibration off, similarity is that of the uploads; round 0 knows no difference."""
+def test_similarity_uses_raw_uploads_if_calibration_is_off() -> None:
+    """In round 0, all clients start from the same model, so calibration changes nothing."""
     calibrated = run(rounds=3)
     table = {**SMALL["server"], "calibrate": False}
     raw = run(rounds=3, server=table)
@@ -134,7 +134,7 @@ def test_customization_can_judge_by_raw_uploads() -> None:
     assert calibrated.records[1].mixing != raw.records[1].mixing
 
 
-def test_federated_averaging_by_hand() -> None:
+def test_federated_averaging_equals_the_weighted_mean_of_local_updates() -> None:
     """One round of plain averaging equals the weighted mean of the clients' own rounds."""
     from rampart_fl.shared.learning.data.client_data import client_data
     from rampart_fl.shared.learning.training.learner import Learner
@@ -153,8 +153,8 @@ def test_federated_averaging_by_hand() -> None:
     assert torch.allclose(result.global_D, initial_D + total_D / samples, rtol=0, atol=1e-6)
 
 
-def test_a_round_may_have_a_share_of_the_founders_after_evictions() -> None:
-    """Three of ten clients are evicted; six of the seven others still make a round."""
+def test_fraction_may_refer_to_all_founders_after_evictions() -> None:
+    """With seven of ten founders left, a round draws 60 % of ten clients, not of seven."""
     tables: dict[str, Any] = {
         "attackers": [{"count": 3, "attack": {"name": "sign_flip"}}],
         "rounds": 4,
@@ -175,7 +175,7 @@ def test_a_round_may_have_a_share_of_the_founders_after_evictions() -> None:
     assert set(of_left.draw(1, left)) < set(of_all.draw(1, left))
 
 
-def test_at_the_end_every_client_measures_the_models_after_the_last_aggregation() -> None:
+def test_final_evaluation_measures_the_models_of_the_last_aggregation() -> None:
     """The models of one round are those that the next round measures before its training."""
     tables: dict[str, Any] = {**SMALL, "server": {"rule": "median"}, "personalizer": "ditto"}
     ended = simulate(Experiment.from_tables({**tables, "rounds": 2}), accuracy="end").figures
@@ -187,7 +187,7 @@ def test_at_the_end_every_client_measures_the_models_after_the_last_aggregation(
     assert ended["accuracy_local"] == shares[1]["local"]
 
 
-def test_at_the_end_clients_that_were_not_drawn_get_models_of_their_own() -> None:
+def test_final_evaluation_gives_undrawn_clients_customized_models() -> None:
     tables = {"fraction": 0.3, "rounds": 2, "training": {"epochs": 5}}
     simulation = Simulation.of(Experiment.from_tables({**SMALL, **tables}))
     while not simulation.ended:

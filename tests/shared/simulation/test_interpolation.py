@@ -1,4 +1,4 @@
-"""The exact mode: against loops over single clients, its closed form and its ends."""
+"""The exact mode against loops over single clients, its closed form and its limits."""
 
 from typing import Any
 
@@ -66,8 +66,8 @@ def models(result: SimulationResult, hostile: bool = False) -> torch.Tensor:
     return torch.stack([result.personal[name]["model"] for name in names])
 
 
-def test_it_is_the_papers_algorithm_client_by_client() -> None:
-    """Loops over torch modules: gradients of all at each model, a mean minus 1.5 deviations."""
+def test_exact_mode_equals_the_papers_algorithm_client_by_client() -> None:
+    """Loops over torch modules: all gradients at each model; attackers send mean - 1.5 SD."""
     run = experiment()
     module, data = build_module(run), own_data(run)
     honest = [slot for slot, role in enumerate(run.roles) if role is None]
@@ -103,8 +103,8 @@ def test_it_is_the_papers_algorithm_client_by_client() -> None:
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
-def test_means_end_at_the_closed_form(share: float) -> None:
-    """θ_i = (1-λ) ȳ_i + λ ȳ, at once with step 1 and in the end with smaller ones."""
+def test_estimated_means_converge_to_the_closed_form(share: float) -> None:
+    """θ_i = (1-λ) ȳ_i + λ ȳ: after one step of size 1, and after ten smaller steps."""
     run = means(share, 12)
     ybar_KD = torch.stack([own.x_train.mean(0) for own in own_data(run)])
     expected_KD = (1 - share) * ybar_KD + share * ybar_KD.mean(0)
@@ -144,9 +144,11 @@ def halved(run: Experiment) -> Experiment:
     ("name", "hostile", "least"),
     [("mean-estimation-sweep", 0, 0.75), ("mean-estimation-byzantine", 100, 0.65)],
 )
-def test_the_shipped_sweeps_are_the_papers(name: str, hostile: int, least: float) -> None:
-    """21 values of λ, 20 runs of 600 clients; one run of a few λ and half of the clients finds the
-    minimum where they find it."""
+def test_shipped_sweeps_have_the_papers_settings_and_minimum(
+    name: str, hostile: int, least: float
+) -> None:
+    """21 values of λ, 20 seeds and 600 clients. Here, one seed, a few λ and half of the clients
+    suffice to find the same minimum."""
     sweep = Sweep.load(name)
     assert sweep is not None and len(sweep.seeds) == 20
     points = {point.at["lambda"]: point.runs[0] for point in sweep.points(validate)}
@@ -161,28 +163,28 @@ def test_the_shipped_sweeps_are_the_papers(name: str, hostile: int, least: float
     assert errors[0] > errors[least] + 5
 
 
-def test_the_error_does_not_depend_on_whether_clients_stand_together() -> None:
-    """A rule with memory is applied for each client; one without, once where models agree."""
+def test_per_client_and_shared_aggregation_give_the_same_models() -> None:
+    """A rule with memory runs for each client; one without, once for clients with equal models."""
     memory = {"rule": {"name": "centered_clipping", "tau": 1e6}}
     plain = {"rule": "weighted_mean"}
     one, other = (simulate(experiment(server=table, attackers=[])) for table in (memory, plain))
     assert torch.allclose(models(one), models(other), atol=1e-5)
 
 
-def test_at_1_all_share_the_model_of_federated_gradient_descent() -> None:
+def test_lambda_1_equals_federated_gradient_descent() -> None:
     one = models(simulate(experiment(1)))
     assert torch.equal(one, one[:1].expand_as(one))
     whole = simulate(experiment(1, personalizer="none"))
     assert torch.allclose(one[0], whole.global_D, atol=1e-5)
 
 
-def test_at_0_nobody_matters_to_anybody() -> None:
+def test_lambda_0_equals_local_training() -> None:
     hostile = simulate(experiment(0))
     alone = simulate(experiment(0, personalizer="local"))
     assert torch.allclose(models(hostile), models(alone), atol=1e-5)
 
 
-def test_an_interrupted_run_goes_on_to_the_same_models() -> None:
+def test_resumed_run_gives_the_same_models() -> None:
     run = experiment(server={"rule": {"name": "centered_clipping", "tau": 0.05}})
     whole, broken, again = Simulation.of(run), Simulation.of(run), Simulation.of(run)
     for _ in range(3):

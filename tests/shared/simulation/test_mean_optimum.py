@@ -1,4 +1,4 @@
-"""λ* for the estimation of means against the numbers of the paper's setting."""
+"""λ* for mean estimation, against the numbers of the paper's setting."""
 
 from typing import Any
 
@@ -35,14 +35,14 @@ def share_of(experiment: Experiment) -> float:
     return share
 
 
-def test_without_attackers_it_is_the_closed_form() -> None:
+def test_lambda_equals_the_closed_form_without_attackers() -> None:
     noise, apart, n = 15**2 / 20, 2**2, 30
     expected = noise * (1 - 1 / n) / (noise * (1 - 1 / n) + apart)
     result = sum(share_of(means("formula", seed=seed)) for seed in range(4)) / 4
     assert result == pytest.approx(expected, abs=0.02)
 
 
-def test_it_is_the_best_of_all_shares() -> None:
+def test_formula_gives_the_lowest_error_of_all_lambdas() -> None:
     errors = {
         share: simulate(means(share)).figures["error"]
         for share in ("formula", 0.0, 0.3, 0.5, 0.9, 1.0)
@@ -50,7 +50,7 @@ def test_it_is_the_best_of_all_shares() -> None:
     assert min(errors, key=lambda share: errors[share]) == "formula"
 
 
-def test_declared_attackers_lower_it_by_kappa() -> None:
+def test_declared_attackers_lower_lambda_by_kappa() -> None:
     calm, wary = share_of(means("formula")), share_of(means("formula", f=5))
     # 1/λ - 1 is proportional to 1 + κ.
     kappa = (1 / wary - 1) / (1 / calm - 1) - 1
@@ -58,7 +58,7 @@ def test_declared_attackers_lower_it_by_kappa() -> None:
     assert kappa == pytest.approx(8 * 5 / 25 * (trimmed + 1), rel=1e-5)
 
 
-def test_its_ends() -> None:
+def test_optimum_is_1_for_equal_means_and_0_for_noiseless_samples() -> None:
     same = [torch.tensor([[1.0], [3.0]]), torch.tensor([[3.0], [1.0]])]
     assert optimum(same, kappa=9) == 1
     sure = [torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0], [3.0]])]

@@ -1,4 +1,4 @@
-"""FedCAP's flow between rounds, by the worked example: two parameters, three clients."""
+"""FedCAP's flow between rounds in the worked example: two parameters, three clients."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def first_round(server: Server) -> Tensor:
     return server.models(1, NAMES, {})
 
 
-def test_the_worked_example() -> None:
+def test_models_and_norms_match_the_worked_example() -> None:
     server = make_server(detectors=[{"name": "norm_bound", "threshold": 2}])
     models_KD = first_round(server)
     assert near(models_KD, [[0.834881, 0.5], [0.5, 0.834881], [0.75, 0.75]])
@@ -70,7 +70,7 @@ def test_the_worked_example() -> None:
     assert record.norms == pytest.approx({"a": 0.264017, "b": 0.264017, "c": 1.0}, abs=1e-6)
 
 
-def test_the_removal_of_the_worked_example() -> None:
+def test_eviction_matches_the_worked_example() -> None:
     server = make_server(detectors=[])
     models_KD = first_round(server)
     server.rounds = make_server().rounds
@@ -81,7 +81,7 @@ def test_the_removal_of_the_worked_example() -> None:
     assert set(server.next_models(NAMES)) == {"a", "b"}
 
 
-def test_nobody_left_keeps_the_model() -> None:
+def test_global_model_is_kept_if_all_clients_are_evicted() -> None:
     server = make_server()
     close(server, 0, server.models(0, NAMES, {}), [[9.0, 0], [0, 9.0], [9.0, 9.0]])
     assert server.evicted == set(NAMES)
@@ -96,7 +96,7 @@ def test_a_single_survivor_gets_its_own_model() -> None:
     assert near(server.models(1, ["a"], {}), [[0.3, 0.4]])
 
 
-def test_a_round_that_cannot_be_aggregated_fails_and_changes_nothing() -> None:
+def test_round_with_too_few_rows_fails_and_keeps_the_global_model() -> None:
     server = make_server(rule="krum", f=1)
     before_D = server.global_D
     record = close(server, 0, server.models(0, NAMES, {}), [[0.1, 0], [0, 0.1], [0.1, 0.1]])
@@ -105,7 +105,7 @@ def test_a_round_that_cannot_be_aggregated_fails_and_changes_nothing() -> None:
     assert server.global_D is before_D
 
 
-def test_a_probe_that_is_not_finite_gets_the_global_model() -> None:
+def test_client_with_a_non_finite_probe_gets_the_global_model() -> None:
     server = make_server(detectors=[])
     first_round(server)
     broken_D = torch.tensor([float("nan"), 0.0], dtype=torch.float64)

@@ -37,7 +37,7 @@ def statistics_of(run: Simulation, models: list[Tensor]) -> Tensor:
     return torch.stack(models)[:, run.clients.learner.spec.trainable :]
 
 
-def test_every_model_has_the_statistics_of_the_median_and_a_run_goes_on(tmp_path: Path) -> None:
+def test_models_share_the_median_statistics_and_resumed_runs_agree(tmp_path: Path) -> None:
     run = Simulation.of(Experiment.from_tables(TABLES))
     evicted = set()
     path = tmp_path / "memory"
@@ -63,8 +63,8 @@ def test_every_model_has_the_statistics_of_the_median_and_a_run_goes_on(tmp_path
     assert resumed.result().summary()["models_digest"] == run.result().summary()["models_digest"]
 
 
-def test_norms_are_those_of_parameters() -> None:
-    """Statistics start at 0 and 1, far from images' own: norms over them would be many times."""
+def test_norms_exclude_running_statistics() -> None:
+    """Statistics start at 0 and 1, far from those of images: norms over them would be larger."""
     tables = {**TABLES, "rounds": 1, "attackers": [], "server": {}, "personalizer": "none"}
     result = simulate(Experiment.from_tables(tables))
     run = Simulation.of(Experiment.from_tables(tables))

@@ -81,7 +81,9 @@ async def admit(admission: Admission, data: bytes, zstd: bool = False) -> Admitt
 
 
 @pytest.mark.parametrize("zstd", [False, True])
-async def test_a_body_becomes_a_blob(admission: Admission, blobs: Blobs, zstd: bool) -> None:
+async def test_admitted_body_is_stored_uncompressed_as_a_blob(
+    admission: Admission, blobs: Blobs, zstd: bool
+) -> None:
     data = update()
     assert len(data) > 2 * PIECE
     admitted = await admit(admission, zstandard.compress(data) if zstd else data, zstd)
@@ -103,7 +105,7 @@ async def test_a_body_becomes_a_blob(admission: Admission, blobs: Blobs, zstd: b
         (b"not zstd at all", True, Malformed),
     ],
 )
-async def test_a_refused_body_leaves_nothing(
+async def test_refused_body_leaves_no_file(
     admission: Admission, blobs: Blobs, data: bytes, zstd: bool, refusal: type[Refusal]
 ) -> None:
     packed = zstandard.compress(data) if zstd and not data.startswith(b"not") else data
@@ -112,7 +114,9 @@ async def test_a_refused_body_leaves_nothing(
     assert empty(blobs)
 
 
-async def test_judged_and_not_wanted_is_dropped(admission: Admission, blobs: Blobs) -> None:
+async def test_body_is_dropped_if_the_judge_returns_no_report(
+    admission: Admission, blobs: Blobs
+) -> None:
     data = update()
     admitted = await admission.admit(pieces(data), len(data), False, LIMITS, lambda _: None)
     assert admitted.report is None
@@ -122,7 +126,7 @@ async def test_judged_and_not_wanted_is_dropped(admission: Admission, blobs: Blo
 @pytest.mark.parametrize(
     ("declared", "refusal"), [(-1, TooLarge), (1, Malformed)], ids=["shorter", "longer"]
 )
-async def test_a_body_has_the_length_that_it_declared(
+async def test_body_that_differs_from_its_declared_length_is_refused(
     admission: Admission, blobs: Blobs, declared: int, refusal: type[Refusal]
 ) -> None:
     data = update()
@@ -131,20 +135,22 @@ async def test_a_body_has_the_length_that_it_declared(
     assert empty(blobs)
 
 
-async def test_a_bomb_stops_at_the_cap(admission: Admission, blobs: Blobs) -> None:
+async def test_decompression_bomb_is_refused_at_the_size_cap(
+    admission: Admission, blobs: Blobs
+) -> None:
     with pytest.raises(TooLarge, match="decompresses"):
         await admit(admission, zstandard.compress(bytes(100 << 20)), True)
     assert empty(blobs)
 
 
-async def test_a_window_beyond_the_standard_is_refused(admission: Admission) -> None:
+async def test_oversized_zstd_window_is_refused(admission: Admission) -> None:
     wide = zstandard.ZstdCompressionParameters(window_log=24, write_content_size=False)
     packer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
     with pytest.raises(Malformed, match="zstd"):
         await admit(admission, packer.compress(update()) + packer.flush(), True)
 
 
-async def test_a_body_that_stands_still_is_refused(admission: Admission, blobs: Blobs) -> None:
+async def test_stalled_body_is_refused(admission: Admission, blobs: Blobs) -> None:
     async def still() -> AsyncIterator[bytes]:
         yield bytes(2 * PIECE)
         await asyncio.sleep(60)
@@ -155,7 +161,7 @@ async def test_a_body_that_stands_still_is_refused(admission: Admission, blobs: 
     assert empty(blobs)
 
 
-async def test_a_body_below_the_least_rate_is_refused(admission: Admission, blobs: Blobs) -> None:
+async def test_body_below_the_minimum_rate_is_refused(admission: Admission, blobs: Blobs) -> None:
     async def drip() -> AsyncIterator[bytes]:
         while True:
             yield b"x"
@@ -167,7 +173,7 @@ async def test_a_body_below_the_least_rate_is_refused(admission: Admission, blob
     assert empty(blobs)
 
 
-async def test_a_connection_that_breaks_leaves_nothing(admission: Admission, blobs: Blobs) -> None:
+async def test_broken_connection_leaves_no_file(admission: Admission, blobs: Blobs) -> None:
     async def breaks() -> AsyncIterator[bytes]:
         yield bytes(3 * PIECE)
         raise ConnectionResetError
@@ -177,7 +183,7 @@ async def test_a_connection_that_breaks_leaves_nothing(admission: Admission, blo
     assert empty(blobs)
 
 
-async def test_a_cancelled_upload_leaves_nothing(admission: Admission, blobs: Blobs) -> None:
+async def test_cancelled_upload_leaves_no_file(admission: Admission, blobs: Blobs) -> None:
     started = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
@@ -193,7 +199,7 @@ async def test_a_cancelled_upload_leaves_nothing(admission: Admission, blobs: Bl
     assert empty(blobs)
 
 
-def test_lengths() -> None:
+def test_malformed_missing_or_excessive_content_length_is_refused() -> None:
     assert check_length("17", 17) == 17
     with pytest.raises(LengthRequired):
         check_length(None, 17)
@@ -204,7 +210,7 @@ def test_lengths() -> None:
             check_length(wrong, 17)
 
 
-def test_encodings() -> None:
+def test_only_identity_and_zstd_content_encodings_are_accepted() -> None:
     assert not check_encoding(None)
     assert not check_encoding(" Identity ")
     assert check_encoding("ZSTD")
@@ -236,7 +242,9 @@ async def admit_all(
     return await asyncio.gather(*admitting, return_exceptions=True)
 
 
-async def test_small_bodies_become_durable_together(admission: Admission, blobs: Blobs) -> None:
+async def test_simultaneous_small_bodies_are_stored_in_few_segments(
+    admission: Admission, blobs: Blobs
+) -> None:
     bodies = [tiny(samples) for samples in range(1, 60)]
     bodies[3], bodies[50] = tiny(101), tiny(1, float("nan"))
     outcomes = await admit_all(admission, bodies)
@@ -252,7 +260,7 @@ async def test_small_bodies_become_durable_together(admission: Admission, blobs:
     assert len(list((blobs.folder / "segments").iterdir())) <= 2
 
 
-async def test_a_failed_sync_refuses_all_bodies_that_it_would_have_stored(
+async def test_failed_fsync_refuses_every_body_of_its_batch(
     admission: Admission, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
@@ -289,7 +297,7 @@ asyncio.run(main())
 
 @pytest.mark.processes
 @pytest.mark.parametrize("lines", [1, 30, 101])
-async def test_what_was_admitted_outlives_a_kill(tmp_path: Path, lines: int) -> None:
+async def test_admitted_bodies_survive_a_kill(tmp_path: Path, lines: int) -> None:
     uploader = subprocess.Popen(
         [sys.executable, "-c", UPLOADER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )

@@ -73,7 +73,9 @@ def slug(answer: httpx.Response) -> str:
         (ZeroDivisionError("secret"), 500, "internal-error"),
     ],
 )
-async def test_every_error_is_a_problem(error: Exception, status: int, name: str) -> None:
+async def test_every_error_is_answered_with_a_problem_document(
+    error: Exception, status: int, name: str
+) -> None:
     answer = await ask(tiny_app(error), json={"number": 1})
     assert (answer.status_code, slug(answer)) == (status, name)
     assert "secret" not in answer.text, "what went wrong inside stays in the log"
@@ -98,7 +100,7 @@ async def test_every_error_is_a_problem(error: Exception, status: int, name: str
         ({"headers": {"Content-Length": "9" * 5000}}, 400, "malformed"),
     ],
 )
-async def test_every_refusal_of_the_framework_is_a_problem(
+async def test_framework_errors_are_answered_with_a_problem_document(
     options: dict[str, Any], status: int, name: str
 ) -> None:
     headers = {"Content-Type": "application/json", **options.pop("headers", {})}
@@ -106,14 +108,14 @@ async def test_every_refusal_of_the_framework_is_a_problem(
     assert (answer.status_code, slug(answer)) == (status, name)
 
 
-async def test_text_from_a_client_never_breaks_an_answer() -> None:
+async def test_invalid_or_long_client_text_does_not_break_error_responses() -> None:
     answer = await ask(tiny_app(refusals.Malformed("half \ud800 a pair")), json={"number": 1})
     assert answer.json()["detail"] == "half ? a pair"
     long = await ask(tiny_app(refusals.Malformed("x" * 10**6)), json={"number": 1})
     assert len(long.content) < 5000
 
 
-async def test_a_small_body_comes_in_time() -> None:
+async def test_slow_small_body_is_refused() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         import asyncio
 
@@ -126,7 +128,7 @@ async def test_a_small_body_comes_in_time() -> None:
     assert (answer.status_code, slug(answer)) == (408, "slow-body")
 
 
-async def test_a_small_body_passes_as_it_came() -> None:
+async def test_small_body_reaches_the_route_unchanged() -> None:
     assert (await ask(tiny_app(), json={"number": 41})).json() == 42
 
 
@@ -160,7 +162,7 @@ def references(node: Any) -> Iterator[str]:
             yield from references(child)
 
 
-async def test_the_openapi_document_is_whole(runtime: Runtime) -> None:
+async def test_openapi_document_is_complete_and_consistent(runtime: Runtime) -> None:
     document = create_app(runtime).openapi()
     assert document["openapi"].startswith("3.1")
     for reference in references(document):
@@ -213,7 +215,7 @@ def kinds_of(message: type[Message]) -> Iterator[type[Message]]:
         yield from kinds_of(kind)
 
 
-async def test_every_request_body_has_an_example_that_is_accepted(runtime: Runtime) -> None:
+async def test_every_request_body_has_a_valid_example(runtime: Runtime) -> None:
     document = create_app(runtime).openapi()
     bodies = {
         content["schema"]["$ref"].split("/")[-1]
@@ -232,14 +234,14 @@ async def test_every_request_body_has_an_example_that_is_accepted(runtime: Runti
         assert messages[name].model_validate(body).model_dump(mode="json") == body
 
 
-async def test_the_document_is_served_without_a_viewer_that_loads_scripts(runtime: Runtime) -> None:
+async def test_openapi_document_is_served_without_a_docs_page(runtime: Runtime) -> None:
     app = create_app(runtime)
     assert (await ask(app, "GET", "/openapi.json")).json() == app.openapi()
     for path in ("/docs", "/redoc"):
         assert (await ask(app, "GET", path)).status_code == 404
 
 
-async def test_every_error_is_documented(runtime: Runtime) -> None:
+async def test_every_error_is_documented_in_openapi(runtime: Runtime) -> None:
     document = create_app(runtime).openapi()
     told: dict[str, set[str]] = {}
     for methods in document["paths"].values():
@@ -263,7 +265,7 @@ async def test_every_error_is_documented(runtime: Runtime) -> None:
 # -- probes ----------------------------------------------------------------------------------------
 
 
-async def test_probes_say_what_is_missing(runtime: Runtime) -> None:
+async def test_readiness_probe_names_the_missing_condition(runtime: Runtime) -> None:
     app = create_app(runtime)
     assert (await ask(app, "GET", "/healthz")).json() == {"status": "alive"}
     answer = await ask(app, "GET", "/readyz")
@@ -273,7 +275,7 @@ async def test_probes_say_what_is_missing(runtime: Runtime) -> None:
     assert "stopping" in (await ask(app, "GET", "/readyz")).json()["detail"]
 
 
-async def test_without_redis_the_process_lives_and_is_not_ready(tmp_path: Path) -> None:
+async def test_process_without_redis_is_alive_but_not_ready(tmp_path: Path) -> None:
     settings = {"operator_token": TOKEN, "redis_url": "redis://127.0.0.1:1/0"}
     runtime = Runtime(Settings(**settings, blobs=str(tmp_path / "blobs"), blob_cache=tmp_path))
     runtime.stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
@@ -305,7 +307,7 @@ async def stored(runtime: Runtime) -> AsyncIterator[Callable[[str], Awaitable[No
     await redis.delete(key)
 
 
-async def test_a_request_waits_only_so_long_for_the_conversion(
+async def test_request_times_out_with_503_during_a_schema_conversion(
     runtime: Runtime,
     stored: Callable[[str], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,

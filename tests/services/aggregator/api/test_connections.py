@@ -1,4 +1,4 @@
-"""Connections: bounds on heads and on what either side leaves unread; no bounds on the rest."""
+"""Connections limit request heads and data that either side leaves unread, and nothing else."""
 
 import asyncio
 import resource
@@ -15,13 +15,14 @@ from rampart_fl.services.aggregator.api.connections import FILES, HEAD, Connecti
 pytestmark = pytest.mark.anyio
 PATIENCE, MOST = 0.15, 8
 ANSWERED = asyncio.Event()
-"""Set once a large answer is written, or given up."""
+"""Set once a large answer is written or aborted."""
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the length of the body; `/unread` at once, `/begun` before the body is there.
+    """Answers with the length of the body; `/unread` and `/begun` answer before the body arrives.
 
-    `/large` answers with as much as the query says, in pieces, `/late` after a while.
+    `/begun` then reads the body. `/large` sends as many MiB as the query says, in pieces. `/late`
+    answers after a delay.
     """
     size, more = 0, scope["path"] not in {"/unread", "/large"}
     headers = [(b"content-type", b"text/plain")]
@@ -68,7 +69,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def talk(port: int, *pieces: bytes, pause: float = 0.0) -> bytes:
-    """Everything that the server says to these bytes until it closes the connection."""
+    """Everything that the server sends in answer to these bytes until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for number, piece in enumerate(pieces):
@@ -90,18 +91,18 @@ def head(path: str = "/", *headers: str) -> bytes:
 CLOSE = "Connection: close"
 
 
-async def test_requests_are_served_as_ever(port: int) -> None:
+async def test_pipelined_requests_are_served(port: int) -> None:
     two = head("/", "Content-Length: 3") + b"abc" + head("/", CLOSE, "Content-Length: 1") + b"d"
     answer = await talk(port, two)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"\r\n\r\n" in answer
 
 
-async def test_who_says_nothing_is_left(port: int) -> None:
+async def test_silent_connection_is_closed(port: int) -> None:
     assert await talk(port) == b""
 
 
-async def test_more_connections_than_may_be_are_refused(port: int) -> None:
+async def test_connections_beyond_the_limit_are_refused_with_503(port: int) -> None:
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST)]
     answer = await talk(port)
     assert answer.startswith(b"HTTP/1.1 503")
@@ -112,7 +113,7 @@ async def test_more_connections_than_may_be_are_refused(port: int) -> None:
     assert (await talk(port, head("/", CLOSE, "Content-Length: 0"))).startswith(b"HTTP/1.1 200")
 
 
-def test_as_many_files_as_may_be_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_limit_is_raised_as_far_as_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     limits, unlimited = (100, 400), resource.RLIM_INFINITY
 
     def change(_: int, wanted: tuple[int, int]) -> None:
@@ -129,7 +130,7 @@ def test_as_many_files_as_may_be_are_asked_for(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
-async def test_who_leaves_before_its_requests_are_answered_is_no_error(
+async def test_client_that_disconnects_before_the_response_logs_no_error(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -140,7 +141,7 @@ async def test_who_leaves_before_its_requests_are_answered_is_no_error(
     assert caplog.text == ""
 
 
-async def test_an_upgrade_that_is_not_made_is_not_logged(
+async def test_ignored_upgrade_request_is_not_logged(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     upgrade = head("/", "Connection: close, Upgrade", "Upgrade: websocket")
@@ -148,20 +149,20 @@ async def test_an_upgrade_that_is_not_made_is_not_logged(
     assert caplog.text == ""
 
 
-async def test_a_head_that_does_not_end_is_refused(port: int) -> None:
+async def test_incomplete_request_head_is_refused(port: int) -> None:
     answer = await talk(port, b"POST / HTTP/1.1\r\nHost: te")
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"application/problem+json" in answer
     assert b"urn:rampart:slow-head" in answer
 
 
-async def test_empty_lines_do_not_keep_a_connection(port: int) -> None:
+async def test_empty_lines_do_not_keep_a_connection_open(port: int) -> None:
     answer = await talk(port, *[b"\r\n"] * 20, pause=PATIENCE / 10)
     assert answer == b"reset" or b"slow-head" in answer
 
 
 @pytest.mark.parametrize("header", ["X: " + "y" * HEAD, "\r\n".join(["X: y"] * (HEAD // 6))])
-async def test_a_head_has_a_longest_size(port: int, header: str) -> None:
+async def test_oversized_request_head_is_refused(port: int, header: str) -> None:
     answer = b"reset"
     while answer == b"reset":  # An answer is lost to a client that is still sending.
         answer = await talk(port, head("/", header)[:-2])
@@ -169,7 +170,7 @@ async def test_a_head_has_a_longest_size(port: int, header: str) -> None:
     assert b"urn:rampart:head-too-large" in answer
 
 
-async def test_a_long_body_is_no_long_head(port: int) -> None:
+async def test_long_body_does_not_count_as_request_head(port: int) -> None:
     body = bytes(10 * HEAD)
     answer = await talk(port, head("/", CLOSE, f"Content-Length: {len(body)}") + body)
     assert answer.startswith(b"HTTP/1.1 200")
@@ -187,27 +188,27 @@ async def test_a_long_body_is_no_long_head(port: int) -> None:
         b"POST /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_refused_as_a_problem(port: int, data: bytes) -> None:
+async def test_invalid_http_is_refused_with_a_problem_document(port: int, data: bytes) -> None:
     answer = await talk(port, data)
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"urn:rampart:malformed" in answer
 
 
-async def test_an_answer_that_has_begun_is_not_mixed_with_a_refusal(port: int) -> None:
+async def test_started_response_is_not_mixed_with_an_error(port: int) -> None:
     data = head("/begun", "Transfer-Encoding: chunked")
     answer = await talk(port, data, b"zz\r\n", pause=0.02)
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"problem" not in answer
 
 
-async def test_a_body_that_is_read_may_take_its_time(port: int) -> None:
-    """The code that reads bodies bounds them; the connection does not."""
+async def test_slow_body_is_accepted_while_the_application_reads_it(port: int) -> None:
+    """The code that reads bodies limits their time; the connection does not."""
     data = head("/", CLOSE, "Content-Length: 4")
     answer = await talk(port, data, b"ab", b"cd", pause=1.5 * PATIENCE)
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_body_that_nobody_reads_may_not(port: int) -> None:
+async def test_connection_with_a_slow_unread_body_is_closed(port: int) -> None:
     data = head("/unread", f"Content-Length: {10**9}")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
@@ -221,20 +222,20 @@ async def test_a_body_that_nobody_reads_may_not(port: int) -> None:
     writer.close()
 
 
-async def test_a_short_rest_of_an_unread_body_spares_the_connection(port: int) -> None:
+async def test_connection_survives_a_short_unread_body(port: int) -> None:
     data = head("/unread", "Content-Length: 4")
     answer = await talk(port, data, b"abcd" + head("/", CLOSE, "Content-Length: 0"), pause=0.02)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
-async def test_a_connection_that_is_kept_waits_for_its_next_request(port: int) -> None:
+async def test_kept_alive_connection_waits_for_its_next_request(port: int) -> None:
     first = head("/", "Content-Length: 0")
     answer = await talk(port, first, head("/", CLOSE, "Content-Length: 0"), pause=2 * PATIENCE)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert module.Connection.patience == 30.0
 
 
-async def test_an_answer_that_nobody_reads_is_given_up(port: int) -> None:
+async def test_unread_response_is_aborted(port: int) -> None:
     ANSWERED.clear()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /large?64 HTTP/1.1\r\nHost: test\r\n\r\n")
@@ -244,7 +245,7 @@ async def test_an_answer_that_nobody_reads_is_given_up(port: int) -> None:
     writer.close()
 
 
-async def test_a_slow_reader_that_goes_on_gets_all(port: int) -> None:
+async def test_slow_but_steady_reader_gets_the_whole_response(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /large?8 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
     size = 0

@@ -65,14 +65,14 @@ async def test_a_viewer_changes_nothing(api: Api, viewer: str) -> None:
         if method == "GET":
             continue
         answer = await api.ask(method, path, viewer, json={"token_hash": "0" * 64})
-        # The others are for clients, and for who has a join token.
+        # The other routes are for clients, and for holders of a join token.
         told.append(slug(answer))
         assert told[-1] in {"read-only", "forbidden", "unauthorized"}, (method, path)
         assert await api.live_run.dump() == before, (method, path)
     assert told.count("read-only") >= 15
 
 
-async def test_a_client_is_no_operator(api: Api) -> None:
+async def test_client_tokens_are_refused_on_operator_routes(api: Api) -> None:
     (join,) = (await api.ask("POST", "/v1/join-tokens", json={})).json()["tokens"]
     first, token = mint(), mint()
     body = {"token_hash": token_hash(first), "client_id": "ada"}
@@ -93,7 +93,7 @@ async def test_a_client_is_no_operator(api: Api) -> None:
         assert (answer.status_code, slug(answer)) == (403, "forbidden"), path
 
 
-async def test_an_operator_acts_in_its_own_name(api: Api) -> None:
+async def test_audit_log_names_the_operator_of_each_act(api: Api) -> None:
     await api.live_run.join("ada")
     operator = await api.add("bob", "operator")
     since, _ = await api.live_run.stores.audit.end()

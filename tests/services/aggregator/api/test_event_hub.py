@@ -1,4 +1,4 @@
-"""The hub: any number of waiting requests, one reader of events, and none misses one."""
+"""The hub: one reader of events, any number of waiting requests, and none misses an event."""
 
 import asyncio
 from collections import Counter
@@ -40,7 +40,7 @@ async def running(stores: Stores) -> AsyncIterator[EventHub]:
             await task
 
 
-async def test_a_thousand_waiting_requests_miss_nothing(live_run: Any) -> None:
+async def test_a_thousand_waiting_requests_miss_no_round(live_run: Any) -> None:
     rounds = 5
     current = -1
 
@@ -67,7 +67,7 @@ async def test_a_thousand_waiting_requests_miss_nothing(live_run: Any) -> None:
         assert hub.waiting == 0
 
 
-async def test_what_concerns_one_client_wakes_that_one(live_run: Any) -> None:
+async def test_event_for_one_client_wakes_only_that_client(live_run: Any) -> None:
     async with running(live_run.stores) as hub:
         with hub.listen("a") as a, hub.listen("b") as b, hub.listen("r") as request:
             await live_run.run.tickets.grant(live_run.fence, "a", live_run.ticket(0))
@@ -104,7 +104,7 @@ async def test_a_round_wakes_only_the_clients_that_it_draws(live_run: Any) -> No
     assert woken == dict.fromkeys(drawn, 3)
 
 
-async def test_what_happens_before_the_wait_is_not_missed(live_run: Any) -> None:
+async def test_event_between_listen_and_wait_is_not_missed(live_run: Any) -> None:
     async with running(live_run.stores) as hub:
         with hub.listen("a") as wait:
             with hub.listen("a") as witness:
@@ -123,7 +123,7 @@ async def test_changed_tokens_are_noticed(live_run: Any) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_closing_lets_everyone_go(stores: Stores) -> None:
+async def test_closing_the_hub_releases_all_waiters(stores: Stores) -> None:
     async with running(stores) as hub:
         with hub.listen("a") as a, hub.listen("b") as b:
             both = asyncio.gather(a(60), b(60))
@@ -133,14 +133,14 @@ async def test_closing_lets_everyone_go(stores: Stores) -> None:
             assert not await a(60), "and nobody waits any more"
 
 
-async def test_who_was_seen_is_written_in_the_background(stores: Stores) -> None:
+async def test_last_requests_of_clients_are_written_in_the_background(stores: Stores) -> None:
     async with running(stores) as hub:
         hub.saw("a")
         while "a" not in await stores.clients.last_requests():
             await asyncio.sleep(0.01)
 
 
-async def test_after_an_outage_everyone_looks_again(
+async def test_all_waiters_wake_after_a_redis_outage(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(stores) as hub:
@@ -158,14 +158,14 @@ async def test_after_an_outage_everyone_looks_again(
             assert hub.token_changes > before, "nor is any token remembered"
 
 
-async def test_requests_are_counted_by_topic(stores: Stores) -> None:
+async def test_waiting_requests_are_counted_by_topic(stores: Stores) -> None:
     hub = EventHub(stores)
     with hub.listen("a"), hub.listen("a"), hub.listen("b"):
         assert (hub.count("a"), hub.count("b"), hub.count("c"), hub.waiting) == (2, 1, 0, 3)
     assert (hub.count("a"), hub.waiting) == (0, 0)
 
 
-async def test_a_hub_that_is_told_to_stop_stops_whatever_arrives_meanwhile(
+async def test_cancelled_hub_stops_even_while_events_arrive(
     stores: Stores,
 ) -> None:
     """redis-py may swallow a cancellation; the store does not."""
@@ -174,7 +174,7 @@ async def test_a_hub_that_is_told_to_stop_stops_whatever_arrives_meanwhile(
             await stores.of_run("x-1").customizations.request("r", "x", DIGEST)
 
 
-async def test_the_events_of_the_next_run_are_heard(live_run: Any, experiment: Experiment) -> None:
+async def test_events_of_the_next_run_wake_waiters(live_run: Any, experiment: Experiment) -> None:
     stores = live_run.stores
     async with running(stores) as hub:
         with hub.listen("a") as wait:

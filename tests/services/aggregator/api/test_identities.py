@@ -30,7 +30,7 @@ def counting(stores: Stores) -> Counting:
     return Counting(stores.redis, stores.keys, stores.audit)
 
 
-async def test_nothing_is_remembered_while_nothing_is_heard(
+async def test_tokens_are_not_cached_while_the_hub_hears_no_events(
     live_run: Any, stores: Stores, counting: Counting
 ) -> None:
     await live_run.join("a")

@@ -38,14 +38,14 @@ def models(blobs: Counted) -> Iterator[RecentModels]:
         yield RecentModels(blobs, disk)
 
 
-async def test_all_who_ask_at_once_share_one_read(models: RecentModels, blobs: Counted) -> None:
+async def test_simultaneous_requests_share_one_read(models: RecentModels, blobs: Counted) -> None:
     digest = blobs.put(b"model")
     assert await asyncio.gather(*(models.read(digest) for _ in range(9))) == [b"model"] * 9
     assert await models.read(digest) == b"model"
     assert blobs.opened == [digest]
 
 
-async def test_a_large_model_is_not_kept(
+async def test_large_model_is_not_cached(
     models: RecentModels, blobs: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recent_models, "LARGEST", 4)
@@ -55,12 +55,12 @@ async def test_a_large_model_is_not_kept(
     assert blobs.opened == [large, large, small]
 
 
-async def test_what_is_kept_is_bounded_and_the_oldest_goes(
+async def test_cache_is_bounded_and_evicts_the_least_recently_used_model(
     models: RecentModels, blobs: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recent_models, "TOTAL", 10)
     first, second, third = (blobs.put(bytes([n]) * 5) for n in range(3))
-    for digest in (first, second, first, third):  # The second was not asked for for longest.
+    for digest in (first, second, first, third):  # The second is the least recently used.
         await models.read(digest)
     blobs.opened.clear()
     for digest in (first, third, second):
@@ -68,7 +68,9 @@ async def test_what_is_kept_is_bounded_and_the_oldest_goes(
     assert blobs.opened == [second]
 
 
-async def test_a_missing_model_is_asked_for_again(models: RecentModels, blobs: Counted) -> None:
+async def test_missing_model_is_read_again_on_the_next_request(
+    models: RecentModels, blobs: Counted
+) -> None:
     with pytest.raises(FileNotFoundError):
         await models.read("a" * 64)
     blobs.path("a" * 64).parent.mkdir()
@@ -76,7 +78,9 @@ async def test_a_missing_model_is_asked_for_again(models: RecentModels, blobs: C
     assert await models.read("a" * 64) == b"late"
 
 
-async def test_who_goes_away_ends_no_other_s_read(models: RecentModels, blobs: Counted) -> None:
+async def test_cancelled_request_does_not_cancel_the_shared_read(
+    models: RecentModels, blobs: Counted
+) -> None:
     digest = blobs.put(b"model")
     leaving, staying = (asyncio.create_task(models.read(digest)) for _ in range(2))
     await asyncio.sleep(0)

@@ -33,7 +33,7 @@ RECORD = RoundRecord(
 JSON = RECORD.model_dump_json().encode()
 
 
-def test_figures_sum_a_record_up() -> None:
+def test_figures_summarize_a_round_record() -> None:
     summary = round_figures(JSON)
     assert (summary.round, summary.status, summary.seconds) == (3, "published", 2.5)
     assert (summary.participants, summary.absent, summary.late) == (3, 2, 1)
@@ -45,7 +45,7 @@ def test_figures_sum_a_record_up() -> None:
     assert summary.client is None
 
 
-def test_figures_tell_what_one_client_did() -> None:
+def test_figures_describe_the_part_of_one_client() -> None:
     own = round_figures(JSON, "b").client
     assert own is not None
     assert own.verdict == RECORD.verdicts[1]

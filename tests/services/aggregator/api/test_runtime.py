@@ -1,4 +1,4 @@
-"""The parts of a process: what it warns about."""
+"""The parts of a process: its warnings about durability, and its blobs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Answers:
-    """A Redis that answers this about its durability, and then no more."""
+    """A Redis that gives these answers about its durability, then cancels the task that asks."""
 
     def __init__(self, *answers: bool | None) -> None:
         self.answers: Iterator[bool | None] = iter(answers)
 
     async def durable(self) -> bool:
-        """The next answer; None is a Redis that is away."""
+        """The next answer; None means that Redis is unavailable."""
         try:
             answer = next(self.answers)
         except StopIteration:
@@ -42,7 +42,7 @@ class Answers:
         ([False, None], [NOT_DURABLE]),
     ],
 )
-async def test_the_warning_stands_for_as_long_as_it_is_true(
+async def test_durability_warning_is_shown_only_while_redis_is_not_durable(
     answers: list[bool | None],
     warnings: list[str],
     tmp_path: Path,

@@ -18,7 +18,7 @@ GET, PUT = "GET", "PUT"
 
 
 async def ask(app: Any, method: str, path: str, **headers: str) -> tuple[int, Any, str]:
-    """The status, the body and the kind of an answer."""
+    """The status, the body and the media type of an answer."""
     content = upload(3) if method == PUT else b""
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://test"
@@ -48,7 +48,7 @@ async def ask(app: Any, method: str, path: str, **headers: str) -> tuple[int, An
         (PUT, f"{RUN}/rounds/0/guess", {"content_type": wire.MEDIA_TYPE}),
     ],
 )
-async def test_an_answer_is_that_of_the_route(
+async def test_shortcut_gives_the_same_response_as_the_route(
     api: Api, live_run: Any, method: str, path: str, headers: dict[str, str]
 ) -> None:
     token = await enrol(api, "ada")

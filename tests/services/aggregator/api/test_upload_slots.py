@@ -18,7 +18,7 @@ async def visit(upload_slots: UploadSlots, client: str) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_client_has_one_place() -> None:
+async def test_second_simultaneous_upload_of_a_client_is_refused() -> None:
     upload_slots = UploadSlots(4, Metrics())
     async with upload_slots.take("a"):
         with pytest.raises(TooMany) as refusal:
@@ -28,7 +28,7 @@ async def test_a_client_has_one_place() -> None:
     await visit(upload_slots, "a")
 
 
-async def test_places_are_given_in_order_and_back_after_errors() -> None:
+async def test_slots_are_granted_in_order_and_released_after_errors() -> None:
     metrics = Metrics()
     upload_slots, order = UploadSlots(2, metrics), list[str]()
     release = asyncio.Event()
@@ -49,7 +49,7 @@ async def test_places_are_given_in_order_and_back_after_errors() -> None:
     assert b"rampart_uploads_reading 0.0" in metrics.text()
 
 
-async def test_who_gives_up_waiting_leaves_no_trace() -> None:
+async def test_client_that_stops_waiting_does_not_block_its_next_upload() -> None:
     upload_slots = UploadSlots(1, Metrics())
     async with upload_slots.take("a"):
         for _ in range(3):
@@ -59,7 +59,7 @@ async def test_who_gives_up_waiting_leaves_no_trace() -> None:
     await visit(upload_slots, "b")
 
 
-async def test_any_number_of_clients_may_wait_but_not_forever(
+async def test_any_number_of_clients_may_wait_for_a_slot_but_not_forever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)

@@ -1,4 +1,4 @@
-"""Tests of the verdict matrix at its largest size.
+"""Tests of the verdict matrix: its largest size, and the row of one client.
 
 Legend: N clients, R rounds.
 """
@@ -35,7 +35,7 @@ def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
     }
 
 
-def test_a_thousand_by_a_thousand_is_small_and_right() -> None:
+def test_matrix_of_1000_clients_and_1000_rounds_is_exact_and_below_5_mb() -> None:
     result = entries(1000, 1000)
     matrix = verdict_matrix(result)
     assert len(zlib.compress(matrix.model_dump_json().encode(), level=1)) < 5_000_000
@@ -45,7 +45,7 @@ def test_a_thousand_by_a_thousand_is_small_and_right() -> None:
         assert "".join(row[number] for row in matrix.decisions) == result[number].decisions
 
 
-def test_too_many_cells_are_refused_with_the_size_that_fits() -> None:
+def test_oversized_matrix_is_rejected_with_the_number_of_rounds_that_fit() -> None:
     one = RoundEntry.of(
         DIGEST,
         None,
@@ -60,7 +60,7 @@ def test_too_many_cells_are_refused_with_the_size_that_fits() -> None:
     assert len(verdict_matrix(dict.fromkeys(range(MOST // 10_000), one)).clients) == 10_000
 
 
-def test_one_client_has_the_row_that_it_has_among_all() -> None:
+def test_matrix_of_one_client_equals_its_row_in_the_full_matrix() -> None:
     result = entries(5, 4) | {4: RoundEntry.of(DIGEST, None, {"verdicts": []})}
     whole, one = verdict_matrix(result), verdict_matrix(result, "client-00003")
     assert (one.clients, one.rounds) == (["client-00003"], [0, 1, 2, 3, 4])

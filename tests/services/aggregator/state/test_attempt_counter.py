@@ -1,4 +1,4 @@
-"""Counted attempts, in a real Redis."""
+"""The counter of attempts, in a real Redis."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests with a real Redis that each act and its audit entry are written together."""
+"""Tests, with a real Redis, that an action and its audit entry are written atomically."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,12 +43,12 @@ ACTS: dict[str, tuple[str, Callable[[Any], Awaitable[Any]]]] = {
     "add-operator": ("vic", lambda f: f.stores.operators.add("vic", "viewer", "t1", None, BY)),
     "revoke-operator": ("vera", lambda f: f.stores.operators.revoke("vera", BY)),
 }
-"""For each name of an act: its target, and a function that does the act."""
+"""For each action: its target, and a function that performs it."""
 
 
 @pytest.fixture
 async def eventful(live_run: Any, experiment: Experiment) -> Any:
-    """A federation in which an operator can do every act, except for `resume`."""
+    """A federation in which an operator can perform every action except `resume`."""
     stores = live_run.stores
     await stores.runs.submit(experiment, "second", BY)
     await live_run.join("a", "barred", "doubtful", "out")
@@ -62,7 +62,7 @@ async def eventful(live_run: Any, experiment: Experiment) -> Any:
 
 
 @pytest.mark.parametrize("name", get_args(ActName))
-async def test_an_act_and_its_entry_are_written_together(
+async def test_action_and_its_audit_entry_are_written_atomically(
     eventful: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, (target, act) = eventful.stores, ACTS[name]
@@ -90,13 +90,13 @@ async def test_an_act_and_its_entry_are_written_together(
     assert (last.act, last.target) == (name, target)
     assert (last.actor, last.reason, last.time) == ("ada", "a test", "1970-01-12T13:46:40.000Z")
     assert check_chain(entries) == await stores.audit.end()
-    if name != "replace-token":  # Each replacement is an act.
+    if name != "replace-token":  # Each replacement is a new action.
         before = await eventful.dump()
         await act(eventful)
         assert await eventful.dump() == before, "what is already so is no act"
 
 
-async def test_refused_acts_leave_no_entry(eventful: Any) -> None:
+async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful: Any) -> None:
     stores = eventful.stores
     await eventful.run.state.set_status("stopping", BY)
     before = await eventful.dump()
@@ -122,13 +122,15 @@ async def test_refused_acts_leave_no_entry(eventful: Any) -> None:
     assert await eventful.dump() == before
 
 
-async def test_a_client_s_own_token_change_is_no_operator_s_act(eventful: Any) -> None:
+async def test_client_that_changes_its_own_token_leaves_no_audit_entry(eventful: Any) -> None:
     before = await eventful.stores.audit.end()
     assert await eventful.stores.clients.change_token("a", "own", NOW, None) == "done"
     assert await eventful.stores.audit.end() == before
 
 
-async def test_processes_that_act_at_once_leave_one_chain(live_run: Any, redis_url: str) -> None:
+async def test_concurrent_actions_of_several_processes_form_one_hash_chain(
+    live_run: Any, redis_url: str
+) -> None:
     clients = [f"c{number}" for number in range(24)]
     await live_run.join(*clients)
     already, _ = await live_run.stores.audit.end()
@@ -152,7 +154,7 @@ async def test_processes_that_act_at_once_leave_one_chain(live_run: Any, redis_u
     assert sorted(done) == sorted((f"operator-{n % 3}", c) for n, c in enumerate(clients))
 
 
-async def test_entries_come_in_pages(live_run: Any) -> None:
+async def test_audit_entries_are_read_in_pages(live_run: Any) -> None:
     audit = live_run.stores.audit
     await live_run.join("a", "b", "c")
     entries = await audit.entries(0, 10)
@@ -162,12 +164,12 @@ async def test_entries_come_in_pages(live_run: Any) -> None:
     assert await audit.entries(4, 10) == []
 
 
-async def test_the_log_begins_empty(stores: Stores) -> None:
+async def test_new_audit_log_is_empty(stores: Stores) -> None:
     assert await stores.audit.end() == (0, START)
     assert await stores.audit.entries(0, 10) == []
 
 
-async def test_the_entry_for_join_tokens_names_their_clients(live_run: Any) -> None:
+async def test_join_token_entry_states_count_expiry_and_client_ids(live_run: Any) -> None:
     joins = {name: JOIN._replace(client_id=name) for name in ("a", "b")}
     await live_run.stores.clients.add_join_tokens(joins, BY)
     (entry,) = await live_run.stores.audit.entries(1, 10)
@@ -175,7 +177,7 @@ async def test_the_entry_for_join_tokens_names_their_clients(live_run: Any) -> N
     assert entry.details == {"count": 2, "expires_at": until, "clients": ["a", "b"]}
 
 
-async def test_what_is_no_entry_is_named(live_run: Any) -> None:
+async def test_unparsable_entry_is_reported_with_its_number(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.join("a", "b")
     await stores.redis.client.lset(stores.audit.keys.audit, 1, "{}")

@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 
 
 class Oracle:
-    """Doubles numbers, and records which requests came together."""
+    """Doubles numbers, and records the requests of each batch."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -23,7 +23,7 @@ class Oracle:
         return [2 * question for question in questions]
 
 
-def test_questions_of_one_moment_are_answered_together_each_with_its_own() -> None:
+def test_simultaneous_requests_share_a_batch_and_get_their_own_answers() -> None:
     async def ask() -> None:
         oracle = Oracle()
         assert await asyncio.gather(*map(oracle.batcher.ask, range(5))) == [0, 2, 4, 6, 8]
@@ -32,13 +32,13 @@ def test_questions_of_one_moment_are_answered_together_each_with_its_own() -> No
     asyncio.run(ask())
 
 
-def test_what_is_asked_later_is_read_later() -> None:
+def test_request_during_a_running_batch_is_not_answered_from_that_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         first = asyncio.create_task(oracle.batcher.ask(1))
         while not oracle.asked:
             await asyncio.sleep(0)
-        # The first answer is on its way: it may be older than this question.
+        # The first batch is running: its answer may be older than this request.
         assert await oracle.batcher.ask(1) == 2
         assert await first == 2
         assert oracle.asked == [[1], [1]]
@@ -46,7 +46,7 @@ def test_what_is_asked_later_is_read_later() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_asked_meanwhile_is_answered_together() -> None:
+def test_requests_during_a_running_batch_share_the_next_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         first = asyncio.create_task(oracle.batcher.ask(1))
@@ -59,7 +59,7 @@ def test_what_is_asked_meanwhile_is_answered_together() -> None:
     asyncio.run(ask())
 
 
-def test_a_failure_reaches_all_who_asked_and_nobody_after() -> None:
+def test_failed_batch_fails_all_of_its_requests_but_no_later_request() -> None:
     async def ask() -> None:
         oracle = Oracle()
         answers = await asyncio.gather(*map(oracle.batcher.ask, (1, 13)), return_exceptions=True)
@@ -69,7 +69,7 @@ def test_a_failure_reaches_all_who_asked_and_nobody_after() -> None:
     asyncio.run(ask())
 
 
-def test_who_goes_away_takes_nobody_along() -> None:
+def test_cancelling_one_request_does_not_cancel_others_of_its_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         leaving, staying = (asyncio.create_task(oracle.batcher.ask(n)) for n in (1, 2))
@@ -82,7 +82,7 @@ def test_who_goes_away_takes_nobody_along() -> None:
     asyncio.run(ask())
 
 
-def test_what_is_asked_when_all_ends_is_given_up() -> None:
+def test_close_cancels_requests_of_the_running_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         asking = asyncio.create_task(oracle.batcher.ask(1))
@@ -95,7 +95,7 @@ def test_what_is_asked_when_all_ends_is_given_up() -> None:
     asyncio.run(ask())
 
 
-def test_closing_before_the_first_batch_gives_its_question_up() -> None:
+def test_close_before_the_first_batch_cancels_its_requests() -> None:
     async def ask() -> None:
         oracle = Oracle()
         asking = asyncio.create_task(oracle.batcher.ask(1))

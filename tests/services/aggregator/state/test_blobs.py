@@ -26,7 +26,7 @@ Make = Callable[[], Blobs]
 
 @pytest.fixture(params=["folder", "memory"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
-    """Each kind of store; the object store's is obstore's own in memory."""
+    """Each kind of store; the object store is obstore's in-memory store."""
     place = str(tmp_path / "blobs") if request.param == "folder" else "memory://"
     return RunBlobs(place, tmp_path / "cache").of_run("test-1")
 
@@ -43,7 +43,7 @@ def age(blobs: Blobs, digest: str, seconds: float) -> None:
     os.utime(path, (moment, moment))
 
 
-def test_a_blob_is_named_by_its_content(blobs: Blobs) -> None:
+def test_committed_blob_is_stored_under_its_content_hash(blobs: Blobs) -> None:
     with blobs.writer() as writer:
         writer.write(DATA[:4])
         writer.write(memoryview(DATA)[4:])
@@ -58,7 +58,7 @@ def test_a_blob_is_named_by_its_content(blobs: Blobs) -> None:
     assert list(blobs.digests()) == [DIGEST]
 
 
-def test_what_is_not_committed_leaves_nothing(blobs: Blobs) -> None:
+def test_uncommitted_blob_leaves_no_file(blobs: Blobs) -> None:
     with pytest.raises(KeyError), blobs.writer() as writer:
         writer.write(DATA)
         raise KeyError
@@ -69,14 +69,14 @@ def test_what_is_not_committed_leaves_nothing(blobs: Blobs) -> None:
         blobs.open(DIGEST)
 
 
-def test_deleting_is_no_error_twice(blobs: Blobs) -> None:
+def test_deleting_a_blob_twice_is_not_an_error(blobs: Blobs) -> None:
     blobs.put(DATA)
     blobs.delete([DIGEST])
     blobs.delete([DIGEST])
     assert not blobs.exists(DIGEST)
 
 
-def test_bytes_and_names_are_on_the_disk_before_a_digest_is_given(
+def test_put_fsyncs_the_file_and_its_folder_before_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = Blobs(tmp_path)
@@ -93,7 +93,7 @@ def test_bytes_and_names_are_on_the_disk_before_a_digest_is_given(
     assert synced == ["folder, not named", "file, not named", "folder, named"]
 
 
-def test_a_sweep_removes_what_is_old_and_unnamed(tmp_path: Path) -> None:
+def test_sweep_removes_old_unreferenced_blobs_and_abandoned_writes(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     kept, old, new = (blobs.put(data) for data in (b"kept", b"old", b"new"))
     age(blobs, kept, 100)
@@ -105,13 +105,13 @@ def test_a_sweep_removes_what_is_old_and_unnamed(tmp_path: Path) -> None:
     assert blobs.sweep({kept}, 60) == 2
     assert sorted(blobs.digests()) == sorted([kept, new])
     while len(list((tmp_path / "tmp").iterdir())) > 1:
-        pass  # What was deleted goes for good in the background.
+        pass  # The files of deleted blobs are removed in the background.
     assert list((tmp_path / "tmp").iterdir()) == [running.path]
     running.discard()
     crashed.discard()
 
 
-def test_bytes_that_come_again_are_young_again(tmp_path: Path) -> None:
+def test_storing_a_blob_again_resets_its_age(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     blobs.put(DATA)
     age(blobs, DIGEST, 100)
@@ -119,16 +119,16 @@ def test_bytes_that_come_again_are_young_again(tmp_path: Path) -> None:
     assert blobs.sweep(set(), 60) == 0
 
 
-def test_an_object_store_is_swept_by_its_own_times(tmp_path: Path) -> None:
+def test_sweep_of_an_object_store_uses_the_timestamps_of_the_store(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path)
     kept, old = blobs.put(b"kept"), blobs.put(b"old")
     assert blobs.sweep({kept}, 60) == 0
-    Blobs.delete(blobs, [old])  # Gone from the cache alone.
+    Blobs.delete(blobs, [old])  # Deletes it only from the cache.
     assert blobs.sweep({kept}, -1) >= 1
     assert (blobs.exists(kept), blobs.exists(old)) == (True, False)
 
 
-def test_an_object_store_outlives_its_cache(tmp_path: Path) -> None:
+def test_blob_missing_from_the_cache_is_fetched_from_the_object_store(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path)
     blobs.put(DATA)
     Blobs.delete(blobs, [DIGEST])
@@ -137,7 +137,7 @@ def test_an_object_store_outlives_its_cache(tmp_path: Path) -> None:
     assert Blobs.exists(blobs, DIGEST), "and fills the cache again"
 
 
-def test_a_cache_stays_within_its_size(tmp_path: Path) -> None:
+def test_cache_stays_within_its_size_limit(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path, most=1000)
     digests = [blobs.put(bytes([number]) * 100) for number in range(30)]
     cached = [digest for digest in digests if Blobs.exists(blobs, digest)]
@@ -147,7 +147,7 @@ def test_a_cache_stays_within_its_size(tmp_path: Path) -> None:
     assert len(list(blobs.digests())) <= 10
 
 
-def test_the_least_recently_read_leaves_a_cache_first(tmp_path: Path) -> None:
+def test_cache_evicts_the_least_recently_read_blobs_first(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path, most=1000)
     digests = [blobs.put(bytes([number]) * 100) for number in range(9)]
     for number, digest in enumerate(digests):
@@ -167,12 +167,12 @@ def test_a_damaged_object_is_never_served(tmp_path: Path) -> None:
 
 @pytest.fixture
 def large(tmp_path: Path) -> ObjectBlobs:
-    """A store on disk, which sends its objects piece by piece, with an empty cache."""
+    """An object store on disk, which sends its objects in pieces, with an empty cache."""
     (tmp_path / "store").mkdir()
     return ObjectBlobs((tmp_path / "store").as_uri(), tmp_path / "cache")
 
 
-def test_memory_holds_only_pieces_of_an_object(large: ObjectBlobs) -> None:
+def test_object_is_downloaded_in_pieces_with_bounded_memory(large: ObjectBlobs) -> None:
     data = random.Random(0).randbytes(16 * PIECE + 1)
     digest = large.put(data)
     large.clear_cache()
@@ -187,7 +187,7 @@ def test_memory_holds_only_pieces_of_an_object(large: ObjectBlobs) -> None:
     assert read(large, digest) == data
 
 
-def test_an_object_that_breaks_off_leaves_nothing(
+def test_interrupted_download_leaves_no_file(
     large: ObjectBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
@@ -210,7 +210,7 @@ def test_an_object_that_breaks_off_leaves_nothing(
     assert [path for path in large.folder.rglob("*") if path.is_file()] == []
 
 
-def test_an_object_store_that_fails_is_unavailable(
+def test_object_store_errors_raise_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = ObjectBlobs("memory://", tmp_path)
@@ -232,19 +232,19 @@ def test_an_object_store_that_fails_is_unavailable(
 
 
 @pytest.mark.parametrize("place", ["folder", "memory://"])
-def test_a_check_finds_a_store_in_order_and_leaves_nothing(place: str, tmp_path: Path) -> None:
+def test_check_of_a_working_store_succeeds_and_leaves_no_file(place: str, tmp_path: Path) -> None:
     location = place if "://" in place else str(tmp_path / place)
     RunBlobs(location, tmp_path / "cache").check()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_check_finds_an_object_store_that_does_not_answer(tmp_path: Path) -> None:
+def test_check_fails_if_the_object_store_does_not_answer(tmp_path: Path) -> None:
     blobs = RunBlobs(f"http://127.0.0.1:{free_port()}/blobs", tmp_path)
     with pytest.raises(Unavailable, match="object store"):
         blobs.check()
 
 
-def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+def test_check_fails_if_the_blob_folder_is_missing(tmp_path: Path) -> None:
     blobs = RunBlobs(str(tmp_path / "blobs"), tmp_path)
     blobs.check()
     (tmp_path / "blobs").rmdir()
@@ -252,16 +252,16 @@ def test_a_folder_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
         blobs.check()
 
 
-def test_an_unknown_kind_of_object_store_is_refused(tmp_path: Path) -> None:
+def test_unknown_object_store_scheme_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"RAMPART_BLOBS is 'ftp://x': [^\n]*URL[^\n]*$"):
         RunBlobs("ftp://x", tmp_path)
 
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Limits the size of this process's files, as on a full disk.
+    """Limits the size of this process's files, to imitate a full disk.
 
-    Within one test only: the runner's own output may go to a file.
+    Use it only within one test: the output of the test runner may also go to a file.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
@@ -271,7 +271,7 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_is_full_is_unavailable(tmp_path: Path) -> None:
+def test_full_disk_raises_unavailable_and_leaves_no_file(tmp_path: Path) -> None:
     blobs = RunBlobs(str(tmp_path), tmp_path)
     run = blobs.of_run("test-1")
     for ask in (lambda: run.put(DATA), blobs.check):
@@ -280,14 +280,14 @@ def test_a_disk_that_is_full_is_unavailable(tmp_path: Path) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_folder_that_is_gone_is_unavailable(tmp_path: Path) -> None:
+def test_put_raises_unavailable_if_the_temporary_folder_is_missing(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     (tmp_path / "tmp").rmdir()
     with pytest.raises(Unavailable, match="No such file or directory"):
         blobs.put(DATA)
 
 
-def test_too_many_open_files_are_unavailable(
+def test_too_many_open_files_raise_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = Blobs(tmp_path)

@@ -18,7 +18,9 @@ NOW = 1_000_000.0
 BY = Attribution("ada", "a test", NOW)
 
 
-async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: Stores) -> None:
+async def test_join_token_registers_one_client_even_if_the_request_is_repeated(
+    stores: Stores,
+) -> None:
     await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60)}, BY)
     first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600)
     assert first[:2] == ("joined", "client-1")
@@ -35,14 +37,14 @@ async def test_a_join_token_makes_one_client_however_often_it_is_sent(stores: St
     assert [e.type for e in await stores.events.read("0-0", 0.001)] == ["joined"]
 
 
-async def test_join_tokens_may_bind_the_id_and_the_cap(stores: Stores) -> None:
+async def test_join_token_can_fix_the_client_id_and_the_sample_cap(stores: Stores) -> None:
     await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60, "bank", 5)}, BY)
     answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9)
     assert known is not None
     assert (answer, client, known.sample_cap) == ("joined", "bank", 5)
 
 
-async def test_refused_joins(stores: Stores) -> None:
+async def test_refused_joins_state_the_reason_and_do_not_use_up_the_token(stores: Stores) -> None:
     await stores.clients.add_join_tokens(
         {name: JoinTokenRecord(NOW) for name in ("a", "b", "c")}, BY
     )
@@ -82,7 +84,7 @@ async def test_tokens_are_rotated_and_revoked(live_run: Any) -> None:
     ]
 
 
-async def test_when_clients_were_seen(stores: Stores) -> None:
+async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: Stores) -> None:
     await stores.clients.saw({})
     assert await stores.clients.last_requests() == {}
     await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
@@ -96,7 +98,7 @@ async def test_when_clients_were_seen(stores: Stores) -> None:
     assert await stores.clients.facts([]) == {}
 
 
-async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) -> None:
+async def test_labels_are_set_by_the_join_token_and_can_be_changed(stores: Stores) -> None:
     joins = {"j": JoinTokenRecord(NOW + 60, labels={"site": "eu", "ward": "3"})}
     await stores.clients.add_join_tokens(joins, BY)
     await stores.clients.join("j", "h", None, "a", NOW, NOW + 9)
@@ -107,7 +109,7 @@ async def test_labels_come_with_the_join_token_and_may_change(stores: Stores) ->
     assert (await stores.clients.records())["a"].labels == {}
 
 
-async def test_barred_clients_are_readmitted(live_run: Any) -> None:
+async def test_barred_client_can_be_readmitted(live_run: Any) -> None:
     clients = live_run.stores.clients
     await live_run.join("a")
     assert await clients.bar("a", BY) == "barred"

@@ -9,7 +9,7 @@ DIGEST = "d" * 64
 OTHER = "e" * 64
 
 
-async def test_an_answer_to_customize_is_found_by_its_request(live_run: Any) -> None:
+async def test_customization_result_is_stored_by_request_and_expires(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.run.customizations.request("r1", "a", DIGEST)
     assert await live_run.run.customizations.result("r1") is None

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.anyio
 DIGEST = "d" * 64
 
 
-async def test_events_are_dropped_but_for_the_last(live_run: Any) -> None:
+async def test_trim_drops_all_but_the_newest_events(live_run: Any) -> None:
     for _ in range(30):
         await live_run.run.customizations.request("r", "a", DIGEST)
     await live_run.run.events.trim(10)

@@ -16,21 +16,21 @@ BY = Attribution("ada", "a test", NOW)
 
 
 def liveness_of(live_run: Any) -> Liveness:
-    """Which clients of a run may be drawn, with a worker that has just started."""
+    """The liveness of a run's clients, for a worker that has just started."""
     run = live_run.run
     return Liveness(live_run.stores.clients, run.members, run.evictions, 60, lambda: NOW)
 
 
 @pytest.fixture
 async def away(live_run: Any) -> Any:
-    """A federation whose round 0 has put `a` out until round 3, and proposed `b` until then."""
+    """A federation whose round 0 quarantined `a` and proposed to evict `b`, until round 3."""
     await live_run.join("a", "b", "c")
     await live_run.open(0, ["a", "b", "c"])
     await live_run.quarantine(0, a=held(3), b=held(3, "proposal"))
     return live_run
 
 
-async def test_operators_evict_and_reinstate(live_run: Any) -> None:
+async def test_operator_can_evict_and_reinstate_a_client(live_run: Any) -> None:
     run = live_run.run
     await live_run.join("a")
     await live_run.open(0, ["a"])
@@ -51,7 +51,7 @@ async def test_operators_evict_and_reinstate(live_run: Any) -> None:
     assert [e.fields["reason"] for e in events[-2:]] == ["a test", "a test"]
 
 
-async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> None:
+async def test_published_quarantines_and_proposals_are_stored_with_evidence(away: Any) -> None:
     barred = await away.run.evictions.barred()
     assert barred.quarantined == {"a": held(3), "b": held(3, "proposal")}
     assert list(barred.proposals) == ["b"]
@@ -62,7 +62,7 @@ async def test_a_published_quarantine_stands_with_its_evidence(away: Any) -> Non
     assert list(await away.run.tickets.outstanding()) == ["c"]
 
 
-async def test_publishing_again_bars_nobody_again(away: Any) -> None:
+async def test_publishing_a_round_again_does_not_bar_a_reinstated_client(away: Any) -> None:
     assert await away.run.evictions.reinstate("a", BY) == "reinstated"
     events = await away.happened()
     await away.quarantine(0, a=held(3))
@@ -70,7 +70,7 @@ async def test_publishing_again_bars_nobody_again(away: Any) -> None:
     assert list((await away.run.evictions.barred()).quarantined) == ["b"]
 
 
-async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
+async def test_quarantined_clients_get_no_ticket_and_are_not_selected(away: Any) -> None:
     liveness = liveness_of(away)
     assert await liveness.candidates(1) == ["c"]
     assert await liveness.candidates(3) == ["a", "b", "c"]
@@ -80,7 +80,7 @@ async def test_who_is_out_gets_no_ticket_and_is_no_candidate(away: Any) -> None:
     assert (await away.run.uploads.accept(away.receipt("a", 1)))[0] == "no-ticket"
 
 
-async def test_all_are_quarantined_only_where_nobody_else_is_left(away: Any) -> None:
+async def test_all_quarantined_requires_that_only_quarantined_clients_are_left(away: Any) -> None:
     liveness = liveness_of(away)
     assert not await liveness.all_quarantined(1)
     await away.run.evictions.evict("c", BY)
@@ -91,7 +91,7 @@ async def test_all_are_quarantined_only_where_nobody_else_is_left(away: Any) -> 
     assert not await liveness.all_quarantined(1), "these may be reinstated"
 
 
-async def test_the_round_that_ends_a_quarantine_lets_the_client_back(away: Any) -> None:
+async def test_quarantines_and_proposals_end_when_their_until_round_opens(away: Any) -> None:
     run = away.run
     await away.open(1, ["c"])
     assert "released" not in await away.happened()
@@ -104,14 +104,14 @@ async def test_the_round_that_ends_a_quarantine_lets_the_client_back(away: Any) 
     assert dismissed["reason"] == "nobody decided in time"
 
 
-async def test_in_the_end_who_is_out_measures_the_models_too(away: Any) -> None:
+async def test_quarantined_clients_take_part_in_the_final_evaluation(away: Any) -> None:
     await away.open(1, ["a", "c"], kind="evaluate", phase="evaluating")
     assert list(await away.run.tickets.outstanding()) == ["a", "c"]
     assert list((await away.run.evictions.barred()).quarantined) == ["a", "b"]
 
 
 @pytest.mark.parametrize("policy", ["buffered"])
-async def test_who_is_out_pulls_in_vain(away: Any, policy: str) -> None:
+async def test_pulls_of_quarantined_clients_are_ignored(away: Any, policy: str) -> None:
     await away.open(1, ["c"])
     events = await away.happened()
     await away.run.tickets.pull("a")
@@ -121,7 +121,7 @@ async def test_who_is_out_pulls_in_vain(away: Any, policy: str) -> None:
     assert (await away.happened())[-1] == "pull"
 
 
-async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
+async def test_proposal_is_decided_only_once_and_confirmation_evicts_the_client(away: Any) -> None:
     run = away.run
     for client in ("a", "c", "nobody"):
         assert await run.evictions.confirm(client, BY) == "gone", "only a proposal can be"
@@ -136,14 +136,14 @@ async def test_a_proposal_is_confirmed_or_dismissed_once(away: Any) -> None:
     assert event == {"type": "confirmed", "client": "b", "reason": "a test"}
 
 
-async def test_a_dismissed_client_may_take_part(away: Any) -> None:
+async def test_client_can_take_part_after_its_proposal_is_dismissed(away: Any) -> None:
     assert await away.run.evictions.dismiss("b", BY) == "dismissed"
     assert await liveness_of(away).candidates(1) == ["b", "c"]
     (event,) = await away.last_events(1)
     assert event == {"type": "dismissed", "client": "b", "reason": "a test"}
 
 
-async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
+async def test_eviction_replaces_a_quarantine(away: Any) -> None:
     run = away.run
     assert await run.evictions.evict("a", BY) == "evicted"
     assert list((await run.evictions.barred()).quarantined) == ["b"]
@@ -152,7 +152,7 @@ async def test_an_eviction_takes_the_place_of_a_quarantine(away: Any) -> None:
     assert list((await run.evictions.barred()).quarantined) == ["b"], "who is evicted stays that"
 
 
-async def test_reinstating_ends_a_quarantine_too(away: Any) -> None:
+async def test_reinstating_a_client_ends_its_quarantine_or_proposal(away: Any) -> None:
     run = away.run
     assert await run.evictions.reinstate("a", BY) == "reinstated"
     assert await run.evictions.reinstate("a", BY) == "already"
@@ -160,7 +160,7 @@ async def test_reinstating_ends_a_quarantine_too(away: Any) -> None:
     assert (await run.evictions.barred()).quarantined == {}
 
 
-async def test_founders_are_those_who_were_there_when_round_0_opened(live_run: Any) -> None:
+async def test_founders_are_the_clients_that_joined_before_round_0_opened(live_run: Any) -> None:
     await live_run.join("a", "b")
     assert (await live_run.run.evictions.barred()).standing == Standing(2, 2)
     await live_run.open(0, ["a", "b"])

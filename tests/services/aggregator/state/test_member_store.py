@@ -18,7 +18,7 @@ SLOTS = 4
 
 
 def yes(slot: int | None = None) -> AnswerRecord:
-    """The answer of a client that accepts, and asks for a slot."""
+    """The answer of a client that accepts, and may ask for a slot."""
     return AnswerRecord(accept=True, at=NOW, slot=slot)
 
 
@@ -27,7 +27,7 @@ NO = AnswerRecord(accept=False, at=NOW, reason="too many epochs")
 
 @pytest.fixture
 async def offered(stores: Stores, experiment: Experiment) -> RunStores:
-    """A run that is offered to clients, under the fence 1."""
+    """A run that is offered to clients; its worker has the fencing token 1."""
     assert await stores.lease.acquire("worker", 60, NOW) == 1
     info, _ = await stores.runs.submit(experiment, "first", BY)
     run = stores.of_run(info.run)
@@ -36,7 +36,7 @@ async def offered(stores: Stores, experiment: Experiment) -> RunStores:
     return run
 
 
-async def test_answers_may_change_until_the_start(offered: RunStores) -> None:
+async def test_answers_can_be_changed_until_slots_are_assigned(offered: RunStores) -> None:
     members = offered.members
     assert await members.answer("a", yes(2), SLOTS) == ("recorded", "")
     assert await members.answer("b", NO, SLOTS) == ("recorded", "")
@@ -50,7 +50,7 @@ async def test_answers_may_change_until_the_start(offered: RunStores) -> None:
     assert types == ["founded", "accepted", "declined", "accepted", "declined"]
 
 
-async def test_the_members_are_fixed_at_the_start(offered: RunStores) -> None:
+async def test_members_are_fixed_once_slots_are_assigned(offered: RunStores) -> None:
     members = offered.members
     await members.answer("a", yes(), SLOTS)
     await members.answer("b", yes(), SLOTS)
@@ -69,7 +69,7 @@ async def test_the_members_are_fixed_at_the_start(offered: RunStores) -> None:
     assert (standing.slot, standing.answered) == (None, True)
 
 
-async def test_slots_are_drawn_again_if_an_answer_came_meanwhile(offered: RunStores) -> None:
+async def test_slots_are_not_assigned_if_answers_changed_meanwhile(offered: RunStores) -> None:
     members = offered.members
     await members.answer("a", yes(), SLOTS)
     await members.answer("b", yes(), SLOTS)
@@ -79,7 +79,9 @@ async def test_slots_are_drawn_again_if_an_answer_came_meanwhile(offered: RunSto
     assert await members.slots() == {}
 
 
-async def test_who_accepts_later_gets_a_free_slot_or_none(offered: RunStores) -> None:
+async def test_late_acceptance_gets_a_free_slot_or_is_refused_if_all_are_taken(
+    offered: RunStores,
+) -> None:
     members = offered.members
     await members.answer("a", yes(), SLOTS)
     assert await members.assign_slots(1, {"a": 1}, 1)
@@ -92,7 +94,7 @@ async def test_who_accepts_later_gets_a_free_slot_or_none(offered: RunStores) ->
     assert (await offered.events.read("0-0", 0.001))[-2].type == "joined"
 
 
-async def test_only_a_client_that_asks_for_it_gets_the_slot_of_an_evicted_one(
+async def test_slot_of_an_evicted_client_is_given_only_on_explicit_request(
     offered: RunStores, stores: Stores
 ) -> None:
     members = offered.members
@@ -108,7 +110,9 @@ async def test_only_a_client_that_asks_for_it_gets_the_slot_of_an_evicted_one(
     assert (await members.answer("third", yes(0), 1))[0] == "full"
 
 
-async def test_barred_clients_do_not_count(offered: RunStores, stores: Stores) -> None:
+async def test_barred_clients_do_not_count_as_acceptances(
+    offered: RunStores, stores: Stores
+) -> None:
     for name in ("a", "b", "c"):
         await stores.clients.add_join_tokens({name: JoinTokenRecord(NOW + 60)}, BY)
         await stores.clients.join(name, name, name, "", NOW, NOW + 600)
@@ -119,6 +123,6 @@ async def test_barred_clients_do_not_count(offered: RunStores, stores: Stores) -
     assert (await offered.members.answer("b", yes(), SLOTS))[0] == "evicted"
 
 
-async def test_a_run_that_ends_takes_no_more_clients(offered: RunStores) -> None:
+async def test_ended_run_accepts_no_new_members(offered: RunStores) -> None:
     await offered.state.end(1, NOW)
     assert (await offered.members.answer("a", yes(), SLOTS))[0] == "over"

@@ -27,7 +27,9 @@ async def test_operators_are_added_listed_and_revoked(stores: Stores) -> None:
     assert await operators.of_token("hash-v") == ("vera", vera._replace(revoked_at=NOW + 1))
 
 
-async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: Stores) -> None:
+async def test_operator_name_can_be_reused_only_after_its_token_expires_or_is_revoked(
+    stores: Stores,
+) -> None:
     operators = stores.operators
     await operators.add("vera", "viewer", "one", NOW + 9, by())
     assert await operators.add("vera", "operator", "two", None, by(NOW + 8)) == "taken"
@@ -41,7 +43,7 @@ async def test_a_name_is_given_again_only_once_its_token_is_not_valid(stores: St
         assert (entry[0], entry[1].token_hash) == ("vera", "three")
 
 
-async def test_the_entry_tells_the_role_and_the_end(stores: Stores) -> None:
+async def test_audit_entry_of_a_new_operator_states_role_and_expiry(stores: Stores) -> None:
     await stores.operators.add("vera", "viewer", "one", NOW + 9, by())
     (entry,) = await stores.audit.entries(0, 10)
     assert entry.details == {"role": "viewer", "expires_at": "1970-01-12T13:46:49.000Z"}

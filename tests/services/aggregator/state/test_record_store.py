@@ -75,7 +75,7 @@ async def in_redis(live_run: Any) -> int:
     return await live_run.stores.redis.client.memory_usage(keys.history, samples=0) or 0
 
 
-async def test_what_is_read_is_what_was_published(live_run: Any) -> None:
+async def test_published_records_are_read_back_unchanged(live_run: Any) -> None:
     await publish(live_run, live_run.records, 0)
     await live_run.open(1, [])
     failed = RoundRecord(round=1, status="failed", reason="nobody came", missing=["a"])
@@ -85,7 +85,7 @@ async def test_what_is_read_is_what_was_published(live_run: Any) -> None:
     assert await read(live_run.records, 2) is None
 
 
-async def test_rounds_come_in_order_with_gaps_and_across_segments(live_run: Any) -> None:
+async def test_entries_are_read_in_order_across_gaps_and_segments(live_run: Any) -> None:
     rounds = [*range(2 * ROUNDS), 500, 507]
     await publish(live_run, live_run.records, *rounds)
     keys, client = live_run.run.rounds.keys, live_run.stores.redis.client
@@ -102,8 +102,8 @@ async def test_rounds_come_in_order_with_gaps_and_across_segments(live_run: Any)
 
 
 @pytest.mark.parametrize("bound", [1, 1000, 5000])
-async def test_the_bound_holds_at_every_publication(live_run: Any, bound: int) -> None:
-    """With a bound of any size, every round can be read afterwards."""
+async def test_entries_in_redis_never_exceed_the_memory_bound(live_run: Any, bound: int) -> None:
+    """Every round stays readable, whatever the bound is."""
     records = replace(live_run.records, bound=bound)
     held = []
     for number in range(40):
@@ -131,7 +131,7 @@ class Moving(RedisAccess):
         return answer
 
 
-async def test_a_reader_misses_no_entry_that_moves_meanwhile(live_run: Any) -> None:
+async def test_reader_misses_no_entry_while_entries_move_to_a_segment(live_run: Any) -> None:
     await publish(live_run, live_run.records, *range(ROUNDS))
     moving = replace(live_run.records, redis=Moving(live_run))
     assert list(await moving.entries(0, ROUNDS - 1)) == list(range(ROUNDS))
@@ -139,14 +139,14 @@ async def test_a_reader_misses_no_entry_that_moves_meanwhile(live_run: Any) -> N
     assert await client.hkeys(keys.history) == [str(ROUNDS)], "the entries did move"
 
 
-async def test_nothing_in_use_is_missed_while_entries_move(live_run: Any) -> None:
+async def test_blob_digests_are_complete_while_entries_move_to_a_segment(live_run: Any) -> None:
     await publish(live_run, live_run.records, *range(ROUNDS))
     before = await live_run.records.blob_digests()
     assert len(before) == 2 * ROUNDS
     assert before <= await replace(live_run.records, redis=Moving(live_run)).blob_digests()
 
 
-async def test_only_the_newest_records_are_kept_if_that_is_set(live_run: Any) -> None:
+async def test_only_the_newest_records_are_kept_if_a_limit_is_set(live_run: Any) -> None:
     records = replace(live_run.records, kept=10)
     await publish(live_run, records, *range(ROUNDS + 10))
     assert await read(records, 0) == record(0), "a segment goes as a whole"
@@ -160,7 +160,7 @@ async def test_only_the_newest_records_are_kept_if_that_is_set(live_run: Any) ->
     assert await read(records, ROUNDS) == record(ROUNDS)
 
 
-async def test_a_reader_finishes_although_the_record_is_swept(live_run: Any) -> None:
+async def test_open_record_can_be_read_to_its_end_after_a_sweep(live_run: Any) -> None:
     await publish(live_run, live_run.records, 0)
     entry = await live_run.records.entry(0)
     with live_run.records.blobs.open(entry.record) as file:
@@ -170,7 +170,7 @@ async def test_a_reader_finishes_although_the_record_is_swept(live_run: Any) -> 
     assert await live_run.records.record_json(entry) is None
 
 
-async def test_a_missing_segment_is_told_to_who_would_sweep(live_run: Any) -> None:
+async def test_blob_digests_raises_an_error_if_a_segment_is_missing(live_run: Any) -> None:
     await publish(live_run, live_run.records, *range(ROUNDS + 1))
     (segment,) = await live_run.stores.redis.client.hvals(live_run.run.rounds.keys.segments)
     live_run.records.blobs.delete([segment])
@@ -180,7 +180,7 @@ async def test_a_missing_segment_is_told_to_who_would_sweep(live_run: Any) -> No
 
 
 async def late(records: RecordStore, *rounds: int) -> dict[int, list[str]]:
-    """The late clients of these rounds, as entries and as records name them."""
+    """The late clients of these rounds; entries and records must agree on them."""
     entries = await records.entries(0, 999)
     for number in rounds:
         assert await records.entry(number) == entries[number]
@@ -190,7 +190,7 @@ async def late(records: RecordStore, *rounds: int) -> dict[int, list[str]]:
     return {number: entries[number].late for number in rounds}
 
 
-async def test_late_uploads_show_in_entries_and_records(live_run: Any) -> None:
+async def test_late_uploads_appear_in_entries_and_records(live_run: Any) -> None:
     records, note = live_run.records, live_run.run.uploads.note_late
     away = record(0).model_copy(update={"missing": ["a", "b", "c"]})
     await live_run.open(0, [])
@@ -222,7 +222,7 @@ async def test_late_uploads_show_in_entries_and_records(live_run: Any) -> None:
     assert await late(records, 0, ROUNDS) == table
 
 
-async def test_late_uploads_count_against_the_bound(live_run: Any) -> None:
+async def test_late_uploads_count_towards_the_memory_bound(live_run: Any) -> None:
     records = replace(live_run.records, bound=3500)
     clients = [f"{number:050}" for number in range(20)]
     for number in range(6):
@@ -254,7 +254,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("before", [1, ROUNDS])
-async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_nothing(
+async def test_worker_killed_before_it_publishes_loses_no_record_and_leaks_no_blob(
     live_run: Any, redis_url: str, before: int
 ) -> None:
     """This also holds if the round would have moved entries to a segment."""
@@ -282,7 +282,7 @@ async def test_killing_a_worker_before_it_publishes_loses_nothing_and_leaks_noth
         assert await read(records, number) == record(number)
 
 
-async def test_receipts_of_long_closed_rounds_go(live_run: Any) -> None:
+async def test_receipts_of_old_rounds_are_deleted(live_run: Any) -> None:
     await live_run.join("a")
     for number in range(66):
         await live_run.open(number, ["a"])

@@ -13,7 +13,7 @@ DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 
 
-async def test_opening_a_round_gives_tickets_and_happens_once(live_run: Any) -> None:
+async def test_opening_a_round_issues_tickets_and_is_idempotent(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["b", "a"], deadline=NOW + 5)
     federation = await run.state.read()
@@ -25,7 +25,7 @@ async def test_opening_a_round_gives_tickets_and_happens_once(live_run: Any) -> 
     assert (await live_run.happened()).count("opened") == 1
 
 
-async def test_the_next_round_takes_old_tickets_back_unless_they_are_kept(live_run: Any) -> None:
+async def test_opening_a_round_withdraws_old_tickets_unless_clear_is_false(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a", "b"])
     await live_run.open(1, ["b", "c"])
@@ -43,7 +43,7 @@ async def test_the_next_round_takes_old_tickets_back_unless_they_are_kept(live_r
     }
 
 
-async def test_closing_is_for_the_round_that_is_open(live_run: Any) -> None:
+async def test_close_applies_only_once_and_only_to_the_open_round(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a"])
     await run.rounds.close(live_run.fence, 1, "1-1")
@@ -54,7 +54,7 @@ async def test_closing_is_for_the_round_that_is_open(live_run: Any) -> None:
     assert (federation.phase, federation.closing) == ("aggregating", "2-2")
 
 
-async def test_publishing_writes_record_evictions_and_pointers_at_once(live_run: Any) -> None:
+async def test_publishing_writes_record_evictions_and_snapshot_together(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.join("a", "b")
     await live_run.open(0, ["a", "b"], deadline=NOW + 5)
@@ -73,7 +73,7 @@ async def test_publishing_writes_record_evictions_and_pointers_at_once(live_run:
     )
 
 
-async def test_publishing_again_changes_nothing(live_run: Any) -> None:
+async def test_publishing_a_round_again_changes_nothing(live_run: Any) -> None:
     run = live_run.run
     await live_run.join("a")
     await live_run.open(0, ["a"])
@@ -86,14 +86,14 @@ async def test_publishing_again_changes_nothing(live_run: Any) -> None:
 
 
 async def add_many_events(live_run: Any) -> None:
-    """1,200 events in one go."""
+    """Adds 1,200 events to the stream."""
     async with live_run.stores.redis.client.pipeline() as pipe:
         for number in range(1200):
             pipe.xadd(live_run.run.events.key, {"type": "customize", "request": str(number)})
         await pipe.execute()
 
 
-async def test_publishing_trims_events_that_are_accounted_for(live_run: Any) -> None:
+async def test_publishing_trims_processed_events_to_the_newest_1000(live_run: Any) -> None:
     await live_run.open(0, ["a"])
     await add_many_events(live_run)
     await live_run.publish(RoundRecord(round=0, status="failed", reason="nobody came"))
@@ -102,7 +102,7 @@ async def test_publishing_trims_events_that_are_accounted_for(live_run: Any) -> 
     assert kept[-1].type == "failed"
 
 
-async def test_events_that_nobody_has_read_are_kept(live_run: Any) -> None:
+async def test_publishing_keeps_unread_events(live_run: Any) -> None:
     await live_run.open(0, ["a"])
     position = await live_run.run.events.last_position()
     await add_many_events(live_run)
@@ -114,7 +114,9 @@ async def test_events_that_nobody_has_read_are_kept(live_run: Any) -> None:
     assert len(kept) == 1202
 
 
-async def test_the_last_round_s_abstentions_are_told(live_run: Any) -> None:
+async def test_abstentions_of_the_last_round_are_stored_and_emitted_as_an_event(
+    live_run: Any,
+) -> None:
     await live_run.open(0, ["a"])
     await live_run.quarantine(0, ("a", "b"))
     assert (await live_run.run.state.read()).abstained == ("a", "b")

@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.state.run_blobs import OPEN, RunBlobs
 
 @pytest.fixture(params=["folder", "memory"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> RunBlobs:
-    """Each kind of store; the object store's is obstore's own in memory."""
+    """Each kind of store; the object store is obstore's in-memory store."""
     place = str(tmp_path / "blobs") if request.param == "folder" else "memory://"
     return RunBlobs(place, tmp_path / "cache")
 
@@ -24,7 +24,7 @@ def test_a_run_does_not_see_the_blobs_of_another(blobs: RunBlobs) -> None:
         second.open(digest)
 
 
-def test_a_run_s_blobs_go_and_no_others_even_if_the_bytes_are_the_same(blobs: RunBlobs) -> None:
+def test_removing_or_sweeping_a_run_keeps_the_blobs_of_other_runs(blobs: RunBlobs) -> None:
     first, second = blobs.of_run("x-1"), blobs.of_run("x-2")
     digest = first.put(b"a model")
     assert second.put(b"a model") == digest
@@ -37,7 +37,7 @@ def test_a_run_s_blobs_go_and_no_others_even_if_the_bytes_are_the_same(blobs: Ru
     assert second.exists(other)
 
 
-def test_the_size_is_that_of_all_runs_blobs(tmp_path: Path) -> None:
+def test_size_is_the_total_over_all_runs(tmp_path: Path) -> None:
     for run in ("x-1", "x-2"):
         (tmp_path / "store" / run).mkdir(parents=True)
     for place in (str(tmp_path / "blobs"), (tmp_path / "store").as_uri()):
@@ -49,19 +49,19 @@ def test_the_size_is_that_of_all_runs_blobs(tmp_path: Path) -> None:
         assert blobs.size() == 300
 
 
-def test_removing_twice_is_the_same(blobs: RunBlobs) -> None:
+def test_removing_a_run_twice_is_not_an_error(blobs: RunBlobs) -> None:
     blobs.remove("x-1")
     blobs.remove("x-1")
 
 
-def test_many_runs_are_not_all_kept_open(tmp_path: Path) -> None:
+def test_number_of_open_runs_is_bounded(tmp_path: Path) -> None:
     blobs = RunBlobs(str(tmp_path / "blobs"), tmp_path)
     digests = [blobs.of_run(f"x-{number}").put(b"some") for number in range(3 * OPEN)]
     assert len(blobs._opened) == OPEN
     assert all(blobs.of_run(f"x-{n}").exists(digest) for n, digest in enumerate(digests))
 
 
-def test_the_cache_of_all_runs_has_one_bound(tmp_path: Path) -> None:
+def test_all_runs_share_one_cache_limit(tmp_path: Path) -> None:
     blobs = RunBlobs("memory://", tmp_path / "cache", most=1000)
     for number in range(5):
         blobs.of_run(f"x-{number}").put(bytes([number]) * 300)
@@ -69,7 +69,7 @@ def test_the_cache_of_all_runs_has_one_bound(tmp_path: Path) -> None:
     assert sum(sizes) <= 900
 
 
-def test_blobs_of_a_version_without_runs_move_to_a_run(tmp_path: Path) -> None:
+def test_blobs_of_a_version_without_runs_are_moved_into_a_run(tmp_path: Path) -> None:
     former = Blobs(tmp_path / "blobs")
     digests = {former.put(bytes([number])) for number in range(20)}
     blobs = RunBlobs(str(tmp_path / "blobs"), tmp_path)

@@ -17,7 +17,7 @@ NOW = 1_000_000.0
 BY = Attribution("ada", "a test", NOW)
 
 
-async def test_runs_queue_in_the_order_of_their_submission(
+async def test_runs_are_queued_in_order_of_submission(
     stores: Stores, experiment: Experiment
 ) -> None:
     runs = stores.runs
@@ -36,7 +36,7 @@ async def test_runs_queue_in_the_order_of_their_submission(
     assert [event.type for event in await stores.events.read("0-0", 0.001)] == ["submitted"] * 2
 
 
-async def test_a_submission_that_is_sent_twice_is_one_run(
+async def test_repeated_submission_creates_only_one_run(
     stores: Stores, experiment: Experiment
 ) -> None:
     info, _ = await stores.runs.submit(experiment, "same", BY)
@@ -45,7 +45,7 @@ async def test_a_submission_that_is_sent_twice_is_one_run(
     assert (await stores.audit.end())[0] == 1
 
 
-async def test_submissions_at_the_same_time_get_numbers_of_their_own(
+async def test_concurrent_submissions_get_distinct_run_numbers(
     stores: Stores, experiment: Experiment, redis_url: str
 ) -> None:
     namespace = stores.keys.prefix.strip("{}:")
@@ -60,7 +60,7 @@ async def test_submissions_at_the_same_time_get_numbers_of_their_own(
     assert len(await stores.runs.entries()) == len(await stores.runs.queue()) == 6
 
 
-async def test_a_run_that_waits_can_be_cancelled(live_run: Any, experiment: Experiment) -> None:
+async def test_queued_run_can_be_cancelled(live_run: Any, experiment: Experiment) -> None:
     runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     assert await runs.cancel(waiting.run, BY) == "cancelled"
@@ -72,7 +72,9 @@ async def test_a_run_that_waits_can_be_cancelled(live_run: Any, experiment: Expe
     assert await runs.cancel("test-9", BY) == "unknown"
 
 
-async def test_a_worker_drops_runs_that_cannot_start(live_run: Any, experiment: Experiment) -> None:
+async def test_worker_can_drop_a_queued_run_but_not_a_running_one(
+    live_run: Any, experiment: Experiment
+) -> None:
     runs = live_run.stores.runs
     waiting, _ = await runs.submit(experiment, "b", BY)
     with pytest.raises(LeaseLost):
@@ -85,10 +87,10 @@ async def test_a_worker_drops_runs_that_cannot_start(live_run: Any, experiment: 
     assert (await runs.entry(live_run.run.run)).state == "running"
 
 
-async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
+async def test_deleting_a_run_removes_all_of_its_keys_and_no_others(
     live_run: Any, experiment: Experiment
 ) -> None:
-    """The ids of both runs begin alike."""
+    """The id of one run is a prefix of the other run's id."""
     runs = live_run.stores.runs
     before = await live_run.dump()
     other, _ = await runs.submit(experiment, "b", BY, name="test-1")
@@ -109,7 +111,7 @@ async def test_deleting_a_run_leaves_nothing_of_it_and_everything_else(
     assert (again.run, new) == ("test-3", True), "its number is not used again"
 
 
-async def test_the_head_of_the_queue_is_held_for_a_reason(
+async def test_worker_can_set_and_clear_the_wait_reason_of_the_next_run(
     stores: Stores, experiment: Experiment
 ) -> None:
     fence = await stores.lease.acquire("worker", 60, NOW)
@@ -125,7 +127,7 @@ async def test_the_head_of_the_queue_is_held_for_a_reason(
     assert await stores.runs.wait_reason(info.run) == ""
 
 
-async def test_a_federation_is_ready_once_a_worker_has_taken_over(stores: Stores) -> None:
+async def test_only_the_worker_with_the_lease_marks_the_federation_as_ready(stores: Stores) -> None:
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None
     assert await stores.runs.schema() is None

@@ -19,7 +19,9 @@ SPEC = ModelSpec.of([("weight", (2, 3))])
 SNAPSHOT = Snapshot(global_model="d" * 64, reference="e" * 64, pulls=("a",))
 
 
-async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> None:
+async def test_run_is_started_only_once_and_only_in_its_turn(
+    stores: Stores, experiment: Experiment
+) -> None:
     fence, digest = await stores.lease.acquire("worker", 60, NOW), experiment.digest()
     assert fence is not None
     first, _ = await stores.runs.submit(experiment, "first", BY)
@@ -45,14 +47,14 @@ async def test_a_run_is_started_once(stores: Stores, experiment: Experiment) -> 
     assert await stores.of_run(second.run).state.start(*given) == "gone", "another is executed"
 
 
-async def test_another_schema_is_refused(live_run: Any) -> None:
+async def test_state_with_another_schema_is_refused(live_run: Any) -> None:
     stores = live_run.stores
     await stores.redis.client.hset(live_run.run.keys.state, "schema", "0")
     with pytest.raises(ConfigurationError, match="schema 0, this version reads 3"):
         await live_run.run.state.read()
 
 
-async def test_nothing_can_be_steered_before_it_starts(
+async def test_run_cannot_be_steered_before_it_starts(
     stores: Stores, experiment: Experiment
 ) -> None:
     info, _ = await stores.runs.submit(experiment, "first", BY)
@@ -65,7 +67,7 @@ async def test_nothing_can_be_steered_before_it_starts(
     assert await run.events.last_position() == "0-0"
 
 
-async def test_the_status_goes_one_way_once_it_stops(live_run: Any) -> None:
+async def test_stopping_run_cannot_be_resumed(live_run: Any) -> None:
     run = live_run.run
     assert await run.state.set_status("paused", BY) == ("done", "paused")
     assert await run.state.set_status("running", BY) == ("done", "running")
@@ -74,7 +76,7 @@ async def test_the_status_goes_one_way_once_it_stops(live_run: Any) -> None:
     assert await run.state.set_status("stopping", BY) == ("already", "stopping")
 
 
-async def test_the_mode_is_the_operator_s_once_it_is_said(live_run: Any) -> None:
+async def test_operator_can_change_the_mode_until_the_run_stops(live_run: Any) -> None:
     run = live_run.run
     assert (await run.state.read()).mode is None
     assert await run.state.set_mode("observe", BY) == ("done", "observe")
@@ -86,7 +88,7 @@ async def test_the_mode_is_the_operator_s_once_it_is_said(live_run: Any) -> None
     assert await run.state.set_mode("evict", BY) == ("over", "stopping")
 
 
-async def test_the_end_frees_the_federation_for_the_next_run(live_run: Any) -> None:
+async def test_ended_run_frees_the_federation_and_most_of_its_redis_memory(live_run: Any) -> None:
     run, runs = live_run.run, live_run.stores.runs
     await live_run.join("a", "b")
     await live_run.open(0, ["a"])
@@ -112,14 +114,14 @@ async def test_the_end_frees_the_federation_for_the_next_run(live_run: Any) -> N
     assert sum([await redis.memory_usage(key, samples=0) for key in large]) < 10_000
 
 
-async def test_a_run_that_is_stopped_before_its_first_round_is_cancelled(live_run: Any) -> None:
+async def test_run_stopped_before_its_first_round_is_cancelled(live_run: Any) -> None:
     await live_run.run.state.set_status("stopping", BY)
     await live_run.run.state.end(live_run.fence, NOW)
     info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("cancelled", "a test")
 
 
-async def test_a_run_that_waits_too_long_for_clients_stops(live_run: Any) -> None:
+async def test_run_that_waits_too_long_for_clients_is_cancelled(live_run: Any) -> None:
     await live_run.run.state.expire(live_run.fence, "too few clients")
     assert (await live_run.run.state.brief()).status == "stopping"
     await live_run.run.state.end(live_run.fence, NOW)
@@ -127,14 +129,14 @@ async def test_a_run_that_waits_too_long_for_clients_stops(live_run: Any) -> Non
     assert (info.state, info.reason) == ("cancelled", "too few clients")
 
 
-async def test_a_run_that_has_begun_does_not_expire(live_run: Any) -> None:
+async def test_run_with_an_open_round_does_not_expire(live_run: Any) -> None:
     await live_run.join("a")
     await live_run.open(0, ["a"])
     await live_run.run.state.expire(live_run.fence, "too few clients")
     assert (await live_run.run.state.brief()).status == "running"
 
 
-async def test_a_run_fails_with_its_reason(live_run: Any) -> None:
+async def test_failed_run_keeps_its_reason(live_run: Any) -> None:
     await live_run.open(0, ["a"])
     await live_run.run.state.end(live_run.fence, NOW, "failed", "out of memory")
     info = await live_run.stores.runs.entry(live_run.run.run)

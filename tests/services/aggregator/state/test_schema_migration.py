@@ -1,4 +1,4 @@
-"""Tests the migration from older schemas, with dumps that the versions of these schemas wrote."""
+"""Tests of the migration from older schemas, with dumps that older versions wrote."""
 
 import json
 import secrets
@@ -50,14 +50,14 @@ class Restored:
         return records
 
     async def dump(self) -> dict[str, Any]:
-        """Everything in the namespace, but for the lease."""
+        """Everything in the namespace, except for the lease."""
         client, prefix = self.stores.redis.client, self.stores.keys.prefix
         values = {key: await client.dump(key) async for key in client.scan_iter(match=f"{prefix}*")}
         return {key: data for key, data in values.items() if not key.endswith(("lease", "fence"))}
 
 
 def expected(history: dict[str, str] | None = None) -> list[RoundRecord]:
-    """The records that all dumps contain, as schema 1 has them."""
+    """The records that all dumps contain, read from the history of schema 1."""
     history = history or json.loads(SCHEMA_1.read_text())["keys"]["history"]["value"]
     return [RoundRecord.model_validate_json(history[n]) for n in sorted(history, key=int)]
 
@@ -81,7 +81,7 @@ async def restored(dump: Path, redis_url: str, tmp_path: Path) -> AsyncIterator[
     await stores.aclose()
 
 
-async def test_records_and_state_are_taken_over(restored: Restored) -> None:
+async def test_records_and_state_are_migrated(restored: Restored) -> None:
     await restored.migrate()
     assert await restored.records() == expected()
     assert any(record.mixing for record in expected())
@@ -94,7 +94,7 @@ async def test_records_and_state_are_taken_over(restored: Restored) -> None:
     assert [path.name for path in restored.blobs.folder.iterdir()] == [RUN]
 
 
-async def test_the_run_is_registered_and_all_clients_are_members(restored: Restored) -> None:
+async def test_run_is_registered_with_all_clients_as_members(restored: Restored) -> None:
     await restored.migrate()
     runs = restored.stores.runs
     (info,) = await runs.entries()
@@ -114,7 +114,7 @@ async def test_the_run_is_registered_and_all_clients_are_members(restored: Resto
     assert (event.type, event.fields["run"]) == ("started", RUN), "so that waiting requests wake"
 
 
-async def test_nothing_is_left_under_the_former_names(restored: Restored) -> None:
+async def test_no_keys_of_the_old_schema_are_left(restored: Restored) -> None:
     await restored.migrate()
     prefix = restored.stores.keys.prefix
     names = {key.removeprefix(prefix) for key in await restored.dump()}
@@ -123,14 +123,14 @@ async def test_nothing_is_left_under_the_former_names(restored: Restored) -> Non
     assert not [name for name in names if name.startswith("receipts")]
 
 
-async def test_a_second_takeover_changes_nothing(restored: Restored) -> None:
+async def test_second_migration_changes_nothing(restored: Restored) -> None:
     await restored.migrate()
     before = await restored.dump()
     await restored.migrate()
     assert await restored.dump() == before
 
 
-async def test_a_takeover_that_is_broken_off_begins_again(restored: Restored) -> None:
+async def test_migration_that_lost_the_lease_can_be_repeated(restored: Restored) -> None:
     """A worker that has lost the lease may have moved blobs, but changes nothing in Redis."""
     old, restored.fence = restored.fence, restored.fence + 1
     before = await restored.dump()
@@ -143,7 +143,7 @@ async def test_a_takeover_that_is_broken_off_begins_again(restored: Restored) ->
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_2], ids=["2"])
-async def test_operators_and_the_audit_log_stay(restored: Restored) -> None:
+async def test_operators_and_the_audit_log_are_kept(restored: Restored) -> None:
     await restored.migrate()
     entries = await restored.stores.audit.entries(0, 10)
     assert check_chain(entries) == await restored.stores.audit.end()
@@ -151,7 +151,7 @@ async def test_operators_and_the_audit_log_stay(restored: Restored) -> None:
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_2], ids=["2"])
-async def test_a_run_that_has_ended_stays_so(restored: Restored) -> None:
+async def test_ended_run_stays_ended(restored: Restored) -> None:
     client, prefix = restored.stores.redis.client, restored.stores.keys.prefix
     ended = {"phase": "done", "status": "finished"}
     await client.hset(f"{prefix}federation", mapping=ended)
@@ -162,7 +162,9 @@ async def test_a_run_that_has_ended_stays_so(restored: Restored) -> None:
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_2], ids=["2"])
-async def test_clients_that_had_joined_before_the_start_have_accepted(restored: Restored) -> None:
+async def test_clients_that_joined_before_the_start_are_migrated_as_accepted(
+    restored: Restored,
+) -> None:
     client, prefix = restored.stores.redis.client, restored.stores.keys.prefix
     await client.hset(f"{prefix}federation", mapping={"phase": "joining", "round": "0"})
     await restored.migrate()
@@ -171,7 +173,7 @@ async def test_clients_that_had_joined_before_the_start_have_accepted(restored: 
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_1], ids=["1"])
-async def test_a_long_history_becomes_segments(restored: Restored) -> None:
+async def test_long_history_is_migrated_to_segments(restored: Restored) -> None:
     client, prefix = restored.stores.redis.client, restored.stores.keys.prefix
     first = json.loads(restored.values["history"]["0"])
     many = {str(number): json.dumps({**first, "round": number}) for number in range(130)}
@@ -183,7 +185,7 @@ async def test_a_long_history_becomes_segments(restored: Restored) -> None:
 
 
 @pytest.mark.parametrize("dump", [SCHEMA_2], ids=["2"])
-async def test_an_unknown_schema_is_refused_with_what_to_do(restored: Restored) -> None:
+async def test_unknown_schema_is_rejected_with_instructions(restored: Restored) -> None:
     client, prefix = restored.stores.redis.client, restored.stores.keys.prefix
     await client.hset(f"{prefix}federation", "schema", "0")
     with pytest.raises(ConfigurationError, match="use the version of Rampart that wrote"):

@@ -27,19 +27,19 @@ def read(blobs: Blobs, digest: str) -> bytes:
 
 
 def files(blobs: Blobs) -> list[Path]:
-    """The files of all segments, and those that are unfinished."""
+    """The files of all segments, including unfinished ones."""
     folder = blobs.folder / "segments"
     return [*blobs.unfinished.iterdir(), *(folder.iterdir() if folder.exists() else ())]
 
 
 def settled(blobs: Blobs, count: int) -> bool:
-    """Waits until a number of files is left: a thread deletes them."""
+    """Waits until a thread has deleted all but this number of files."""
     while len(files(blobs)) > count:
         pass
     return len(files(blobs)) == count
 
 
-def test_blobs_that_came_together_are_read_one_by_one_by_any_process(tmp_path: Path) -> None:
+def test_each_blob_of_a_segment_can_be_read_by_any_process(tmp_path: Path) -> None:
     blobs, other = Blobs(tmp_path), Blobs(tmp_path)
     some, more = named("one", "two", ""), named("three")
     blobs.put_all(some)
@@ -55,7 +55,7 @@ def test_blobs_that_came_together_are_read_one_by_one_by_any_process(tmp_path: P
     assert not other.exists("0" * 64)
 
 
-def test_one_sync_makes_all_durable_before_the_segment_has_its_name(
+def test_segment_is_fsynced_once_before_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = Blobs(tmp_path)
@@ -72,7 +72,7 @@ def test_one_sync_makes_all_durable_before_the_segment_has_its_name(
     assert synced == ["file, 1 named", "folder, 2 named"]
 
 
-def test_a_failed_sync_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_fsync_leaves_no_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs, some = Blobs(tmp_path), named("one", "two")
     blobs.put_all(named("kept"))
 
@@ -105,7 +105,7 @@ def test_a_segment_is_deleted_with_the_last_of_its_blobs(tmp_path: Path) -> None
     assert list(other.digests()) == []
 
 
-def test_the_same_bytes_from_two_clients_are_deleted_once(tmp_path: Path) -> None:
+def test_deleting_a_blob_removes_its_copies_in_all_segments(tmp_path: Path) -> None:
     blobs, some = Blobs(tmp_path), named("same")
     blobs.put_all(some)
     blobs.put_all(some)
@@ -114,7 +114,7 @@ def test_the_same_bytes_from_two_clients_are_deleted_once(tmp_path: Path) -> Non
     assert settled(blobs, 0)
 
 
-def test_a_sweep_keeps_one_copy_of_what_a_client_sends_in_every_round(tmp_path: Path) -> None:
+def test_sweep_keeps_one_copy_of_a_blob_that_is_stored_in_every_round(tmp_path: Path) -> None:
     """The bytes stay referenced, because the last round of a run is kept."""
     blobs, other, (same, beside) = Blobs(tmp_path), Blobs(tmp_path), named("same", "beside")
     for number in range(5):
@@ -133,7 +133,7 @@ def test_a_sweep_keeps_one_copy_of_what_a_client_sends_in_every_round(tmp_path: 
     assert settled(blobs, 0)
 
 
-def test_a_sweep_keeps_segments_with_a_blob_that_is_needed(tmp_path: Path) -> None:
+def test_sweep_keeps_segments_with_a_referenced_blob(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     kept, old, new = named("kept", "beside it"), named("old", "older"), named("new")
     for some in (kept, old):
@@ -149,10 +149,10 @@ def test_a_sweep_keeps_segments_with_a_blob_that_is_needed(tmp_path: Path) -> No
 
 @pytest.fixture
 def traced() -> Iterator[Callable[[], int]]:
-    """The bytes of all Python objects that were made since the test began.
+    """The size in bytes of all Python objects that were allocated since the test began.
 
-    Python's table of interned strings is left out: pathlib interns every name, and the table keeps
-    its room when the strings go.
+    It excludes Python's table of interned strings: pathlib interns every name, and the table does
+    not shrink when the strings are freed.
     """
     others = tracemalloc.Filter(False, pathlib.__file__)
 
@@ -167,7 +167,7 @@ def traced() -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.parametrize("by", ["sweep", "delete", "another process"])
-def test_memory_and_disk_return_when_segments_go(
+def test_deleted_segments_free_memory_and_disk(
     tmp_path: Path, traced: Callable[[], int], by: str
 ) -> None:
     """The process has read all segments, as a worker does in the course of many rounds."""
@@ -195,5 +195,5 @@ def test_memory_and_disk_return_when_segments_go(
     assert settled(blobs, 1), "the one that is referenced"
     assert read(blobs, *kept) == b"kept"
     left = traced() - before
-    # An emptied dictionary keeps its room.
+    # An emptied dictionary keeps its memory.
     assert left < grown / 4, f"{left} of {grown} bytes are left"

@@ -1,4 +1,4 @@
-"""The worker's memory as pointers: it is restored unchanged, and every pointer is listed."""
+"""Snapshots of the worker's state: restored unchanged, with a list of all of their blobs."""
 
 import json
 
@@ -39,7 +39,7 @@ SNAPSHOT = Snapshot(
 )
 
 
-def test_a_snapshot_comes_back_byte_for_byte() -> None:
+def test_snapshot_is_restored_byte_for_byte() -> None:
     text = SNAPSHOT.model_dump_json()
     again = Snapshot.model_validate_json(text)
     assert again == SNAPSHOT
@@ -47,13 +47,13 @@ def test_a_snapshot_comes_back_byte_for_byte() -> None:
     assert Snapshot.parse(text) == SNAPSHOT
 
 
-def test_a_snapshot_names_every_blob() -> None:
+def test_snapshot_lists_every_blob() -> None:
     assert SNAPSHOT.blobs() == {digest(str(n)) for n in range(8)}
     first = Snapshot(global_model=digest("0"), reference=digest("0"))
     assert first.blobs() == {digest("0")}
 
 
-def test_a_client_is_handed_its_models_and_at_the_end_those_that_vote() -> None:
+def test_ticket_names_own_and_peer_models_and_at_the_end_the_voters() -> None:
     assert SNAPSHOT.ticket_models("a") == {"model": digest("6")}
     assert SNAPSHOT.ticket_models("b") == {"model": digest("7"), "peer_00": digest("6")}
     assert SNAPSHOT.ticket_models("b", final=True) == {"model": digest("7"), "vote_00": digest("6")}
@@ -62,7 +62,7 @@ def test_a_client_is_handed_its_models_and_at_the_end_those_that_vote() -> None:
     assert first.ticket_models("a") == {"model": digest("0")} and not first.has_own_model("a")
 
 
-def test_a_ticket_names_global_model_peers_and_voters() -> None:
+def test_ticket_names_the_assigned_global_model_or_the_group_model() -> None:
     snapshot = Snapshot(
         global_model="g",
         reference="g",
@@ -76,7 +76,7 @@ def test_a_ticket_names_global_model_peers_and_voters() -> None:
     assert snapshot.ticket_models("c", final=True) == {"model": "0", "vote_00": "0"}
 
 
-def test_tickets_name_the_changed_model_until_the_end() -> None:
+def test_ticket_names_the_challenged_model_until_the_final_evaluation() -> None:
     snapshot = Snapshot(
         global_model="g",
         reference="g",
@@ -89,7 +89,7 @@ def test_tickets_name_the_changed_model_until_the_end() -> None:
 
 
 @pytest.mark.parametrize("version", ["0", "1", None])
-def test_another_schema_is_refused(version: str | None) -> None:
+def test_snapshot_with_another_schema_is_refused(version: str | None) -> None:
     raw = {**SNAPSHOT.model_dump(mode="json"), "schema_version": version}
     with pytest.raises(ConfigurationError, match=f"schema {version}"):
         Snapshot.parse(json.dumps(raw))

@@ -1,4 +1,4 @@
-"""What holds for all stores together, against a real Redis."""
+"""Behaviour that all stores share, with a real Redis."""
 
 import asyncio
 from contextlib import aclosing
@@ -21,7 +21,7 @@ DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 
 
-async def test_an_old_fence_writes_nothing(live_run: Any, experiment: Experiment) -> None:
+async def test_outdated_fencing_token_cannot_write(live_run: Any, experiment: Experiment) -> None:
     stores, old = live_run.stores, live_run.fence
     await live_run.join("a")
     await live_run.open(0, ["a"])
@@ -43,14 +43,14 @@ async def test_an_old_fence_writes_nothing(live_run: Any, experiment: Experiment
     assert await live_run.dump() == before
 
 
-async def test_namespaces_do_not_meet(live_run: Any, redis_url: str) -> None:
+async def test_namespaces_are_isolated(live_run: Any, redis_url: str) -> None:
     async with aclosing(Stores.connect(redis_url, None, "somewhere-else")) as other:
         await live_run.join("a")
         assert await other.clients.records() == {}
         assert await other.lease.acquire("worker-2", 0.01, NOW) is not None
 
 
-async def test_a_redis_that_is_away_is_unavailable() -> None:
+async def test_unreachable_redis_raises_unavailable() -> None:
     async with aclosing(Stores.connect("redis://127.0.0.1:1/0", None, "nowhere")) as stores:
         stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
         for attempt in (
@@ -64,7 +64,7 @@ async def test_a_redis_that_is_away_is_unavailable() -> None:
                 await attempt
 
 
-async def test_closing_answers_no_question_that_is_still_open(
+async def test_closing_the_stores_cancels_pending_requests(
     live_run: Any,
 ) -> None:
     stores = live_run.stores
@@ -80,7 +80,7 @@ async def test_closing_answers_no_question_that_is_still_open(
     ]
 
 
-async def test_a_process_keeps_the_stores_of_few_runs(stores: Stores) -> None:
+async def test_number_of_cached_run_stores_is_bounded(stores: Stores) -> None:
     for number in range(3 * OPEN):
         stores.of_run(f"run-{number}")
     assert len(stores._of_runs) == OPEN

@@ -20,7 +20,9 @@ async def test_an_evicted_client_gets_no_ticket(live_run: Any) -> None:
     assert list(await run.tickets.outstanding()) == ["b"]
 
 
-async def test_granting_keeps_what_is_outstanding_or_done(live_run: Any) -> None:
+async def test_grant_is_ignored_if_a_ticket_is_outstanding_or_the_update_is_in(
+    live_run: Any,
+) -> None:
     run = live_run.run
     await live_run.open(0, ["a", "b"])
     await run.tickets.grant(live_run.fence, "a", live_run.ticket(0, "probe"))
@@ -32,7 +34,7 @@ async def test_granting_keeps_what_is_outstanding_or_done(live_run: Any) -> None
     assert (await run.tickets.of("c")).kind == "train"
 
 
-async def test_where_a_client_stands(live_run: Any) -> None:
+async def test_standing_has_the_ticket_and_the_state_of_the_run(live_run: Any) -> None:
     await live_run.open(4, ["a"], deadline=NOW + 7.25)
     standing = await live_run.run.tickets.standing("a")
     assert standing.ticket == live_run.ticket(4)
@@ -42,7 +44,7 @@ async def test_where_a_client_stands(live_run: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["buffered"])
-async def test_a_pull_asks_once_and_a_ticket_answers_it(live_run: Any) -> None:
+async def test_repeated_pulls_emit_one_event_until_a_ticket_answers_them(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.join("a")
     await live_run.run.tickets.pull("a")
@@ -63,14 +65,14 @@ async def test_a_pull_asks_once_and_a_ticket_answers_it(live_run: Any) -> None:
     )
 
 
-async def test_pulls_are_ignored_where_they_have_no_place(live_run: Any) -> None:
+async def test_pulls_are_ignored_under_the_synchronous_policy(live_run: Any) -> None:
     await live_run.open(0, [])
     await live_run.run.tickets.pull("a")
     assert "pull" not in await live_run.happened(), "the sync policy has no pulls"
 
 
 @pytest.mark.parametrize("policy", ["buffered"])
-async def test_an_evicted_client_pulls_in_vain(live_run: Any) -> None:
+async def test_pulls_of_evicted_clients_are_dropped(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.join("a", "b")
     await live_run.open(0, [])

@@ -12,7 +12,7 @@ DIGEST = "d" * 64
 OTHER = "e" * 64
 
 
-async def test_an_update_is_accepted_once(live_run: Any) -> None:
+async def test_update_is_accepted_once_and_different_bytes_conflict(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a"])
     receipt = Receipt(
@@ -46,7 +46,7 @@ async def test_an_update_is_accepted_once(live_run: Any) -> None:
         ("barred", 1, "update", "evicted"),
     ],
 )
-async def test_refused_uploads(
+async def test_uploads_without_a_valid_ticket_are_refused(
     live_run: Any, client: str, round_: int, kind: str, answer: str
 ) -> None:
     run = live_run.run
@@ -67,7 +67,7 @@ async def test_refused_uploads(
         ("buffered", "published", "accepted"),
     ],
 )
-async def test_after_the_close_only_the_buffered_policy_takes_updates(
+async def test_only_the_buffered_policy_accepts_updates_after_a_round_closes(
     live_run: Any, phase: str, answer: str
 ) -> None:
     await live_run.open(0, ["a"])
@@ -77,7 +77,7 @@ async def test_after_the_close_only_the_buffered_policy_takes_updates(
     assert (await live_run.run.uploads.accept(live_run.receipt("a")))[0] == answer
 
 
-async def test_evaluations_are_for_the_end(live_run: Any) -> None:
+async def test_final_evaluation_accepts_evaluations_but_no_updates(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a"], kind="evaluate", phase="evaluating")
     assert (await run.uploads.accept(live_run.receipt("a", kind="update")))[0] == "no-ticket"
@@ -87,7 +87,7 @@ async def test_evaluations_are_for_the_end(live_run: Any) -> None:
     assert (await run.uploads.accept(live_run.receipt("b", kind="evaluation")))[0] == "no-ticket"
 
 
-async def test_a_probe_and_an_update_of_one_round_have_receipts_of_their_own(live_run: Any) -> None:
+async def test_probe_and_update_of_one_round_have_separate_receipts(live_run: Any) -> None:
     run = live_run.run
     await live_run.open(0, ["a"], kind="probe")
     await run.uploads.accept(live_run.receipt("a", kind="probe"))

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 
 class Shelf:
-    """Blobs, and shorthands to put vectors on them."""
+    """Blobs, and shorthands to store vectors in them."""
 
     def __init__(self, folder: Path) -> None:
         self.blobs = Blobs(folder)
@@ -83,7 +83,7 @@ def rows(arrivals: Arrivals, *receipts: Receipt) -> Rows:
 
 
 @pytest.mark.parametrize("calibrate", [True, False])
-def test_traces_are_of_the_raw_upload_and_of_the_model_it_started_from(
+def test_traces_are_sketches_of_the_raw_upload_and_its_starting_model(
     shelf: Shelf, calibrate: bool
 ) -> None:
     start = shelf.put([2, 0, 5, 1])
@@ -105,7 +105,7 @@ def test_traces_are_of_the_raw_upload_and_of_the_model_it_started_from(
     assert result.row(1).tolist() == [2, 1, 7, 4]
 
 
-def test_a_starting_model_is_read_once_for_its_trace_and_its_row(
+def test_starting_model_is_read_once_per_client_for_trace_and_row(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row's arithmetic writes over the model, so the next client's row reads it again."""
@@ -122,7 +122,7 @@ def test_a_starting_model_is_read_once_for_its_trace_and_its_row(
     assert result.row(0).tolist() == [2, -1, 4, 0] and result.row(1).tolist() == [1, 0, 4, 0]
 
 
-def test_an_upload_is_read_straight_into_its_row(shelf: Shelf) -> None:
+def test_upload_is_read_directly_into_its_row_without_a_copy(shelf: Shelf) -> None:
     arrivals = shelf.arrivals("a", "b")
     block_ND = arrivals.pool.block.tensor
     result = rows(arrivals, shelf.receipt("b", [1, 2, 3, 4]), shelf.receipt("a", [5, 6, 7, 8]))
@@ -131,7 +131,7 @@ def test_an_upload_is_read_straight_into_its_row(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
-def test_sixteen_bits_are_widened(shelf: Shelf, dtype: str) -> None:
+def test_sixteen_bit_uploads_are_widened_to_float32(shelf: Shelf, dtype: str) -> None:
     result = rows(shelf.arrivals("a"), shelf.receipt("a", [1, -2, 0.5, 96], dtype=dtype))
     assert result.row(0).tolist() == [1, -2, 0.5, 96]
 
@@ -142,8 +142,8 @@ def test_a_diverged_upload_is_dropped(shelf: Shelf) -> None:
     assert (result.ids, result.dropped) == (("b",), ("a",))
 
 
-def test_a_challenge_does_not_move_the_row(shelf: Shelf) -> None:
-    """Of two clients with equal challenged models, each row is calibrated by the client's own."""
+def test_challenge_does_not_change_the_calibrated_row(shelf: Shelf) -> None:
+    """Two challenged models are equal, but each row is calibrated by its client's own model."""
     own = {"a": shelf.put([2, 2, 2, 2]), "b": shelf.put([3, 3, 3, 3])}
     shifted = shelf.put([9, 9, 9, 9])
     customized = {**own, "challenge:a": shifted, "challenge:b": shifted, "c": shelf.reference}
@@ -160,7 +160,7 @@ def test_a_challenge_does_not_move_the_row(shelf: Shelf) -> None:
     assert result.row(2).tolist() == [8, 8, 8, 9], "c was not challenged: it did start there"
 
 
-def test_isolated_groups_are_calibrated_by_their_own_models(shelf: Shelf) -> None:
+def test_rows_of_isolated_groups_are_calibrated_by_the_group_models(shelf: Shelf) -> None:
     group = shelf.put([4, 4, 4, 4])
     arrivals = shelf.arrivals(
         "a",
@@ -176,7 +176,7 @@ def test_isolated_groups_are_calibrated_by_their_own_models(shelf: Shelf) -> Non
     assert torch.equal(arrivals.pool.reference_D, torch.ones(4)), "which stays as it is"
 
 
-def test_a_vector_is_read_into_place(shelf: Shelf) -> None:
+def test_vector_is_read_into_the_given_tensor(shelf: Shelf) -> None:
     out_D = torch.zeros(4)
     assert shelf.vectors.read(shelf.put([1, 2, 3, 4]), out_D) is out_D
     assert out_D.tolist() == [1, 2, 3, 4]

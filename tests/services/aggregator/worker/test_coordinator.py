@@ -1,4 +1,4 @@
-"""The coordinator over a real Redis, where a worker takes over in the midst of a run."""
+"""The coordinator with a real Redis, when workers take over in the middle of a run."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class FreshRun:
         )
 
     async def state(self) -> Run:
-        """What Redis holds."""
+        """The state of the run in Redis."""
         state = await self.run.state.read()
         assert state is not None
         return state
@@ -72,8 +72,10 @@ def fresh_run(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) ->
     return FreshRun(stores, stores.of_run("small-1"), tmp_path, request.param)
 
 
-async def test_every_phase_goes_on_in_another_worker(fresh_run: FreshRun) -> None:
-    """A run that is stopped ends, though each worker dies once it has ended a phase."""
+async def test_stopped_run_ends_although_each_worker_dies_after_one_phase(
+    fresh_run: FreshRun,
+) -> None:
+    """Each phase is continued by a new worker, which finds the state in Redis."""
     first = await fresh_run.worker()
     state, _ = await first.take_over()
     ticket = first.ticket_issuer.first_ticket("ada", 0, None)

@@ -1,4 +1,4 @@
-"""A run waits for disk, or is refused, and says how much it lacks."""
+"""A run waits for disk space, or is refused, with a message that states the sizes."""
 
 from pathlib import Path
 
@@ -21,13 +21,13 @@ def blobs(tmp_path: Path) -> RunBlobs:
     return blobs
 
 
-async def test_without_a_quota_everything_fits(blobs: RunBlobs) -> None:
+async def test_run_of_any_size_fits_without_a_quota(blobs: RunBlobs) -> None:
     quota = DiskQuota(blobs, None)
     quota.check(2**60)
     assert await quota.lack(2**60) == ""
 
 
-async def test_a_run_fits_up_to_the_last_byte(
+async def test_run_fits_exactly_up_to_the_quota(
     blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_quota, "FRESH", 0.0)
@@ -41,7 +41,7 @@ async def test_a_run_fits_up_to_the_last_byte(
     assert await quota.lack(10 * KIB) == ""
 
 
-async def test_the_blobs_are_measured_again_once_a_run_has_started(blobs: RunBlobs) -> None:
+async def test_blobs_are_measured_again_after_a_run_has_started(blobs: RunBlobs) -> None:
     quota = DiskQuota(blobs, 10 * KIB)
     assert await quota.lack(4 * KIB) == ""
     blobs.of_run("x-2").put(bytes(KIB))

@@ -1,4 +1,4 @@
-"""Every arrow of the phase machine, one case at a time."""
+"""Every transition (arrow) of the phase machine, one case at a time."""
 
 import ast
 from collections.abc import Mapping
@@ -301,7 +301,7 @@ SELECTED = [
 def standing(
     status: RunState = "running", deadline: float | None = NOW + 60, barred: str = ""
 ) -> StandingRead:
-    """The answer about the standing of clients in the open round."""
+    """The event that reports the standing of clients in the open round."""
     return StandingRead(status, deadline, frozenset(barred))
 
 
@@ -773,7 +773,7 @@ CLOSING = [
 
 
 def ended(phase: MachinePhase) -> list[Case]:
-    """What happens after a round with or without an outcome."""
+    """Cases after a round that was published or that failed."""
     state = replace(PUBLISHED, phase=phase)
     evaluation = {"phase": "evaluating", "opened_at": NOW, "deadline": NOW + 60}
     return [
@@ -893,14 +893,14 @@ CASES = [*JOINED, *SELECTED, *STANDINGS, *COLLECTED, *WITHOUT_A_BARRIER, *CLOSIN
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
-def test_a_step(case: Case) -> None:
+def test_step_gives_the_expected_state_commands_and_question(case: Case) -> None:
     step = case.machine.step(case.state, case.event, case.now)
     assert step.state == replace(case.state, **case.changes)
     assert (*step.commands, step.question) == case.answer
     assert hash(step.state), "every field is immutable"
 
 
-def test_the_cases_take_every_arrow_with_every_command() -> None:
+def test_cases_cover_every_transition_with_every_command() -> None:
     taken = dict[tuple[str, type, str], set[type]]()
     for one in CASES:
         target = one.changes.get("phase", one.state.phase)
@@ -909,7 +909,7 @@ def test_the_cases_take_every_arrow_with_every_command() -> None:
     assert taken == {(a.source, a.event, a.target): set(a.commands) for a in ARROWS}
 
 
-def test_commands_follow_in_the_order_of_the_arrow() -> None:
+def test_commands_have_the_order_of_the_transition_table() -> None:
     arrows = {(arrow.source, arrow.event, arrow.target): arrow.commands for arrow in ARROWS}
     answers = ("AnswerProbe", "GrantTicket", "AnswerCustomize")  # In the order of their events.
     for one in CASES:
@@ -919,7 +919,7 @@ def test_commands_follow_in_the_order_of_the_arrow() -> None:
         assert ordered == sorted(ordered)
 
 
-def test_every_question_belongs_to_its_phase() -> None:
+def test_each_phase_asks_exactly_its_declared_questions() -> None:
     asked = dict[str, set[type]]()
     for one in CASES:
         phase = one.changes.get("phase", one.state.phase)
@@ -929,7 +929,7 @@ def test_every_question_belongs_to_its_phase() -> None:
 
 
 @pytest.mark.parametrize("state", [JOINING, SELECTING, OPEN, CLOSED, PUBLISHED, EVALUATING])
-def test_an_event_of_another_phase_is_an_error(state: State) -> None:
+def test_event_of_another_phase_raises_an_error(state: State) -> None:
     given = {
         ClientsRead: ClientsRead("running", None, 3),
         CandidatesRead: CandidatesRead("running", NAMES),
@@ -960,7 +960,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("name", [*PURE, "phase_machine"])
-def test_the_machine_is_pure(name: str) -> None:
+def test_phase_machine_imports_only_pure_modules_and_never_awaits(name: str) -> None:
     source = Path(phase_machine.__file__).with_name(f"{name}.py")
     nodes = list(ast.walk(ast.parse(source.read_text())))
     ours = {f"rampart_fl.services.aggregator.worker.{one}" for one in PURE}

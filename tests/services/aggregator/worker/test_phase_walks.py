@@ -1,7 +1,7 @@
 """Seeded random walks of the phase machine through a small world in place of Redis.
 
-In the world clients join, upload, ask and leave, operators pause, resume, evict and stop, deadlines
-pass, and workers die at any point between a step and its commands.
+In this world, clients join and upload, and request models. Operators pause, resume, evict and stop.
+Deadlines pass, and workers die at any point between a step and its commands.
 """
 
 import random
@@ -30,7 +30,7 @@ class Died(Exception):
 
 @dataclass
 class World:
-    """What Redis holds, and what happens to it."""
+    """The state in Redis, and the events that change it."""
 
     machine: PhaseMachine
     draws: random.Random
@@ -70,7 +70,7 @@ class World:
         self.stream.append(Event(f"{len(self.stream) + 1}-0", kind, fields))
 
     def happen(self) -> None:
-        """Lets time pass, and something happen."""
+        """Advances the clock, and lets a random event happen."""
         self.now += self.draws.choice([0.0, 0.1, 1.0, 5.0])
         client = self.draws.choice(CLIENTS)
         match self.draws.choice(["join", "upload", "upload", "upload", "pull", "ask", "operate"]):
@@ -119,7 +119,7 @@ class World:
     # -- what a worker does --------------------------------------------------------------------
 
     def take_over(self) -> State:
-        """What a new worker finds; the deadline is later by the time in which no worker ran."""
+        """The state that a new worker finds; the time without a worker extends the deadline."""
         away = self.draws.choice([0.0, 3.0, 30.0])
         self.now += away
         self.deadline = None if self.deadline is None else self.deadline + away
@@ -212,7 +212,7 @@ def number(position: str) -> int:
 
 
 def work(world: World) -> None:
-    """One worker, from taking over until it dies or the run has ended."""
+    """Runs one worker, from its takeover until it dies or the run ends."""
     state, event = world.take_over(), events.LeaseTaken()
     step = world.machine.step(state, event, world.now)
     died = world.draws.random() < 0.5
@@ -238,7 +238,7 @@ def work(world: World) -> None:
 def check_step(
     world: World, before: State, after: State, given: tuple[Command, ...], question: Question | None
 ) -> None:
-    """What holds of every step."""
+    """Checks the invariants of one step."""
     assert (question is None) == (after.phase == "done")
     assert question is None or type(question) in QUESTIONS[after.phase]
     assert number(before.position) <= number(after.position) <= number(after.heard)
@@ -259,7 +259,7 @@ def check_step(
 
 
 def check_transitions(done: list[Command]) -> None:
-    """What holds of a whole run: `OpenRound (CloseRound? PublishRound | FailRound)`..."""
+    """Checks the commands of a whole run: `OpenRound (CloseRound? PublishRound | FailRound)`..."""
     assert isinstance(done[-1], commands.Finish)
     assert isinstance(done[-2], commands.OpenEvaluation)
     opened, closed, ended = 0, 0, 0
@@ -313,7 +313,7 @@ def walk(policy: str, seed: int) -> World:
 
 
 @pytest.mark.parametrize("policy", ["sync", "buffered"])
-def test_random_walks_keep_the_invariants(policy: str) -> None:
+def test_random_walks_keep_the_invariants_and_take_every_transition(policy: str) -> None:
     taken = set[tuple[str, type, str]]()
     for seed in range(300):
         world = walk(policy, seed)

@@ -21,7 +21,7 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
     distributed.destroy_process_group()
 
 
-def test_one_process_holds_all_coordinates() -> None:
+def test_single_process_holds_all_coordinates() -> None:
     ranks, chunk_LC = Ranks.connect(), torch.ones(2, 3)
     assert ranks.size == 1 and ranks.part(10) is None
     assert ranks.broadcast("this") == "this"
@@ -29,7 +29,7 @@ def test_one_process_holds_all_coordinates() -> None:
     assert str(ranks.device("cuda")) == "cuda"
 
 
-def test_each_rank_has_a_gpu_of_its_own_unless_one_is_named() -> None:
+def test_each_rank_uses_its_own_gpu_unless_one_is_named() -> None:
     third = Ranks(rank=7, size=8, local=3)
     assert [str(third.device(name)) for name in ("cpu", "cuda", "cuda:1")] == [
         "cpu",
@@ -39,13 +39,15 @@ def test_each_rank_has_a_gpu_of_its_own_unless_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no"), PreconditionError("few")])
-def test_errors_that_every_rank_raises_are_not_failures(ranks: Ranks, error: Exception) -> None:
+def test_errors_that_every_rank_raises_are_not_rank_failures(
+    ranks: Ranks, error: Exception
+) -> None:
     with pytest.raises(type(error)), ranks.on_all_ranks("close_round"):
         raise error
 
 
 @pytest.mark.parametrize("error", [Unavailable("the disk is full"), RuntimeError("closed by peer")])
-def test_other_errors_end_the_worker(ranks: Ranks, error: Exception) -> None:
+def test_other_errors_raise_rank_failed(ranks: Ranks, error: Exception) -> None:
     told = f"close_round on 1 ranks: .*{error}"
     with pytest.raises(RankFailed, match=told), ranks.on_all_ranks("close_round", 3):
         raise error

@@ -27,7 +27,7 @@ from tests.fake_device import DEVICE, PretendedDevice
 CLIENTS = [f"client-{i}" for i in range(7)]
 
 
-def test_a_method_whose_clients_see_each_others_models_is_refused() -> None:
+def test_simulation_only_personalizer_is_refused_over_the_network() -> None:
     tables = {"name": "exact", "data": {"dataset": "digits"}, "model": "logistic"}
     shared, exact = (
         Experiment.from_tables({**tables, "personalizer": {"name": "interpolated", "mode": mode}})
@@ -92,7 +92,7 @@ def streamed(rule: str, calibrate: bool = True) -> dict[str, Any]:
     return {"name": "disk", "data": data, "model": "logistic", "server": server}
 
 
-def test_a_stage_that_holds_all_updates_is_refused_with_the_memory_that_it_needs(
+def test_stage_that_holds_all_updates_is_refused_if_memory_is_too_small(
     tmp_path: Path,
 ) -> None:
     experiment, blobs = Experiment.from_tables(streamed("foolsgold")), Blobs(tmp_path)
@@ -126,7 +126,7 @@ def models(
     pool_memory: int | None = None,
     ranks: Ranks | None = None,
 ) -> dict[str, Tensor]:
-    """Every model that two rounds and a probe store, where one upload is far too large."""
+    """Every model that two rounds and a probe store; one upload per round is far too large."""
     blobs = Blobs(folder)
     spec, first = RoundEngine.first_model(experiment, blobs)
     with (ranks or Ranks()).on_all_ranks("begin", folder.name, experiment, spec):

@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.base import State
 CPU = torch.device("cpu")
 
 
-def test_state_comes_back_bit_for_bit_and_to_the_same_digest(tmp_path: Path) -> None:
+def test_state_is_restored_bit_for_bit_with_the_same_digest(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     state = State(
         {
@@ -37,7 +37,7 @@ def test_state_comes_back_bit_for_bit_and_to_the_same_digest(tmp_path: Path) -> 
     assert store_state(blobs, shuffled) == first, "the order of names does not matter"
 
 
-def test_no_state_is_no_blob(tmp_path: Path) -> None:
+def test_empty_state_stores_no_blob(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     assert store_state(blobs, State()) is None
     empty = load_state(blobs, None, CPU)
@@ -45,7 +45,7 @@ def test_no_state_is_no_blob(tmp_path: Path) -> None:
     assert list(blobs.digests()) == []
 
 
-def test_a_rank_gets_its_coordinates_of_vectors_alone(tmp_path: Path) -> None:
+def test_rank_loads_only_its_coordinates_of_vectors(tmp_path: Path) -> None:
     blobs, numbers = Blobs(tmp_path), torch.arange(5.0)
     state = State(
         {"velocity": numbers, "evidence": numbers.clone()}, vectors=frozenset({"velocity"})

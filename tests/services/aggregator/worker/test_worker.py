@@ -85,7 +85,7 @@ async def test_runs_are_executed_one_after_another(stores: Stores, blobs: RunBlo
     assert await stores.runs.current() is None
 
 
-async def test_nothing_of_an_ended_run_is_in_memory_when_the_next_one_starts(
+async def test_ended_run_is_freed_from_memory_before_the_next_run_starts(
     stores: Stores, blobs: RunBlobs
 ) -> None:
     names = [(await stores.runs.submit(experiment(seed=n), f"{n}", BY))[0].run for n in range(2)]
@@ -102,7 +102,7 @@ async def test_nothing_of_an_ended_run_is_in_memory_when_the_next_one_starts(
         gc.enable()
 
 
-async def test_the_next_worker_takes_the_current_run_over(stores: Stores, blobs: RunBlobs) -> None:
+async def test_next_worker_takes_over_the_current_run(stores: Stores, blobs: RunBlobs) -> None:
     info, _ = await stores.runs.submit(experiment(), "a", BY)
     await stores.runs.submit(experiment(), "b", BY)
     async with working(stores, blobs):
@@ -125,7 +125,7 @@ async def test_a_run_that_cannot_start_fails_and_the_next_one_starts(
         await until(stores, good.run, "running")
 
 
-async def test_a_run_starts_with_the_model_of_another(stores: Stores, blobs: RunBlobs) -> None:
+async def test_run_can_start_with_the_model_of_another_run(stores: Stores, blobs: RunBlobs) -> None:
     first, _ = await stores.runs.submit(experiment(seed=5), "a", BY)
     start = {"name": "logistic", "start": {"run": first.run}}
     second, _ = await stores.runs.submit(experiment(seed=6, model=start), "b", BY)
@@ -140,7 +140,7 @@ async def test_a_run_starts_with_the_model_of_another(stores: Stores, blobs: Run
 
 
 @pytest.mark.parametrize(("before", "expected"), [(0, ["idle-1"]), (1, ["other-1"])])
-async def test_the_setting_s_experiment_is_submitted_only_at_the_founding(
+async def test_founding_experiment_is_submitted_only_if_no_run_exists(
     stores: Stores, blobs: RunBlobs, before: int, expected: list[str]
 ) -> None:
     if before:
@@ -192,7 +192,7 @@ async def test_runs_that_wait_too_long_are_cancelled(stores: Stores, blobs: RunB
         assert await stores.runs.current() == current.run
 
 
-async def test_a_deleted_run_goes_with_its_blobs_and_nothing_else(
+async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(
     stores: Stores, blobs: RunBlobs
 ) -> None:
     """Both runs have the same experiment, and so the same model."""
@@ -214,7 +214,7 @@ async def test_a_deleted_run_goes_with_its_blobs_and_nothing_else(
 
 @pytest.fixture
 def aged() -> Callable[[Blobs, set[str]], None]:
-    """Makes blobs look older than what a sweep spares."""
+    """Makes blobs look old enough for a sweep to remove them."""
 
     def age(blobs: Blobs, digests: set[str]) -> None:
         for name in digests:
@@ -224,7 +224,7 @@ def aged() -> Callable[[Blobs, set[str]], None]:
     return age
 
 
-async def test_a_sweep_keeps_what_snapshot_tickets_and_receipts_name(
+async def test_sweep_keeps_blobs_that_snapshot_tickets_and_receipts_reference(
     live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:
     run, held = live_run.run, blobs.of_run(live_run.run.run)
@@ -267,7 +267,7 @@ async def test_a_sweep_keeps_the_models_of_the_newest_rounds(
         assert [digest for digest in digests if held.exists(digest)] == kept
 
 
-async def test_a_sweep_covers_runs_that_have_ended(
+async def test_sweep_covers_ended_runs(
     live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
 ) -> None:
     held = blobs.of_run(live_run.run.run)

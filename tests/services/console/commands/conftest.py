@@ -20,6 +20,6 @@ def hosted(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def good(said: Any) -> str:
-    """What a command that succeeded printed."""
+    """The output of a command, which must have succeeded."""
     assert said.code == 0, said.err
     return str(said.out)

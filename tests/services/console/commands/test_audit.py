@@ -12,7 +12,7 @@ from tests.services.console.commands.conftest import good
 Rampart = Callable[..., Any]
 
 
-def test_what_operators_did_is_listed(hosted: Hosted, rampart: Rampart) -> None:
+def test_audit_lists_all_actions_of_operators(hosted: Hosted, rampart: Rampart) -> None:
     (founding,) = good(rampart("audit")).splitlines()
     assert re.search(r"^0  .*  owner  submit scripted-1  experiment=", founding)
     hosted.join("ada")
@@ -48,7 +48,7 @@ async def tamper(stores: Stores, command: str, *args: Any) -> None:
     await getattr(stores.redis.client, command)(stores.audit.keys.audit, *args)
 
 
-def test_a_tampered_log_is_found(hosted: Hosted, rampart: Rampart) -> None:
+def test_audit_verify_detects_a_tampered_log(hosted: Hosted, rampart: Rampart) -> None:
     hosted.operator.mint(["ada"])
     for number in range(3):
         hosted.operator.steer(("pause", "resume")[number % 2], f"reason {number}")

@@ -1,4 +1,4 @@
-"""`rampart certify`: the table, the line of JSON, the files, and what is refused."""
+"""`rampart certify`: the table, the line of JSON, the files, and errors."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,9 @@ def certify(*words: str) -> str:
     return CliRunner().invoke(app, ["certify", *words], catch_exceptions=False).stdout
 
 
-def test_groups_as_a_table_and_as_json(groups: str, tmp_path: Path) -> None:
+def test_certificate_of_groups_is_printed_as_a_table_and_as_json(
+    groups: str, tmp_path: Path
+) -> None:
     content = json.loads(certify(groups, "--json", "--out", str(tmp_path / "out")))
     assert content["scheme"] == "disjoint groups" and content["clients"] == 5
     assert len(content["curve"]) == content["voters"] // 2 + 1
@@ -55,26 +57,26 @@ def test_groups_as_a_table_and_as_json(groups: str, tmp_path: Path) -> None:
         assert f"| {m} | {share:.1%} |" in text
 
 
-def test_random_subsets(plain: str) -> None:
+def test_certificate_of_random_subsets_states_its_probability(plain: str) -> None:
     content = json.loads(certify(plain, "--subsets", "9", "--size", "1", "--json"))
     assert (content["scheme"], content["voters"], content["error"]) == ("random subsets", 5, 0.0)
     text = certify(plain, "--subsets", "3", "--size", "3", "--error", "0.2")
     assert "each certificate holds with probability 0.8" in text
 
 
-def test_a_seed_changes_what_is_trained(groups: str) -> None:
+def test_seed_changes_the_certified_experiment(groups: str) -> None:
     first, other = (json.loads(certify(groups, "--json", "--seed", s)) for s in ("1", "2"))
     assert first["experiment_digest"] != other["experiment_digest"]
 
 
-def test_what_is_refused(plain: str) -> None:
+def test_missing_groups_and_incomplete_options_are_refused(plain: str) -> None:
     with pytest.raises(ConfigurationError, match="no groups that train separately"):
         certify(plain)
     result = CliRunner().invoke(app, ["certify", plain, "--subsets", "3"])
     assert result.exit_code == 2 and "belong together" in result.output
 
 
-def test_a_simulated_federation_tells_what_its_vote_certifies(groups: str) -> None:
+def test_simulate_reports_the_certified_accuracy_of_the_vote(groups: str) -> None:
     words = ["simulate", groups]
     summary = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout.splitlines()[-1])
     assert summary["certified"] == json.loads(certify(groups, "--json"))["curve"]

@@ -1,4 +1,4 @@
-"""`rampart data`: what is listed, fetched, checked and shown, and how it fails."""
+"""`rampart data`: its commands list, fetch, check and show, and their errors."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Rampart = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a small usps, and no network; no data set is left in memory."""
+    """A folder with a small usps, without a network and with no data sets in memory."""
 
     def away(data_id: int, arrived: Rows) -> None:
         raise OSError(f"no route to data set {data_id}")
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def parsed(said: Any, code: int = 0) -> Any:
-    """The one line of JSON that a command printed."""
+    """The line of JSON that a command printed."""
     assert said.code == code, said.err
     (line,) = said.out.splitlines()
     return json.loads(line)
@@ -58,7 +58,9 @@ def test_every_command_has_help(rampart: Rampart) -> None:
     assert "data" in rampart("--help").out
 
 
-def test_list(rampart: Rampart, folder: Path) -> None:
+def test_list_shows_every_data_set_and_whether_it_is_present(
+    rampart: Rampart, folder: Path
+) -> None:
     rows = {row["name"]: row for row in parsed(rampart("data", "list", "--json"))}
     assert tuple(rows) == datasets.names()
     usps, mnist, digits = rows["usps"], rows["mnist"], rows["digits"]
@@ -73,7 +75,9 @@ def test_list(rampart: Rampart, folder: Path) -> None:
     assert "of 9,298" in shown
 
 
-def test_a_data_set_of_any_size_is_listed_with_what_is_here(rampart: Rampart, folder: Path) -> None:
+def test_list_shows_the_actual_size_of_a_user_supplied_data_set(
+    rampart: Rampart, folder: Path
+) -> None:
     x, y = np.zeros((3, 3, 200), dtype=np.float32), np.arange(3, dtype=np.uint8)
     np.savez(folder / "wisdm_raw.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     said = rampart("data", "list")
@@ -82,7 +86,7 @@ def test_a_data_set_of_any_size_is_listed_with_what_is_here(rampart: Rampart, fo
     assert row[:5] == ["wisdm_raw", "6", "3x1x200", "6", "yes"]
 
 
-def test_fetch(rampart: Rampart, folder: Path) -> None:
+def test_fetch_prints_the_path_of_each_data_set(rampart: Rampart, folder: Path) -> None:
     rows = parsed(rampart("data", "fetch", "usps", "digits", "--json"))
     assert rows == [
         {"name": "usps", "path": str(folder / "usps.npz")},
@@ -91,7 +95,7 @@ def test_fetch(rampart: Rampart, folder: Path) -> None:
     assert "digits: needs no file" in rampart("data", "fetch", "digits").out
 
 
-def test_what_cannot_be_fetched_is_said_and_the_rest_is_done(rampart: Rampart) -> None:
+def test_fetch_reports_each_failure_and_fetches_the_rest(rampart: Rampart) -> None:
     said = rampart("data", "fetch", "mnist", "nothing", "hapt", "usps", "--json")
     assert [row["name"] for row in parsed(said, code=1)] == ["usps"]
     mnist, nothing, hapt = said.err.splitlines()
@@ -102,7 +106,7 @@ def test_what_cannot_be_fetched_is_said_and_the_rest_is_done(rampart: Rampart) -
     assert rampart("data", "fetch").code == 2
 
 
-def test_check(rampart: Rampart, folder: Path) -> None:
+def test_check_summarizes_the_data_sets_that_are_present(rampart: Rampart, folder: Path) -> None:
     (row,) = parsed(rampart("data", "check", "usps", "--json"))
     assert row["samples"] == 12
     assert row["classes"] == [3, 2, 1, 1, 1, 1, 1, 1, 1, 0]
@@ -114,7 +118,7 @@ def test_check(rampart: Rampart, folder: Path) -> None:
     assert "mnist" not in said.out
 
 
-def test_check_says_what_is_wrong(rampart: Rampart, folder: Path) -> None:
+def test_check_reports_missing_and_damaged_data_sets(rampart: Rampart, folder: Path) -> None:
     said = rampart("data", "check", "mnist")
     assert said.code == 1
     assert "'mnist' is missing; it comes from OpenML: data set 554" in said.err
@@ -128,7 +132,9 @@ def test_check_says_what_is_wrong(rampart: Rampart, folder: Path) -> None:
     assert parsed(rampart("data", "list", "--json"))
 
 
-def test_show(rampart: Rampart, tmp_path: Path) -> None:
+def test_show_prints_and_plots_the_class_counts_of_each_client(
+    rampart: Rampart, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "counts.png"
     content = parsed(rampart("data", "show", "digits-benign", "--png", str(picture), "--json"))
@@ -147,13 +153,15 @@ def test_show(rampart: Rampart, tmp_path: Path) -> None:
     assert other["clients"] != clients
 
 
-def test_of_a_sweep_the_experiment_around_it_is_shown(rampart: Rampart) -> None:
+def test_show_uses_the_base_experiment_of_a_sweep(rampart: Rampart) -> None:
     content = parsed(rampart("data", "show", "digits-pawbrofl-mu", "--json"))
     assert content["experiment"] == "digits-pawbrofl-mu"
     assert len(content["clients"]) > 1
 
 
-def test_what_cannot_be_shown(rampart: Rampart, tmp_path: Path) -> None:
+def test_show_reports_missing_data_and_unknown_experiments(
+    rampart: Rampart, tmp_path: Path
+) -> None:
     file = tmp_path / "own.toml"
     file.write_text('name = "own"\nmodel = "mlp"\n[data]\ndataset = "mnist"\n')
     said = rampart("data", "show", str(file))

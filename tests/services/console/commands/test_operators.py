@@ -53,12 +53,12 @@ def test_operators_are_added_listed_and_revoked(hosted: Hosted, rampart: Rampart
 
 
 @pytest.mark.parametrize("text", ["", "0d", "-1h", "3w", "d", "1e3", "inf", "1 d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a duration"):
         duration(text)
 
 
-def test_a_revoked_viewer_watches_no_longer(hosted: Hosted) -> None:
+def test_revoking_a_viewer_ends_its_event_stream(hosted: Hosted) -> None:
     viewer = Operator(hosted.url, hosted.operator.add_operator("vera", "viewer").token)
     try:
         events = viewer.events(ticks=True)

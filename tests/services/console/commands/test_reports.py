@@ -51,7 +51,7 @@ def finish(hosted: Hosted) -> None:
     until(lambda: hosted.operator.info().state in OVER)
 
 
-def test_runs_are_compared(hosted: Hosted, rampart: Rampart) -> None:
+def test_compare_shows_settings_and_results_of_both_runs(hosted: Hosted, rampart: Rampart) -> None:
     finish(hosted)
     shown = good(rampart("compare", "scripted-1", "second-2"))
     rows = [re.split(r"\s{2,}", line.strip()) for line in shown.splitlines()]
@@ -68,7 +68,7 @@ def test_runs_are_compared(hosted: Hosted, rampart: Rampart) -> None:
     assert content["runs"][1]["bytes"] == sent > 0
 
 
-def test_a_run_that_has_not_ended_is_compared_but_not_exported(
+def test_running_run_can_be_compared_but_not_exported(
     hosted: Hosted, rampart: Rampart, tmp_path: Path
 ) -> None:
     shown = good(rampart("compare", "scripted-1", "second-2"))
@@ -82,7 +82,9 @@ def test_a_run_that_has_not_ended_is_compared_but_not_exported(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_has_all_of_the_run(hosted: Hosted, rampart: Rampart, tmp_path: Path) -> None:
+def test_export_contains_records_models_and_evaluations(
+    hosted: Hosted, rampart: Rampart, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     said = json.loads(good(rampart("export", "scripted-1", str(out), "--json")))
     operator = hosted.operator.about("scripted-1")
@@ -102,7 +104,7 @@ def test_an_export_has_all_of_the_run(hosted: Hosted, rampart: Rampart, tmp_path
     assert (again.code, "is not an empty folder" in again.err) == (1, True)
 
 
-def test_a_client_s_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> None:
+def test_client_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> None:
     finish(hosted)
     content = json.loads(good(rampart("clients", "ada", "--json")))
     assert [(one["run"], one["answer"]) for one in content] == [
@@ -121,7 +123,9 @@ def test_a_client_s_history_covers_all_runs(hosted: Hosted, rampart: Rampart) ->
     assert rampart("clients", "ada", "--run", "second-2").code == 2
 
 
-def test_an_experiment_is_only_checked(hosted: Hosted, rampart: Rampart) -> None:
+def test_run_check_estimates_an_experiment_without_submitting_it(
+    hosted: Hosted, rampart: Rampart
+) -> None:
     given = ("run", "digits-benign", "--set", "data.clients=6", "--check")
     content = json.loads(good(rampart(*given, "--json")))
     chosen = json.loads(json.dumps(hosted.operator.check(SECOND).model_dump()))
@@ -133,7 +137,7 @@ def test_an_experiment_is_only_checked(hosted: Hosted, rampart: Rampart) -> None
     assert len(hosted.operator.runs()) == 2
 
 
-def test_a_starting_model_s_file_is_relative_to_the_console_s_folder(
+def test_path_of_a_starting_model_is_relative_to_the_working_directory(
     hosted: Hosted, rampart: Rampart, tmp_path: Path
 ) -> None:
     tables = {**SECOND.tables(), "model": {**SECOND.model, "start": {"file": "start.safetensors"}}}
@@ -149,7 +153,7 @@ def test_a_starting_model_s_file_is_relative_to_the_console_s_folder(
     assert given.start is not None and given.start.file == str(own / "start.safetensors")
 
 
-def test_what_cannot_be_compared_is_refused(hosted: Hosted, rampart: Rampart) -> None:
+def test_compare_refuses_a_single_run_and_unknown_runs(hosted: Hosted, rampart: Rampart) -> None:
     del hosted
     said = rampart("compare", "scripted-1")
     assert (said.code, "compare needs at least two run ids" in said.err) == (2, True)

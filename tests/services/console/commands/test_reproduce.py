@@ -1,4 +1,4 @@
-"""`rampart reproduce`: the list, one cell of each paper, and what is refused."""
+"""`rampart reproduce`: the list, one cell of each paper, and errors."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,9 @@ def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path
         assert (tmp_path / f"{name}-smoke.{kind}").exists()
 
 
-def test_finished_cells_are_kept_and_not_overwritten(rampart: Rampart, tmp_path: Path) -> None:
+def test_finished_cells_are_kept_with_resume_and_never_overwritten(
+    rampart: Rampart, tmp_path: Path
+) -> None:
     words = ["reproduce", "fedcap-table-1", "--scale", "smoke", "--out", str(tmp_path)]
     assert rampart(*words).code == 0
     refused = rampart(*words)
@@ -33,7 +35,7 @@ def test_finished_cells_are_kept_and_not_overwritten(rampart: Rampart, tmp_path:
     assert again.code == 0 and "rampart reproduce fedcap-table-1 --scale smoke --out" in again.out
 
 
-def test_tables_are_listed(rampart: Rampart) -> None:
+def test_list_shows_the_cells_and_estimated_hours_of_each_table(rampart: Rampart) -> None:
     table = rampart("reproduce", "--list").out
     assert all(name in table for name in names())
     listed = json.loads(rampart("reproduce", "--list", "--json").out)
@@ -44,7 +46,7 @@ def test_tables_are_listed(rampart: Rampart) -> None:
     assert all(row["reduced"] <= row["full"] for row in both.values())
 
 
-def test_what_is_wrong_is_refused(rampart: Rampart, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused_and_write_no_files(rampart: Rampart, tmp_path: Path) -> None:
     unknown = rampart("reproduce", "sdea-table-44", "--out", str(tmp_path))
     assert unknown.code == 1 and "did you mean 'sdea-table-4'?" in unknown.err
     assert rampart("reproduce", "sdea-table-4").code == 2

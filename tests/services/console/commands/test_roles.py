@@ -8,7 +8,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.ranges import parse_ranges
 
 
-def test_everyone_is_listed_by_role(rampart: Callable[..., Any]) -> None:
+def test_roles_lists_the_slots_of_every_role(rampart: Callable[..., Any]) -> None:
     for arguments in ([], ["--seed", "5"]):
         told = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
         experiment = Experiment.load("digits-sign-flip")

@@ -1,4 +1,4 @@
-"""`rampart serve` and `shutdown`: a federation that is served again goes on where it was."""
+"""`rampart serve` and `shutdown`: a restarted federation keeps its runs and its clients."""
 
 import json
 import os
@@ -28,7 +28,7 @@ epochs = 1
 """
 
 
-def test_a_federation_with_agents_is_served_ended_and_served_again(
+def test_federation_keeps_its_runs_and_clients_after_shutdown_and_restart(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,7 +74,7 @@ class Page(HTMLParser):
 
 
 def check(source: str) -> Page:
-    """A page that is complete: valid, without scripts, and without anything from elsewhere."""
+    """Checks that a page is valid HTML, has no scripts and loads nothing from elsewhere."""
     assert source.startswith("<!doctype html>")
     page = Page(source)
     names = {tag for tag, _ in page.tags}
@@ -99,7 +99,7 @@ def check(source: str) -> Page:
 
 @pytest.fixture
 def written(rampart: Rampart, tmp_path: Path) -> Callable[..., Page]:
-    """Makes a report by the command, and checks it."""
+    """Makes a report with the command, and checks it."""
 
     def make(source: Path) -> Page:
         out = tmp_path / "reports" / "report.html"
@@ -111,7 +111,7 @@ def written(rampart: Rampart, tmp_path: Path) -> Callable[..., Page]:
     return make
 
 
-def test_a_run_s_report_says_what_ran_and_who_was_evicted(
+def test_run_report_shows_digests_accuracy_and_evicted_clients(
     rampart: Rampart, written: Callable[..., Page], tmp_path: Path
 ) -> None:
     file, folder = tmp_path / "small.toml", tmp_path / "run"
@@ -167,7 +167,7 @@ def hostile_run(folder: Path, names: list[str]) -> None:
     (folder / "rounds.jsonl").write_text(record.model_dump_json() + "\n")
 
 
-def test_no_text_of_a_client_is_markup(written: Callable[..., Page], tmp_path: Path) -> None:
+def test_hostile_text_of_clients_is_escaped(written: Callable[..., Page], tmp_path: Path) -> None:
     names = [HOSTILE, "a\"b'c&d", "</title><p>", "two\u202eowt", "--><!--", "]]>{x}"]
     hostile_run(tmp_path / "run", names)
     page = written(tmp_path / "run")
@@ -177,7 +177,9 @@ def test_no_text_of_a_client_is_markup(written: Callable[..., Page], tmp_path: P
     assert "the run was interrupted" in page.text
 
 
-def test_hostile_files_of_studies_are_text(written: Callable[..., Page], tmp_path: Path) -> None:
+def test_hostile_text_in_study_files_is_escaped(
+    written: Callable[..., Page], tmp_path: Path
+) -> None:
     cell = {"attack": HOSTILE, "defence": "<b>x", "accuracy_local": 0.5, "spread": {}}
     run = {"seed": 1, "evicted": [HOSTILE], "experiment_digest": "<i>", "error": HOSTILE}
     table = {"experiment": HOSTILE, "attacks": [HOSTILE], "defences": ["<b>x"], "<u>": "<s>"}
@@ -191,7 +193,7 @@ def test_hostile_files_of_studies_are_text(written: Callable[..., Page], tmp_pat
 
 
 def page_names(page: Page) -> set[str]:
-    """Titles of the page that name something hostile."""
+    """The texts of the page that consist of the hostile name."""
     return {word for word in page.words if word == HOSTILE}
 
 
@@ -200,7 +202,9 @@ def cells(page: Page) -> Iterator[str]:
     return (str(a.get("class")) for a in page.named("td"))
 
 
-def test_a_matrix_has_a_table_per_figure(written: Callable[..., Page], tmp_path: Path) -> None:
+def test_matrix_report_has_one_table_per_metric(
+    written: Callable[..., Page], tmp_path: Path
+) -> None:
     def cell(attack: str, value: float | None) -> dict[str, Any]:
         runs = [{"seed": 1, "evicted": ["c"], "experiment_digest": "d1"}]
         figures = {"accuracy_local": value, "fpr": 0.25, "spread": {"accuracy_local": 0.125}}
@@ -216,7 +220,9 @@ def test_a_matrix_has_a_table_per_figure(written: Callable[..., Page], tmp_path:
     assert hashlib.sha256((tmp_path / "matrix.json").read_bytes()).hexdigest() in page.text
 
 
-def test_a_sweep_has_curves_and_points(written: Callable[..., Page], tmp_path: Path) -> None:
+def test_sweep_report_plots_points_in_order_of_the_swept_value(
+    written: Callable[..., Page], tmp_path: Path
+) -> None:
     rows = [
         {"f": f, "rule": "median", "accuracy": 0.5 + f / 10, "runs": 2, "spread": {"accuracy": 0.1}}
         for f in (2, 0, 1)
@@ -232,7 +238,7 @@ def test_a_sweep_has_curves_and_points(written: Callable[..., Page], tmp_path: P
     assert [a["aria-label"] for a in page.named("svg")] == ["accuracy over f"]
 
 
-def test_what_is_no_run_is_refused(rampart: Rampart, tmp_path: Path) -> None:
+def test_missing_or_damaged_results_are_refused(rampart: Rampart, tmp_path: Path) -> None:
     said = rampart("report", str(tmp_path), "--out", str(tmp_path / "r.html"))
     assert said.code == 1 and "holds no run, matrix or sweep" in said.err
     (tmp_path / "matrix.json").write_text('{"cells": [{}]}')

@@ -43,7 +43,7 @@ def serving(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"
             child.wait()
 
 
-def test_a_served_folder_is_known_locked_and_ended(tmp_path: Path) -> None:
+def test_served_folder_is_locked_until_it_is_shut_down(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     assert folder.server() is None
     assert folder.shut_down() is False
@@ -62,7 +62,7 @@ def test_a_served_folder_is_known_locked_and_ended(tmp_path: Path) -> None:
         pass
 
 
-def test_a_killed_server_leaves_no_lock_and_its_announcement_does_not_count(tmp_path: Path) -> None:
+def test_killed_server_leaves_no_lock_and_is_not_reported_as_ready(tmp_path: Path) -> None:
     folder, log = ServedFolder(tmp_path / "federation"), tmp_path / "log"
     with serving(folder.path) as child:
         folder.await_ready(child, log, 30)
@@ -77,7 +77,7 @@ def test_a_killed_server_leaves_no_lock_and_its_announcement_does_not_count(tmp_
         assert folder.server() == later.pid
 
 
-def test_a_server_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_failed_server_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with folder.lock(), serving(folder.path) as child:
         expected = r"exited with code 1; see .*: .*serves .* already"
@@ -85,7 +85,7 @@ def test_a_server_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
             folder.await_ready(child, tmp_path / "log", 30)
 
 
-def test_a_server_that_does_not_end_is_reported(tmp_path: Path) -> None:
+def test_shutdown_of_a_hanging_server_raises_a_timeout(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with serving(folder.path, "deaf") as child:
         folder.await_ready(child, tmp_path / "log", 30)

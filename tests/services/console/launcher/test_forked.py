@@ -35,7 +35,7 @@ def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ForkedProcesse
     return ForkedProcesses(tmp_path / "logs")
 
 
-def test_a_module_runs_with_its_own_output_variables_and_session(
+def test_forked_module_has_its_own_output_variables_and_session(
     processes: ForkedProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GIVEN", raising=False)
@@ -56,7 +56,7 @@ def test_a_module_runs_with_its_own_output_variables_and_session(
         processes.check()
 
 
-def test_a_process_is_killed_or_stopped(processes: ForkedProcesses) -> None:
+def test_forked_process_can_be_killed_and_stopped(processes: ForkedProcesses) -> None:
     for name in ("killed", "stopped"):
         processes.python(name, "told_to_run", "wait")
     killed, stopped = processes["killed"], processes["stopped"]

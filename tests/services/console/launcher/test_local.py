@@ -11,7 +11,7 @@ from rampart_fl.shared.experiment.shipped import find, shipped
 
 
 @pytest.mark.parametrize(("per_process", "sizes"), [(10, [10, 4, 6]), (4, [4, 4, 4, 2, 4, 2])])
-def test_processes_are_full_whatever_slots_a_role_has(
+def test_clients_of_a_role_are_packed_into_full_processes(
     tmp_path: Path, per_process: int, sizes: list[int]
 ) -> None:
     """Attackers' slots lie between honest slots, and no role needs a further process for this."""
@@ -32,11 +32,11 @@ def test_processes_are_full_whatever_slots_a_role_has(
         {"": "empty", "list": [{"k e y": True}, {"other": []}]},
     ],
 )
-def test_what_toml_cannot_hold_bare_is_quoted(tables: dict[str, object]) -> None:
+def test_toml_keys_and_values_are_quoted_where_necessary(tables: dict[str, object]) -> None:
     assert tomllib.loads(to_toml(tables)) == tables
 
 
-def test_every_shipped_experiment_survives_its_file() -> None:
+def test_shipped_experiments_keep_their_digest_when_written_as_toml() -> None:
     files = [tomllib.loads(find(name).read_text()) for name in shipped()]
     experiments = [Experiment.from_tables(tables) for tables in files if "sweep" not in tables]
     assert len(experiments) > 30

@@ -1,4 +1,4 @@
-"""A served federation gives up on a process that dies again and again."""
+"""A served federation ends if one of its processes dies repeatedly."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 
 class Failing(LocalServers):
-    """Servers of which one waits, and the other one ends at once."""
+    """Two servers: one waits, and the other one fails immediately."""
 
     def start_servers(self) -> None:
         """Starts both."""
@@ -30,7 +30,7 @@ class Failing(LocalServers):
         self.processes.start("aggregator", ["sh", "-c", "echo no disk; exit 3"])
 
 
-def test_a_process_that_dies_again_and_again_ends_the_federation(tmp_path: Path) -> None:
+def test_process_that_dies_repeatedly_ends_the_federation(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path)
     with folder.lock(), Failing(tmp_path) as servers:
         redis = servers.processes["redis"].pid
@@ -41,8 +41,8 @@ def test_a_process_that_dies_again_and_again_ends_the_federation(tmp_path: Path)
     assert (tmp_path / "logs/aggregator.log").read_text() == "no disk\n" * MOST
 
 
-def test_rare_deaths_are_forgiven(tmp_path: Path) -> None:
-    """The federation is given up only when the clock stands still at last."""
+def test_processes_that_die_rarely_are_restarted(tmp_path: Path) -> None:
+    """The federation ends only after the clock has stopped, so that deaths are no longer rare."""
     times = iter([*range(0, 1000 * 2 * MOST, 1000), *[10**6] * MOST])
     folder = ServedFolder(tmp_path)
     with folder.lock(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):

@@ -1,4 +1,4 @@
-"""`rampart up`: its figures, and that it leaves nothing behind, however it ends."""
+"""`rampart up` reports metrics, and stops all its processes however it ends."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.timeout(200)
 @pytest.mark.processes
-def test_a_run_ends_with_its_figures(
+def test_completed_run_reports_and_stores_its_metrics(
     rampart: Callable[..., Any], file: Path, tmp_path: Path
 ) -> None:
     before = psutil.Process().children(recursive=True)
@@ -110,7 +110,7 @@ def running(file: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs the tests in the background may ignore it.
+        # A shell that runs the tests in the background may ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     yield child
@@ -120,13 +120,13 @@ def running(file: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def children(of: int, *parts: str) -> list[psutil.Process]:
-    """Processes below another whose commands name these parts."""
+    """Descendants of a process whose command lines contain all these parts."""
     processes = psutil.Process(of).children(recursive=True)
     return [child for child in processes if all(part in " ".join(command(child)) for part in parts)]
 
 
 def command(process: psutil.Process) -> list[str]:
-    """What a process runs; nothing once it has ended."""
+    """The command line of a process; empty once the process has ended."""
     try:
         return process.cmdline()
     except psutil.Error:
@@ -134,7 +134,7 @@ def command(process: psutil.Process) -> list[str]:
 
 
 def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
-    """A process that `rampart up` has started."""
+    """Waits until `rampart up` has started a process with this part in its command line."""
     while not (processes := children(running.pid, part)):
         assert running.poll() is None, running.communicate()
         time.sleep(0.02)
@@ -149,7 +149,7 @@ def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
         (signal.SIGTERM, "rampart_fl.services.client_agent"),
     ],
 )
-def test_an_interrupted_run_leaves_nothing_behind(
+def test_interrupted_run_stops_all_its_processes(
     running: subprocess.Popen[str], redis_url: str, number: int, part: str
 ) -> None:
     wait_for(running, part)
@@ -160,7 +160,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     assert (running.returncode, out) == (130, ""), err
     assert err.splitlines()[-1] == "interrupted"
     assert not [child for child in started if child.is_running()]
-    # Another Redis on this machine is none of its business.
+    # `rampart up` must not stop another Redis on this machine.
     with redis.Redis.from_url(redis_url) as other:
         assert other.ping()
 
@@ -168,7 +168,9 @@ def test_an_interrupted_run_leaves_nothing_behind(
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("part", ["rampart_fl.services.aggregator", "rampart_fl.services.attacker"])
 @pytest.mark.processes
-def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part: str) -> None:
+def test_killed_process_ends_the_run_with_an_error(
+    running: subprocess.Popen[str], part: str
+) -> None:
     wait_for(running, "rampart_fl.services.client_agent")
     started = children(running.pid)
     (victim, *_) = children(running.pid, part)
@@ -180,21 +182,21 @@ def test_a_process_that_fails_ends_the_run(running: subprocess.Popen[str], part:
     assert not [child for child in started if child.is_running()]
 
 
-def test_runs_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_each_run_gets_its_own_folder(tmp_path: Path) -> None:
     given = Experiment.parse(SMALL.format(rounds=1))
     folders = {run_folder(given, tmp_path) for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small-up-") for folder in folders)
 
 
-def test_what_cannot_be_built_starts_nothing(tmp_path: Path) -> None:
+def test_invalid_attack_is_rejected_before_anything_starts(tmp_path: Path) -> None:
     given = Experiment.parse(SMALL.format(rounds=1).replace('"gaussian", std', '"gaussian", sigmo'))
     with pytest.raises(ValueError, match="sigmo"):
         up(given, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_data_that_cannot_be_had_start_nothing(
+def test_missing_data_sets_are_reported_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -210,7 +212,7 @@ def test_data_that_cannot_be_had_start_nothing(
 
 @pytest.mark.timeout(200)
 @pytest.mark.processes
-def test_the_page_is_opened_and_stays_until_ctrl_c(tmp_path: Path) -> None:
+def test_open_option_opens_the_page_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
     file, told, browser = (tmp_path / name for name in ("small.toml", "told", "browser"))
     file.write_text(SMALL.format(rounds=1))
     browser.write_text(f"#!/bin/sh\nprintf '%s' \"$1\" > {told}\n")
@@ -222,7 +224,7 @@ def test_the_page_is_opened_and_stays_until_ctrl_c(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell starts what it runs in the background with Ctrl-C ignored.
+        # A shell starts background processes with SIGINT ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
         assert running.stderr is not None
@@ -242,7 +244,7 @@ def test_the_page_is_opened_and_stays_until_ctrl_c(tmp_path: Path) -> None:
         httpx.get(url)
 
 
-def test_a_page_is_opened_for_one_run_only(rampart: Callable[..., Any]) -> None:
+def test_open_option_is_refused_together_with_beside(rampart: Callable[..., Any]) -> None:
     said = rampart("up", "digits-sign-flip", "--open", "--beside", "digits-undefended")
     assert said.code == 2
     assert "omit --beside" in said.err

@@ -1,4 +1,4 @@
-"""The table of `rampart compare`, by hand."""
+"""The table of `rampart compare`, against hand-written rows."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ FIGURES: dict[str, Any] = {
 }
 
 
-def test_the_table_by_hand() -> None:
+def test_comparison_shows_formatted_metrics_and_differing_settings() -> None:
     other = {
         **FIGURES,
         "accuracy_local": 0.5,

@@ -1,4 +1,4 @@
-"""Folders that are complete or do not exist."""
+"""Output folders are complete or do not exist."""
 
 import hashlib
 import subprocess
@@ -10,7 +10,7 @@ from rampart_fl.services.console.reports.folder import SUMS, new_folder
 from rampart_fl.shared.errors import ConfigurationError
 
 
-def test_every_file_has_its_digest(tmp_path: Path) -> None:
+def test_every_written_file_is_listed_with_its_digest(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "run"
     with new_folder(path) as folder:
         folder.json({"a": [1]}, "run.json")
@@ -26,7 +26,7 @@ def test_every_file_has_its_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_the_digests_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
+def test_sha256sum_verifies_the_digests_and_detects_changed_files(tmp_path: Path) -> None:
     with new_folder(tmp_path / "run") as folder:
         folder.write([b"content"], "models", "a b:c.safetensors")
     check = ["sha256sum", "--check", "--strict", SUMS]
@@ -36,7 +36,7 @@ def test_the_digests_are_those_that_sha256sum_checks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "..", ".", "a/../../out", "..\\out"])
-def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+def test_file_names_cannot_escape_the_folder(tmp_path: Path, name: str) -> None:
     """An aggregator names clients and models, and must not choose where files are written."""
     with new_folder(tmp_path / "run") as folder:
         folder.write([b"x"], "models", name)
@@ -44,7 +44,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     assert len(list((tmp_path / "run" / "models").iterdir())) == 1
 
 
-def test_a_folder_with_files_is_refused_and_an_empty_one_is_filled(tmp_path: Path) -> None:
+def test_non_empty_folder_is_refused_and_empty_folder_is_filled(tmp_path: Path) -> None:
     full, empty = tmp_path / "full", tmp_path / "empty"
     full.mkdir()
     (full / "own.txt").write_text("keep")
@@ -58,7 +58,7 @@ def test_a_folder_with_files_is_refused_and_an_empty_one_is_filled(tmp_path: Pat
     assert (empty / "file").exists()
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_exception_while_writing_leaves_no_folder_behind(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "run") as folder:
         folder.text("x", "file")
         raise ZeroDivisionError

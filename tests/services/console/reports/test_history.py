@@ -1,4 +1,4 @@
-"""One client over several runs, by hand."""
+"""The history of one client over several runs, against hand-written entries."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def run(name: str, **facts: Any) -> RunInfo:
     return RunInfo.model_validate({**given, **facts})
 
 
-def test_a_member_s_decisions_are_counted() -> None:
+def test_decisions_on_a_client_are_counted_over_all_rounds() -> None:
     member = Member(
         client_id="b",
         accept=True,
@@ -44,7 +44,7 @@ def test_a_member_s_decisions_are_counted() -> None:
     )
 
 
-def test_a_client_that_declined_or_is_in_quarantine() -> None:
+def test_history_shows_why_a_client_declined_or_is_quarantined() -> None:
     no = Member(client_id="b", accept=False, reason="model 'cnn': this client trains only mlp")
     declined = part(run("digits-2", state="running"), no, [], "b")
     assert (declined.answer, declined.slot, declined.reason) == ("declined", None, no.reason)

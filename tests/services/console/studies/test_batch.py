@@ -1,4 +1,4 @@
-"""Runs that are cached, and runs in parallel."""
+"""Cached runs and parallel runs."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ from rampart_fl.services.console.studies.pools import pool
 from rampart_fl.shared.runtime import cpus
 
 
-def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
+def test_cached_runs_are_skipped_and_failed_runs_are_repeated(tmp_path: Path) -> None:
     ran = []
 
     def run(n: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_what_has_run_is_not_run_again_and_what_failed_is(tmp_path: Path) -> Non
     assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["1.json", "2.json", "3.json"]
 
 
-def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
+def test_run_with_an_empty_cache_file_is_repeated(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.touch()
     assert list(run_all_cached(lambda n: {"accuracy": 0.5}, [1], lambda n: path)) == [
@@ -46,13 +46,13 @@ def test_what_was_kept_of_nothing_is_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_every_item_comes_back_with_its_own_figures(jobs: int) -> None:
+def test_every_item_is_returned_with_its_own_figures(jobs: int) -> None:
     result = dict(run_all(lambda n: {"square": n * n}, range(7), pool(jobs, threads=True)))
     assert result == {n: {"square": n * n} for n in range(7)}
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_run_that_breaks_ends_them_all(jobs: int) -> None:
+def test_exception_in_one_run_is_raised_from_the_batch(jobs: int) -> None:
     def run(n: int) -> dict[str, Any]:
         if n == 3:
             raise ValueError("third")
@@ -62,7 +62,7 @@ def test_a_run_that_breaks_ends_them_all(jobs: int) -> None:
         list(run_all(run, range(7), pool(jobs, threads=True)))
 
 
-def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_per_run_is_printed_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[int] = []
     runs = iter([(1, {"accuracy": 0.5}), (2, {"error": 0.25}), (3, {"error": "PreconditionError"})])
     follow("all", 3, runs, lambda n: f"run {n}", lambda n, figures: seen.append(n))
@@ -77,10 +77,10 @@ def test_a_line_a_run_where_there_is_no_terminal(capsys: pytest.CaptureFixture[s
     assert headline({"accuracy_local": 0.5}, "accuracy_local") == "accuracy_local 0.5"
 
 
-def test_the_time_left_is_told_where_there_is_no_terminal(
+def test_time_left_is_printed_without_a_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The clock shows a minute and a half per run; a single run gives no estimate."""
+    """Each run takes 90 seconds on the clock; a single run gives no estimate."""
     clock = [0.0]
 
     def runs() -> Iterator[tuple[int, dict[str, Any]]]:
@@ -123,7 +123,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("where", ["processes", pytest.param("ray", marks=pytest.mark.ray)])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.processes
-def test_no_run_outlives_whoever_started_it(
+def test_no_run_outlives_the_process_that_started_it(
     where: str, number: signal.Signals, tmp_path: Path
 ) -> None:
     if where == "ray" and importlib.util.find_spec("ray") is None:
@@ -144,7 +144,7 @@ def test_no_run_outlives_whoever_started_it(
 
 
 def alive(process: str) -> bool:
-    """Whether there is such a process, other than one that has ended and nobody asked about."""
+    """Whether the process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""`rampart matrix`: its cells, what it keeps, and what it shows."""
+"""`rampart matrix`: its cells, its cached results and its reports."""
 
 import builtins
 import json
@@ -40,7 +40,7 @@ SMALL: dict[str, Any] = {
 BASE = Experiment.from_tables(SMALL)
 
 
-def test_a_cell_is_the_base_with_another_attack_and_another_defence() -> None:
+def test_cell_replaces_the_attack_and_the_defence_of_the_base() -> None:
     (cell,) = plan(BASE, ["ipm:epsilon=2"], ["nnm+trimmed_mean"], rounds=7)
     experiment = cell.experiment
     assert [(g.count, g.attack) for g in experiment.attackers] == [
@@ -52,7 +52,7 @@ def test_a_cell_is_the_base_with_another_attack_and_another_defence() -> None:
     assert experiment.server.sample_cap == 77
 
 
-def test_defences_keep_the_samples_that_the_server_holds() -> None:
+def test_defences_keep_the_root_and_public_data_of_the_server() -> None:
     root = {"dataset": "digits", "size": 7}
     base = Experiment.from_tables(
         {**BASE.tables(), "server": {"root": root, "public": {"dataset": "noise", "size": 9}}}
@@ -63,7 +63,7 @@ def test_defences_keep_the_samples_that_the_server_holds() -> None:
     assert server.public is not None and server.public.size == 9
 
 
-def test_fedcap_keeps_what_the_base_says_of_it() -> None:
+def test_fedcap_defences_keep_the_fedcap_settings_of_the_base() -> None:
     ours, paper = (c.experiment for c in plan(BASE, ["sign_flip"], ["fedcap", "fedcap-paper"]))
     assert (ours.server.eviction.bounded, paper.server.eviction.bounded) == (True, False)
     assert ours.server.f == paper.server.f == sum(group.count for group in ours.attackers)
@@ -79,7 +79,7 @@ def test_fedcap_keeps_what_the_base_says_of_it() -> None:
     assert cell.experiment.personalizer["name"] == "fedcap"
 
 
-def test_references_train_as_their_personalizers_do_and_average_plainly() -> None:
+def test_reference_defences_use_their_personalizer_and_plain_averaging() -> None:
     alone, tuned = (c.experiment for c in plan(BASE, ["lie"], ["local_only", "fine_tuned"]))
     assert alone.personalizer == {"name": "local"}
     assert tuned.personalizer == {"name": "fine_tune"}
@@ -89,7 +89,7 @@ def test_references_train_as_their_personalizers_do_and_average_plainly() -> Non
         assert (result.server.detectors, result.server.sample_cap) == ([], 77)
 
 
-def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
+def test_local_only_runs_once_for_all_attacks_with_the_same_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = plan(BASE, ["none", "ipm", "dba:width=3"], ["local_only"])
@@ -112,7 +112,7 @@ def test_clients_by_themselves_run_once_for_all_attacks_that_measure_the_same(
 
 
 @pytest.mark.parametrize("attack", ["ipm", "label_flip"])
-def test_no_attack_reaches_clients_by_themselves(attack: str) -> None:
+def test_attacks_do_not_affect_local_only_clients(attack: str) -> None:
     (cell,) = plan(BASE, [attack], ["local_only"])
     hit = Experiment.from_tables(with_defence(with_attack(BASE, attack), "local_only", 2))
     assert hit.attackers != cell.experiment.attackers
@@ -122,14 +122,14 @@ def test_no_attack_reaches_clients_by_themselves(attack: str) -> None:
     )
 
 
-def test_fine_tuned_is_what_local_training_makes_of_plain_averaging(tmp_path: Path) -> None:
+def test_fine_tuned_equals_plain_averaging_after_local_training(tmp_path: Path) -> None:
     (_, tuned), (_, plain) = run(plan(BASE, ["lie"], ["fine_tuned", "weighted_mean"]), tmp_path)
     assert tuned["accuracy_personalized"] == tuned["accuracy_local"] == plain["accuracy_local"]
     assert tuned["accuracy_customized"] == plain["accuracy_customized"]
     assert plain["accuracy_personalized"] is None
 
 
-def test_in_the_row_without_attack_the_same_clients_are_measured_and_all_are_innocent(
+def test_row_without_attack_measures_the_same_clients_and_counts_all_as_honest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = plan(BASE, ["none", "lie"], ["fedcap"])
@@ -141,20 +141,20 @@ def test_in_the_row_without_attack_the_same_clients_are_measured_and_all_are_inn
     assert attacked == figures
 
 
-def test_a_backdoor_is_measured_where_it_attacks() -> None:
+def test_backdoor_success_is_evaluated_only_under_backdoor_attacks() -> None:
     data, model = plan(BASE, ["dba:width=3", "lie"], ["median"])
     assert data.experiment.evaluation.trigger == {"name": "dba", "width": 3}
     assert data.experiment.attackers[0].data_attack == {"name": "dba", "width": 3}
     assert model.experiment.evaluation.trigger is None
 
 
-def test_without_attackers_in_the_base_three_of_ten_attack() -> None:
+def test_thirty_percent_attack_if_the_base_has_no_attackers() -> None:
     benign = Experiment.from_tables({**SMALL, "attackers": []})
     (cell,) = plan(benign, ["sign_flip"], ["median"])
     assert (cell.experiment.attackers[0].count, cell.experiment.server.f) == (2, 2)
 
 
-def test_wrong_names_are_refused_before_anything_runs() -> None:
+def test_invalid_attacks_and_defences_are_refused_before_anything_runs() -> None:
     with pytest.raises(UnknownMember, match="label_flip"):
         plan(BASE, ["sing_flip"], ["median"])
     with pytest.raises(UnknownMember, match="trimmed_mean"):
@@ -167,7 +167,7 @@ def test_wrong_names_are_refused_before_anything_runs() -> None:
         plan(BASE, ["sign_flip"], ["median", "krum"])
 
 
-def test_seeds_are_runs_of_their_own() -> None:
+def test_each_seed_has_its_own_runs_in_seed_order() -> None:
     base = BASE.model_copy(update={"seed": 4})
     cells = plan(base, ["lie"], ["median", "fedcap"], seeds=3)
     assert [cell.experiment.seed for cell in cells] == [4, 4, 5, 5, 6, 6], "seed by seed"
@@ -175,8 +175,10 @@ def test_seeds_are_runs_of_their_own() -> None:
     assert Cell("lie", "median", cells[0].experiment, network=True).file not in cells[0].file
 
 
-def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed cell is reported, and tried again the next time."""
+def test_finished_cells_are_skipped_and_failed_cells_are_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed cell is reported, and runs again the next time."""
     ran: list[str] = []
 
     def pretend(experiment: Experiment) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def test_what_ran_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ran == ["median", "trimmed_mean", "trimmed_mean"]
 
 
-def test_what_ran_before_comes_first_and_only_the_rest_counts(
+def test_cached_cells_come_first_and_are_excluded_from_the_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(matrix, "run_simulation", lambda _: {"accuracy_local": 0.5})
@@ -209,7 +211,7 @@ def test_what_ran_before_comes_first_and_only_the_rest_counts(
 
 
 def filled() -> Matrix:
-    """Two attacks on two defences over two seeds; of one cell a run failed, and one of another."""
+    """Two attacks, two defences, two seeds; one cell lacks a run, another has only a failed run."""
     result = Matrix(["none", "dba:width=3"], ["median", "fedcap"])
     for attack, defence, seed, received, local, success in (
         ("none", "median", 0, 0.9, 0.95, None),
@@ -243,7 +245,7 @@ def section(text: str, title: str) -> list[str]:
     return rest.partition("\n#")[0].strip().splitlines()
 
 
-def test_tables_are_means_and_deviations_over_seeds_in_percent() -> None:
+def test_tables_show_means_and_deviations_over_seeds_in_percent() -> None:
     text = markdown(filled(), ABOUT)
     assert section(text, "Accuracy as received") == [
         "| attack | median | fedcap |",
@@ -265,8 +267,8 @@ def test_tables_are_means_and_deviations_over_seeds_in_percent() -> None:
     assert "- dba:width=3 / fedcap, seed 0: Broken: no luck" in section(text, "Failed")
 
 
-def test_losses_are_taken_seed_by_seed() -> None:
-    """Received: 0.9 - 0.5 and 0.8 - 0.7; local: 0.95 - 0.85 and 0.95 - 0.75."""
+def test_accuracy_losses_are_computed_seed_by_seed() -> None:
+    """Received: 0.9 - 0.5 and 0.8 - 0.7; after local training: 0.95 - 0.85 and 0.95 - 0.75."""
     text = markdown(filled(), ABOUT)
     received, local = (
         section(text, f"Accuracy {model}: lost to the attack")
@@ -276,15 +278,15 @@ def test_losses_are_taken_seed_by_seed() -> None:
     assert local[2:] == ["| dba:width=3 | 15.0 ± 7.1 |"]
 
 
-def test_the_summary_sets_each_model_beside_the_same_one_of_others() -> None:
-    """Local, received and personal accuracy: without attack, at worst, and costly attacks."""
+def test_summary_shows_the_accuracy_of_each_model_per_defence() -> None:
+    """Columns: no attack, worst attack, costly attacks; values: local, received, personal."""
     assert section(markdown(filled(), ABOUT), "Summary")[-2:] == [
         "| median | 95.0 / 85.0 / - | 80.0 / 60.0 / - | 1 / 1 / - |",
         "| fedcap | 87.5 / 80.0 / 100.0 | - / - / - | - / - / - |",
     ]
 
 
-def test_the_three_files(tmp_path: Path) -> None:
+def test_report_files_contain_the_cells_and_a_heat_map(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write(filled(), tmp_path, ABOUT, "local")
     cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]
@@ -298,7 +300,7 @@ def test_the_three_files(tmp_path: Path) -> None:
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_heat_map_says_which_accuracy_it_shows(
+def test_heat_map_states_which_accuracy_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figure = pytest.importorskip("matplotlib.figure")
@@ -320,7 +322,7 @@ def test_the_heat_map_says_which_accuracy_it_shows(
     assert [text.get_text() for text in personal.axes[0].texts] == ["100", ""]
 
 
-def test_without_matplotlib_the_tables_are_there_and_the_way_to_the_picture(
+def test_tables_are_written_and_the_plots_extra_is_named_without_matplotlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = builtins.__import__
@@ -336,7 +338,7 @@ def test_without_matplotlib_the_tables_are_there_and_the_way_to_the_picture(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["matrix.json", "matrix.md"]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_matrix_command_reports_all_cells_and_reuses_finished_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "small.toml"
     file.write_text(to_toml(BASE.tables()))

@@ -1,4 +1,4 @@
-"""Which pool a command line gets, and which options do not fit together."""
+"""The pool that a command line selects, and options that are incompatible."""
 
 import sys
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def sweep(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_jobs_are_processes_and_threads_for_runs_that_start_processes() -> None:
+def test_pool_uses_processes_unless_threads_are_requested() -> None:
     for threads, kind in ((False, Processes), (True, Threads)):
         chosen = pool(2, threads=threads)
         assert chosen is not None
@@ -43,7 +43,7 @@ def test_jobs_are_processes_and_threads_for_runs_that_start_processes() -> None:
             assert isinstance(executor, kind)
 
 
-def test_ray_that_is_missing_is_named(
+def test_missing_ray_is_reported_with_the_install_command(
     sweep: str, rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -61,14 +61,14 @@ def test_ray_that_is_missing_is_named(
         (["--ray", "local", "--device", "cuda:1"], "Ray chooses the GPU"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(
+def test_incompatible_options_are_refused(
     sweep: str, rampart: Rampart, words: list[str], reason: str
 ) -> None:
     said = rampart("simulate", sweep, *words)
     assert said.code == 1 and reason in said.err
 
 
-def test_what_is_no_study_takes_no_pool(rampart: Rampart) -> None:
+def test_commands_without_parallel_runs_refuse_pool_options(rampart: Rampart) -> None:
     said = rampart("simulate", "digits-benign", "--ray", "local")
     assert said.code == 1 and "digits-benign has no [sweep]" in said.err
     said = rampart("matrix", "--experiment", "digits-matrix", "--network", "--ray", "local")

@@ -41,7 +41,7 @@ if importlib.util.find_spec("ray") is None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster of two nodes with one core each; this process is at the first one."""
+    """A cluster of two nodes with one core each; this process runs on the first node."""
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 1, "include_dashboard": False}
@@ -53,7 +53,7 @@ def cluster() -> Iterator[Any]:
         nodes.shutdown()
 
 
-def test_a_node_that_dies_costs_only_the_runs_in_flight(cluster: Any, tmp_path: Path) -> None:
+def test_node_failure_repeats_only_the_runs_in_flight(cluster: Any, tmp_path: Path) -> None:
     (doomed,) = cluster.worker_nodes
     lost = doomed.node_id
 
@@ -78,7 +78,7 @@ def test_a_node_that_dies_costs_only_the_runs_in_flight(cluster: Any, tmp_path: 
     assert starts == {n: 2 if again.name.startswith(f"{n}-") else 1 for n in range(8)}
 
 
-def test_a_sweep_has_the_digests_of_a_local_one(
+def test_sweep_on_ray_matches_a_local_sweep_and_can_be_resumed(
     cluster: Any, rampart: Rampart, tmp_path: Path
 ) -> None:
     file = tmp_path / "sweep.toml"
@@ -101,7 +101,7 @@ def test_a_sweep_has_the_digests_of_a_local_one(
     assert first.exists() and [path.stat().st_mtime_ns for path in others] == times
 
 
-def test_ctrl_c_leaves_finished_results_that_a_resumed_study_keeps(
+def test_ctrl_c_keeps_finished_results_for_a_resumed_study(
     rampart: Rampart, tmp_path: Path
 ) -> None:
     file, out = tmp_path / "sweep.toml", tmp_path / "out"
@@ -136,7 +136,7 @@ def test_ctrl_c_leaves_finished_results_that_a_resumed_study_keeps(
         assert json.loads((out / "runs" / name).read_text())["models_digest"]
 
 
-def test_the_other_studies_have_the_results_of_local_ones(
+def test_other_studies_on_ray_match_local_studies(
     cluster: Any, rampart: Rampart, tmp_path: Path
 ) -> None:
     file = tmp_path / "small.toml"
@@ -163,13 +163,13 @@ def test_the_other_studies_have_the_results_of_local_ones(
 
 
 def without_times(value: Any) -> Any:
-    """JSON without anything that a clock measured."""
+    """JSON without measured times."""
     if isinstance(value, dict):
         return {k: without_times(v) for k, v in value.items() if "seconds" not in k}
     return [without_times(one) for one in value] if isinstance(value, list) else value
 
 
-def test_an_error_on_a_node_is_the_error_that_the_run_raised(cluster: Any) -> None:
+def test_exception_on_a_node_is_raised_unchanged(cluster: Any) -> None:
     def run(n: int) -> dict[str, Any]:
         raise PreconditionError(f"{n} rows are too few")
 
@@ -177,7 +177,7 @@ def test_an_error_on_a_node_is_the_error_that_the_run_raised(cluster: Any) -> No
         list(run_all(run, [4], pool(ray=cluster.address)))
 
 
-def test_a_node_with_other_versions_is_refused(
+def test_node_with_other_library_versions_is_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "versions", lambda: {"torch": "0.1"})
@@ -185,7 +185,7 @@ def test_a_node_with_other_versions_is_refused(
         list(run_all(abs, [1], pool(ray=cluster.address)))
 
 
-def test_an_address_without_a_cluster_is_refused() -> None:
+def test_address_without_a_ray_cluster_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -195,6 +195,6 @@ def test_an_address_without_a_cluster_is_refused() -> None:
         RayCluster("somewhere")
 
 
-def test_a_machine_without_room_is_refused() -> None:
+def test_machine_with_too_few_cores_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a run needs 1000000 cores"):
         RayCluster("local", cores=1_000_000)

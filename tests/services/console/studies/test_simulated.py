@@ -1,4 +1,4 @@
-"""`rampart simulate`: its figures, its files, and the continuation of a killed run."""
+"""`rampart simulate`: its metrics, its files, and resuming a killed run."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ Rampart = Callable[..., Any]
 
 
 def untimed(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without what depends on the machine."""
+    """A summary without the values that depend on the machine."""
     return {name: v for name, v in summary.items() if not name.startswith("seconds")}
 
 
@@ -52,7 +52,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_ends_with_its_figures(rampart: Rampart, file: Path, tmp_path: Path) -> None:
+def test_completed_run_reports_and_stores_its_metrics(
+    rampart: Rampart, file: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
     said = rampart(
@@ -76,7 +78,7 @@ def test_a_run_ends_with_its_figures(rampart: Rampart, file: Path, tmp_path: Pat
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_a_folder_nothing_is_kept(
+def test_run_without_an_output_folder_writes_no_files(
     rampart: Rampart, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +89,7 @@ def test_without_a_folder_nothing_is_kept(
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 
 
-def test_a_folder_is_not_overwritten_and_a_finished_run_is_not_run_again(
+def test_existing_folder_is_not_overwritten_and_resume_reuses_its_run(
     rampart: Rampart, file: Path, tmp_path: Path
 ) -> None:
     words = ["simulate", str(file), "--json", "--out", str(tmp_path / "out")]
@@ -104,7 +106,7 @@ def test_a_folder_is_not_overwritten_and_a_finished_run_is_not_run_again(
     assert rampart("simulate", str(file), "--resume").code == 2
 
 
-def test_damaged_records_are_told(rampart: Rampart, file: Path, tmp_path: Path) -> None:
+def test_damaged_records_are_reported(rampart: Rampart, file: Path, tmp_path: Path) -> None:
     words = ["simulate", str(file), "--out", str(tmp_path)]
     assert rampart(*words).code == 0
     records = tmp_path / "records.jsonl"
@@ -115,7 +117,7 @@ def test_damaged_records_are_told(rampart: Rampart, file: Path, tmp_path: Path) 
 
 
 @pytest.mark.processes
-def test_a_killed_run_goes_on_to_the_same_models(
+def test_killed_run_resumes_to_the_same_models(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, out, rounds = tmp_path / "small.toml", tmp_path / "out", 40
@@ -157,7 +159,7 @@ clients = 6
 """
 
 
-def test_a_task_of_estimation_is_shown_by_its_error(rampart: Rampart, tmp_path: Path) -> None:
+def test_estimation_task_reports_its_mean_squared_error(rampart: Rampart, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file, out = tmp_path / "means.toml", tmp_path / "out"
     file.write_text(MEANS)
@@ -178,7 +180,9 @@ personalizer.lambda = { from = 0, to = 1, step = 0.5 }
 """
 
 
-def test_a_sweep_ends_with_all_its_points(rampart: Rampart, file: Path, tmp_path: Path) -> None:
+def test_sweep_reports_all_points_and_resume_adds_missing_runs(
+    rampart: Rampart, file: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     file.write_text(SMALL.format(rounds=2) + SWEEP)
     out = tmp_path / "out"
@@ -212,7 +216,7 @@ def test_a_sweep_ends_with_all_its_points(rampart: Rampart, file: Path, tmp_path
         assert point["accuracy"] == before["accuracy"]
 
 
-def test_services_do_not_run_a_sweep(rampart: Rampart, file: Path) -> None:
+def test_up_refuses_a_sweep(rampart: Rampart, file: Path) -> None:
     file.write_text(SMALL.format(rounds=2) + SWEEP)
     said = rampart("up", str(file))
     assert (said.code, said.out) == (1, "")

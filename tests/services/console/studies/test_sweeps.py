@@ -1,4 +1,4 @@
-"""What is shown of a sweep's points."""
+"""The table, the labels and the plots of a sweep's points."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ RESULT: dict[str, Any] = {
 }
 
 
-def test_the_table_has_a_row_per_point(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_one_row_per_point(capsys: pytest.CaptureFixture[str]) -> None:
     Console(width=120).print(table(RESULT))
     lines = capsys.readouterr().out.splitlines()
     assert [sum(part in line for line in lines) for part in ("median", "nnm+krum(f=1)")] == [2, 2]
@@ -38,7 +38,7 @@ def test_the_table_has_a_row_per_point(capsys: pytest.CaptureFixture[str]) -> No
     assert headlines(RESULT["sweep"]) == ["accuracy"]
 
 
-def test_values_are_told_in_short() -> None:
+def test_axis_values_have_short_labels() -> None:
     describe = [
         label(value) for value in (1, 0.25, "lie", [], {"name": "lie", "knows": "full"}, None)
     ]
@@ -46,10 +46,10 @@ def test_values_are_told_in_short() -> None:
 
 
 @pytest.mark.parametrize("rows", [RESULT["sweep"], RESULT["sweep"][:2]])
-def test_curves_are_drawn_over_numbers_and_over_names(
+def test_curves_are_plotted_over_numbers_and_over_names(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    """Two values of each: f is drawn along; with one value of f, the rules are."""
+    """With two values of f, the x-axis shows f; with one value, the x-axis shows the rules."""
     pytest.importorskip("matplotlib")
     result = {**RESULT, "sweep": rows}
     write(result, tmp_path / "out")
@@ -57,7 +57,7 @@ def test_curves_are_drawn_over_numbers_and_over_names(
     assert (tmp_path / "out/sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_points_run_seed_by_seed_so_that_they_share_what_is_drawn(
+def test_points_run_seed_by_seed_to_share_cached_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran = []

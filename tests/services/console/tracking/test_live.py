@@ -1,4 +1,4 @@
-"""`rampart track` of a run that is executed: rounds come as they end, whatever restarts."""
+"""`rampart track` of a live run: each round is tracked as it ends, despite restarts."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def hosted(tmp_path: Path, redis_url: str) -> Iterator[Hosted]:
 
 @contextmanager
 def tracked(hosted: Hosted, tracker: Tracker) -> Iterator[None]:
-    """Tracks the run on a thread; on exit, the run goes on, and is tracked to its end."""
+    """Tracks the run in a thread; on exit, the run continues, and is tracked to its end."""
     token = hosted.settings.operator_token.get_secret_value()
     operator = Operator(hosted.url, token, patience=60.0)
     reader = RunReader.of(operator, hosted.run)
@@ -50,7 +50,7 @@ def tracked(hosted: Hosted, tracker: Tracker) -> Iterator[None]:
     assert [record.round for record in run.records] == [0, 1, 2]
 
 
-def test_rounds_come_as_they_end_and_once_although_the_aggregator_restarts(hosted: Hosted) -> None:
+def test_each_round_is_tracked_once_even_if_the_aggregator_restarts(hosted: Hosted) -> None:
     notebook = Notebook()
     with tracked(hosted, notebook):
         until(lambda: [number for number, *_ in notebook.rounds] == [0])
@@ -71,7 +71,7 @@ def test_rounds_come_as_they_end_and_once_although_the_aggregator_restarts(hoste
     assert not notebook.failed
 
 
-def test_a_run_that_has_ended_is_tracked_all_the_same(hosted: Hosted) -> None:
+def test_live_tracking_of_a_finished_run_is_complete(hosted: Hosted) -> None:
     hosted.hold.on = False
     hosted.wait()
     notebook = Notebook()
@@ -80,7 +80,9 @@ def test_a_run_that_has_ended_is_tracked_all_the_same(hosted: Hosted) -> None:
     assert [number for number, *_ in notebook.rounds] == [0, 1, 2]
 
 
-def test_what_is_neither_a_folder_nor_a_run_is_refused(rampart: Rampart, tmp_path: Path) -> None:
+def test_track_refuses_a_name_that_is_neither_a_folder_nor_a_run(
+    rampart: Rampart, tmp_path: Path
+) -> None:
     for name in ("no/such/folder", str(tmp_path / "none")):
         said = rampart("track", name, str(tmp_path / "to"), "--to", "tensorboard")
         assert said.code == 1

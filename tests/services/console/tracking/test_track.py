@@ -1,4 +1,4 @@
-"""`rampart track`: what a tracker gets of a run, and what it does not accept."""
+"""`rampart track`: the data that trackers receive, and the errors."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ Rampart = Callable[..., Any]
 
 
 class Notebook:
-    """A tracker that remembers."""
+    """A tracker that records what it receives."""
 
     def __init__(self, breaks_in: int | None = None) -> None:
         self.breaks_in, self.failed = breaks_in, False
@@ -46,7 +46,7 @@ class Notebook:
         self.failed = True
 
 
-def test_a_tracker_gets_all_of_a_run(finished: Path) -> None:
+def test_tracker_receives_all_data_of_a_run(finished: Path) -> None:
     run, notebook = read_run(finished), Notebook()
     track(run, notebook)
     assert notebook.parameters["data.clients"] == "3"
@@ -81,7 +81,7 @@ def test_a_tracker_gets_all_of_a_run(finished: Path) -> None:
     assert not notebook.failed
 
 
-def test_a_run_that_is_copied_in_part_is_marked(finished: Path) -> None:
+def test_partially_tracked_run_is_marked_as_failed(finished: Path) -> None:
     notebook = Notebook(breaks_in=1)
     with pytest.raises(OSError, match="disk full"):
         track(read_run(finished), notebook)
@@ -95,7 +95,7 @@ def test_a_damaged_model_is_refused(finished: Path, rampart: Rampart, tmp_path: 
         track(read_run(finished), Notebook())
 
 
-def test_a_library_that_is_missing_is_named(
+def test_missing_tracking_library_is_reported_with_the_install_command(
     finished: Path, rampart: Rampart, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for library, module in {"mlflow": "mlflow", "tensorboard": "torch.utils.tensorboard"}.items():
@@ -115,7 +115,7 @@ def needed(library: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*noload.*")  # MLflow's own use of SQLAlchemy.
 @pytest.mark.filterwarnings("default::DeprecationWarning", "default::ResourceWarning")
 @pytest.mark.processes
-def test_mlflow_has_the_run(finished: Path, rampart: Rampart, tmp_path: Path) -> None:
+def test_mlflow_contains_the_tracked_run(finished: Path, rampart: Rampart, tmp_path: Path) -> None:
     needed("mlflow")
     import mlflow
 
@@ -144,7 +144,9 @@ def test_mlflow_has_the_run(finished: Path, rampart: Rampart, tmp_path: Path) ->
 
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # TensorBoard's own.
-def test_tensorboard_has_the_run(finished: Path, rampart: Rampart, tmp_path: Path) -> None:
+def test_tensorboard_contains_the_tracked_run(
+    finished: Path, rampart: Rampart, tmp_path: Path
+) -> None:
     needed("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

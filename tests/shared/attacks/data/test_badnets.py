@@ -1,4 +1,4 @@
-"""BadNets: what is stamped, how much of it, and how success is counted."""
+"""BadNets: the trigger, the poisoned share and the success rate."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def build(**parameters: float) -> Backdoor:
     return attack
 
 
-def test_exactly_the_share_is_poisoned() -> None:
+def test_exactly_the_configured_share_is_poisoned() -> None:
     x, y = build(size=2, target=3, poison_rate=0.3).apply(
         X, Y, 10, torch.Generator().manual_seed(1)
     )
@@ -28,18 +28,18 @@ def test_exactly_the_share_is_poisoned() -> None:
     assert bool((x[:, 0, 2:, :] == 0.5).all() and (x[:, 0, :2, 2:] == 0.5).all())
 
 
-def test_success_is_counted_on_other_classes_than_the_target() -> None:
+def test_success_rate_excludes_samples_of_the_target_class() -> None:
     attack = build(size=2, target=3)
     shown = attack.triggered(X, Y)
     assert len(shown) == int((Y != 3).sum()) == 36
     assert bool((shown[:, 0, :2, :2] == 1).all())
     assert attack.success(torch.tensor([3, 3, 3, 0])) == 0.75
-    # A model that is right about everything has not been fooled once.
+    # A model that classifies everything correctly was never fooled.
     assert attack.success(Y[Y != 3]) == 0.0
     assert attack.success(Y[:0]) is None
 
 
-def test_all_channels_and_plain_images() -> None:
+def test_trigger_covers_all_channels_and_images_without_channels() -> None:
     attack = build(size=1, poison_rate=1)
     colour, _ = attack.apply(torch.zeros(2, 3, 4, 4), Y[:2], 10, torch.Generator())
     assert colour[:, :, 0, 0].tolist() == [[1.0] * 3] * 2
@@ -47,11 +47,11 @@ def test_all_channels_and_plain_images() -> None:
     assert plain[:, 0, 0].tolist() == [1.0, 1.0]
 
 
-def test_the_update_is_scaled() -> None:
+def test_update_is_scaled() -> None:
     assert build(scale=100).upload(torch.ones(1, 2)).tolist() == [[100.0, 100.0]]
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_unsuitable_images_and_target_classes_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="7x7 pixels does not fit into 6x6"):
         build(size=7).apply(X, Y, 10, torch.Generator())
     with pytest.raises(ConfigurationError, match="needs images"):

@@ -7,7 +7,7 @@ from rampart_fl.shared.attacks.data import attacks
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5])
-def test_transition_matrix(rate: float) -> None:
+def test_transition_matrix_matches_the_rate(rate: float) -> None:
     classes, each = 5, 4000
     y = torch.arange(classes).repeat_interleave(each)
     _, flipped = attacks.build("pair_flip", rate=rate).apply(

@@ -11,7 +11,7 @@ def flip(rate: float, y: torch.Tensor, classes: int) -> torch.Tensor:
     return attack.apply(torch.zeros(len(y), 1), y, classes, torch.Generator().manual_seed(1))[1]
 
 
-def test_transition_matrix() -> None:
+def test_transition_matrix_matches_the_rate() -> None:
     classes, each, rate = 5, 4000, 0.5
     y = torch.arange(classes).repeat_interleave(each)
     flipped = flip(rate, y, classes)
@@ -24,10 +24,10 @@ def test_transition_matrix() -> None:
             assert share == pytest.approx(expected, abs=3 * error)
 
 
-def test_a_flipped_label_is_never_its_own() -> None:
+def test_flipped_label_always_changes() -> None:
     y = torch.arange(3).repeat(200)
     assert bool((flip(1.0, y, 3) != y).all())
 
 
-def test_one_class_has_no_other() -> None:
+def test_labels_stay_if_there_is_only_one_class() -> None:
     assert flip(1.0, torch.zeros(4, dtype=torch.long), 1).tolist() == [0] * 4

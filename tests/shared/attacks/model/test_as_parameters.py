@@ -1,4 +1,4 @@
-"""An update taken for a model leads where its numbers say, wherever the attacker began."""
+"""The crafted vector becomes the uploaded model, whatever model the attacker started from."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ HONEST_BD = torch.tensor([[1.0, 0.0], [3.0, 4.0]])
 
 
 @pytest.mark.parametrize("inside", ["lie", "min_max", "min_sum"])
-def test_the_model_that_it_leads_to_is_the_crafted_update(inside: str) -> None:
+def test_resulting_model_equals_the_crafted_vector(inside: str) -> None:
     sent_FD = torch.tensor([[5.0, 6.0], [7.0, -8.0]])
     knowledge = Knowledge(6, 2, HONEST_BD, reference_D=torch.ones(2), sent_FD=sent_FD)
     own_FD = torch.full((2, 2), 9.0)
@@ -20,7 +20,7 @@ def test_the_model_that_it_leads_to_is_the_crafted_update(inside: str) -> None:
     torch.testing.assert_close(sent_FD + out_FD, crafted_FD)
 
 
-def test_it_knows_what_the_attack_inside_needs() -> None:
+def test_wrapper_asks_for_the_knowledge_of_its_inner_attack() -> None:
     assert attacks.build("as_parameters").asks_for == "partial"
     assert (
         attacks.build("as_parameters", attack={"name": "lie", "knows": "full"}).asks_for == "full"

@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.attacks.model.fang import upper_bound
 from rampart_fl.shared.robust import aggregate
 
-# Columns: both signs of the mean, with the extreme on s's own side of zero and beyond it.
+# Columns: both signs s of the mean, with an extreme of the sign s and of the opposite sign.
 BENIGN_BD = torch.tensor(
     [
         [1.0, -1.0, -3.0, 3.0, 2.0],
@@ -21,7 +21,7 @@ BENIGN_BD = torch.tensor(
 
 
 def full_interval(column: list[float], b: float) -> tuple[float, float]:
-    """Written out case by case."""
+    """The published interval, case by case."""
     low, high = min(column), max(column)
     if sum(column) > 0:
         return (low / b, low) if low > 0 else (b * low, low)
@@ -29,7 +29,7 @@ def full_interval(column: list[float], b: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("version", ["trimmed_mean", "median"])
-def test_full_knowledge_draws_past_the_extremes(version: str) -> None:
+def test_full_knowledge_draws_beyond_the_benign_extremes(version: str) -> None:
     attack = attacks.build("fang", version=version, knows="full", b=1.5)
     own_FD = torch.zeros(4, 5).double()
     out_FD = attack.apply(own_FD, Knowledge(7, 4, BENIGN_BD))
@@ -43,19 +43,19 @@ def test_full_knowledge_draws_past_the_extremes(version: str) -> None:
     assert len({tuple(row) for row in out_FD.tolist()}) == 4
 
 
-def test_partial_knowledge_draws_three_to_four_deviations_out() -> None:
+def test_partial_knowledge_draws_three_to_four_deviations_from_the_mean() -> None:
     out_D = craft("fang", BENIGN_BD, n=7, m=2)
     mean_D, std_D = BENIGN_BD.mean(dim=0), BENIGN_BD.std(dim=0)
     distance_D = (mean_D - out_D) * mean_D.sign() / std_D
     assert bool(((distance_D >= 3) & (distance_D <= 4)).all())
 
 
-def test_a_mean_of_zero_has_no_direction() -> None:
+def test_mean_of_zero_gives_a_zero_update() -> None:
     for knows in ("partial", "full"):
         assert craft("fang", torch.tensor([[-1.0], [1.0]]), n=4, m=1, knows=knows).tolist() == [0]
 
 
-def test_against_trimmed_mean_and_median_the_aggregate_turns() -> None:
+def test_attack_more_than_halves_the_aggregate_of_median_and_trimmed_mean() -> None:
     benign_BD = 0.2 + torch.randn(14, 50, generator=torch.Generator().manual_seed(2)).double()
     attack = attacks.build("fang", knows="full")
     hostile_FD = attack.apply(torch.zeros(6, 50).double(), Knowledge(20, 6, benign_BD))
@@ -71,7 +71,7 @@ def noise(seed: int, spread: float) -> Tensor:
     return (1 + spread * torch.randn(14, 20, generator=draws)).double()
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.5, 3.0])
+@pytest.mark.parametrize("spread", [1.0, 3.0])
 def test_krum_picks_the_crafted_update(spread: float) -> None:
     for seed in range(5):
         benign_BD = noise(seed, spread)
@@ -80,11 +80,17 @@ def test_krum_picks_the_crafted_update(spread: float) -> None:
         strengths = crafted_D.abs()
         assert bool((crafted_D * benign_BD.mean(dim=0) <= 0).all())
         torch.testing.assert_close(strengths, strengths[:1].expand_as(strengths))
-        if float(strengths[0]) >= 1e-5:
-            assert torch.equal(aggregate(uploads_ND, "krum", f=6), crafted_D)
+        assert torch.equal(aggregate(uploads_ND, "krum", f=6), crafted_D)
 
 
-def test_against_krum_twice_the_strength_was_refused() -> None:
+@pytest.mark.parametrize("spread", [0.1, 0.5])
+def test_krum_attack_gives_up_if_honest_updates_are_close(spread: float) -> None:
+    for seed in range(5):
+        crafted_D = craft("fang", noise(seed, spread), n=20, m=6, version="krum")
+        assert float(crafted_D.abs().max()) < 1e-5
+
+
+def test_krum_strength_is_the_first_halved_bound_that_krum_picks() -> None:
     benign_BD = noise(1, 3.0)
     crafted_D = craft("fang", benign_BD, n=20, m=6, version="krum")
     start = slow_upper_bound(benign_BD.tolist(), 6)
@@ -114,7 +120,7 @@ def slow_upper_bound(points: list[list[float]], f: int) -> float:
     return min(sums) / ((m - 2 * c - 1) * d**0.5) + reach / d**0.5
 
 
-def test_upper_bound_against_the_formula() -> None:
+def test_upper_bound_equals_the_formula() -> None:
     benign_BD = noise(3, 1.0)
     squared_BB = (benign_BD[:, None] - benign_BD[None]).square().sum(dim=2)
     bound = upper_bound(squared_BB, benign_BD.norm(dim=1), dim=20, f=6)
@@ -122,8 +128,8 @@ def test_upper_bound_against_the_formula() -> None:
 
 
 @pytest.mark.parametrize(("spread", "f"), [(0.1, 6), (1.0, 6), (3.0, 3), (3.0, 6)])
-def test_no_strength_above_the_bound_is_picked(spread: float, f: int) -> None:
-    """What the paper proves of Krum with distances, which are not squared."""
+def test_krum_picks_no_strength_above_the_bound(spread: float, f: int) -> None:
+    """The paper proves this for Krum with distances that are not squared."""
     benign = noise(3, spread).tolist()
     n = len(benign) + f
     signs = [1 if sum(column) > 0 else -1 for column in zip(*benign, strict=True)]
@@ -143,7 +149,7 @@ def test_no_strength_above_the_bound_is_picked(spread: float, f: int) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
-def test_halving_ends_where_an_honest_update_is_not_finite(value: float) -> None:
+def test_halving_terminates_if_an_honest_update_is_not_finite(value: float) -> None:
     benign_BD = noise(3, 1.0)
     benign_BD[0, 0] = value
     assert craft("fang", benign_BD, n=20, m=6, version="krum").shape == (20,)

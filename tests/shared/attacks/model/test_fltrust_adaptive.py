@@ -22,7 +22,10 @@ def fltrust(rows: list[Tensor], trusted_D: Tensor) -> Tensor:
 
 
 def harm(benign_BD: Tensor, crafted_D: Tensor, trusted_D: Tensor, m: int) -> Tensor:
-    """The harm of a crafted row (D,) that m clients send, or of each of (A, D)."""
+    """The aggregate along the honest signs, if m clients send a crafted row (D,) or each of (A, D).
+
+    A lower value means more harm.
+    """
     result_D = fltrust([*benign_BD, *[crafted_D] * m], trusted_D)
     return result_D @ benign_BD.mean(dim=0).sign()
 
@@ -33,7 +36,7 @@ def round_of(seed: int, d: int) -> tuple[Tensor, Tensor]:
     return benign_BD, 0.5 + 0.3 * torch.randn(d, generator=draws, dtype=torch.float64)
 
 
-def test_no_direction_in_two_dimensions_is_worse_for_the_server() -> None:
+def test_no_direction_in_two_dimensions_does_more_harm() -> None:
     for seed in range(3):
         benign_BD, trusted_D = round_of(seed, 2)
         knowledge = Knowledge(10, 3, benign_BD, server_update_D=trusted_D)
@@ -46,7 +49,7 @@ def test_no_direction_in_two_dimensions_is_worse_for_the_server() -> None:
         assert math.isclose(float(crafted_D.norm()), float(trusted_D.norm()), rel_tol=1e-9)
 
 
-def test_no_random_direction_is_worse_for_the_server() -> None:
+def test_no_random_direction_does_more_harm() -> None:
     benign_BD, _ = round_of(3, 12)
     trusted_D = benign_BD.mean(dim=0)
     crafted_D = craft("fltrust_adaptive", benign_BD, n=10, m=3)
@@ -59,6 +62,6 @@ def test_no_random_direction_is_worse_for_the_server() -> None:
     assert reached < benign_BD.mean(dim=0).sign() @ fltrust([*benign_BD], trusted_D)
 
 
-def test_where_harm_and_trust_are_one_direction_it_stays_honest() -> None:
+def test_attack_stays_honest_if_harm_and_trust_share_a_direction() -> None:
     crafted_D = craft("fltrust_adaptive", torch.ones(3, 4), n=5, m=2)
     torch.testing.assert_close(crafted_D, torch.ones(4))

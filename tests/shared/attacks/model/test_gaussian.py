@@ -1,4 +1,4 @@
-"""Gaussian noise: its moments, and that the honest update plays no part."""
+"""Gaussian noise: its moments are independent of the honest update."""
 
 import torch
 
@@ -6,7 +6,7 @@ from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 
 
-def test_moments() -> None:
+def test_noise_has_the_configured_moments_for_any_honest_update() -> None:
     attack = attacks.build("gaussian", mean=2, std=3)
     out_FD = attack.apply(torch.full((2, 20_000), 100.0), Knowledge(4, 2, seed=1))
     torch.testing.assert_close(out_FD.mean(dim=1), torch.full((2,), 2.0), rtol=0, atol=0.1)

@@ -23,7 +23,7 @@ def run(**parameters: float) -> Tensor:
     return attack.apply(torch.zeros(1, 2).double(), knowledge)[0]
 
 
-def test_every_step_against_the_recursion() -> None:
+def test_upload_equals_the_explicit_recursion() -> None:
     target_D = START_D + craft("lie", HONEST_BD, n=20, m=6, z=1.0)
     theta_D = target_D
     for _ in range(10):
@@ -32,22 +32,22 @@ def test_every_step_against_the_recursion() -> None:
     torch.testing.assert_close(out_D, theta_D - START_D)
 
 
-def test_its_limit_weighs_target_and_stability() -> None:
+def test_upload_converges_to_the_weighted_optimum() -> None:
     target_D = START_D + craft("lie", HONEST_BD, n=20, m=6, z=1.0)
     out_D = run(alpha=1.0, beta=3.0, steps=500)
     torch.testing.assert_close(START_D + out_D, 3 / 4 * target_D)
 
 
-def test_without_a_penalty_it_is_lie() -> None:
+def test_jaa_without_penalty_equals_lie() -> None:
     torch.testing.assert_close(run(alpha=0.0), craft("lie", HONEST_BD, n=20, m=6, z=1.0))
 
 
-def test_at_the_default_it_stays_near_lie_s_target() -> None:
+def test_jaa_with_defaults_stays_near_the_lie_target() -> None:
     lie_D = craft("lie", HONEST_BD, n=20, m=6, z=1.0)
     assert float((run() - lie_D).norm()) < 0.1 * float((START_D + lie_D).norm())
 
 
-def test_it_says_what_it_lacks() -> None:
+def test_missing_knowledge_is_named_in_the_error() -> None:
     own_FD = torch.zeros(1, 2).double()
     with pytest.raises(ConfigurationError, match="Jacobian"):
         attacks.build("jaa").apply(own_FD, Knowledge(20, 6, HONEST_BD, reference_D=START_D))

@@ -1,4 +1,4 @@
-"""A little is enough: the exact z, its clamp, and the population of its statistics."""
+"""A little is enough: the exact z, its clamp, and the updates that its statistics cover."""
 
 import math
 
@@ -28,7 +28,7 @@ HONEST_BD = torch.tensor([[0.0, 1.0], [2.0, 5.0], [4.0, 0.0]], dtype=torch.float
         (100, 30, 0.524401),
     ],
 )
-def test_z_is_exact(n: int, m: int, z: float) -> None:
+def test_z_equals_the_exact_values(n: int, m: int, z: float) -> None:
     assert largest_z(n, m) == pytest.approx(z, abs=1e-6)
 
 
@@ -36,7 +36,7 @@ def test_z_stays_finite_for_any_number_of_attackers() -> None:
     for n in range(1, 40):
         for m in range(1, n + 1):
             assert math.isfinite(largest_z(n, m))
-    # Six of ten are the majority: the last finite z of 4 benign clients, at 1 - 1/8.
+    # Six of ten are a majority: z is clamped to the last finite z of 4 benign clients, at 1 - 1/8.
     assert largest_z(10, 6) == pytest.approx(1.150349, abs=1e-6)
 
 
@@ -50,30 +50,30 @@ def slow(updates_BD: torch.Tensor, z: float) -> list[float]:
     return out
 
 
-def test_against_the_formula() -> None:
+def test_update_equals_the_formula() -> None:
     for z in (None, 0.0, 1.5, -0.5):
         expected = slow(HONEST_BD, largest_z(20, 6) if z is None else z)
         assert craft("lie", HONEST_BD, n=20, m=6, z=z).tolist() == pytest.approx(expected)
 
 
-def test_statistics_over_all_count_the_attackers_own_updates() -> None:
+def test_statistics_over_all_include_the_attackers_own_updates() -> None:
     own_FD = torch.tensor([[7.0, 7.0], [9.0, -1.0]], dtype=torch.float64)
     attack = attacks.build("lie", z=1, statistics_over="all", knows="full")
     everybody = Knowledge(5, 2, HONEST_BD, colluders_MD=own_FD)
     expected = slow(torch.cat([HONEST_BD, own_FD]), 1)
     assert attack.apply(own_FD, everybody)[0].tolist() == pytest.approx(expected)
-    # An attacker in a process of its own comes to the same.
+    # An attacker in its own process gets the same result.
     assert attack.apply(own_FD[:1], everybody)[0].tolist() == pytest.approx(expected)
-    # The colluders' updates are all there is under partial knowledge: none counts twice.
+    # With partial knowledge, only the colluders' updates are known, and none counts twice.
     partial = everybody.limited_to("partial")
     assert attack.apply(own_FD, partial)[0].tolist() == pytest.approx(slow(own_FD, 1))
 
 
-def test_one_known_row_has_no_spread() -> None:
+def test_single_known_update_has_zero_deviation() -> None:
     assert craft("lie", HONEST_BD[:1], n=20, m=6, z=3).tolist() == [0.0, 1.0]
 
 
-def test_in_one_line_all_means_the_known_ones_and_m_copies_of_its_own() -> None:
+def test_craft_over_all_uses_known_updates_and_m_copies_of_the_own_update() -> None:
     own_D = torch.tensor([9.0, 9.0], dtype=torch.float64)
     out_D = craft("lie", HONEST_BD, n=5, m=2, own_D=own_D, z=1, statistics_over="all")
     assert out_D.tolist() == pytest.approx(slow(torch.cat([HONEST_BD, own_D.expand(2, 2)]), 1))

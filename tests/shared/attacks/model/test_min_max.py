@@ -8,7 +8,7 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.errors import ConfigurationError
 
 
-def test_a_square_of_side_two() -> None:
+def test_gamma_for_a_square_equals_the_value_computed_by_hand() -> None:
     """The farthest corner from the origin is as far as the diagonal, the largest distance."""
     square_BD = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]]).double()
     u_D = craft("min_max", square_BD, n=6, m=2)
@@ -17,6 +17,6 @@ def test_a_square_of_side_two() -> None:
     assert gamma == pytest.approx(0.8660, abs=1e-4)
 
 
-def test_an_option_that_would_change_nothing_is_refused() -> None:
+def test_squared_option_without_effect_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="squared"):
         attacks.build("min_max", squared=False)

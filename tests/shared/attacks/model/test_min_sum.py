@@ -20,13 +20,13 @@ sums of distances are 6, 5 and 9."""
         ({"squared": False}, -1.0),  # 1 + 2 + 6 = 9
     ],
 )
-def test_the_sum_reaches_the_limit(options: dict[str, Any], u: float) -> None:
+def test_sum_of_distances_reaches_its_limit(options: dict[str, Any], u: float) -> None:
     u_D = craft("min_sum", KNOWN_BD, n=5, m=2, **options)
     assert u_D.tolist() == pytest.approx([u])
 
 
 @pytest.mark.parametrize("bound", ["max", "min"])
-def test_the_closed_form(bound: str) -> None:
+def test_update_equals_the_closed_form(bound: str) -> None:
     draws = torch.Generator().manual_seed(3)
     known_BD = torch.randn(9, 5, generator=draws, dtype=torch.float64)
     mean_D, p_D = known_BD.mean(dim=0), -known_BD.std(dim=0)

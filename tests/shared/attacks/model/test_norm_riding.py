@@ -1,4 +1,4 @@
-"""Norm riding: the detector that it rides lets it pass, and would not for a little more.
+"""Norm riding: detectors accept the upload, but would flag a slightly longer one.
 
 Legend: F attackers, B honest clients, D coordinates.
 """
@@ -20,7 +20,7 @@ F, B, D = 3, 7, 500
 
 
 def known(*detectors: Any, level: str = "full", **plan: Any) -> tuple[Tensor, Knowledge]:
-    """The attackers' honest updates, and a round in which everyone was sent another model."""
+    """The attackers' honest updates, and a round in which every client received another model."""
     draws = torch.Generator().manual_seed(1)
 
     def normal(*shape: int, spread: float = 1.0) -> Tensor:
@@ -43,7 +43,7 @@ def known(*detectors: Any, level: str = "full", **plan: Any) -> tuple[Tensor, Kn
 
 
 def verdicts(uploads_FD: Tensor, knowledge: Knowledge) -> list[Verdict]:
-    """What the server's detector says of these uploads among the honest ones, in a first round."""
+    """The verdicts of the server's detector on these uploads among honest ones in a first round."""
     assert knowledge.honest_BD is not None
     assert knowledge.honest_sent_BD is not None
     assert knowledge.sent_FD is not None
@@ -57,7 +57,7 @@ def verdicts(uploads_FD: Tensor, knowledge: Knowledge) -> list[Verdict]:
 
 
 def longer(uploads_FD: Tensor, knowledge: Knowledge, factor: float) -> Tensor:
-    """Uploads whose calibrated updates are so many times as long."""
+    """Uploads whose calibrated updates are `factor` times as long."""
     assert knowledge.sent_FD is not None
     assert knowledge.reference_D is not None
     offset_FD = knowledge.sent_FD - knowledge.reference_D
@@ -65,7 +65,7 @@ def longer(uploads_FD: Tensor, knowledge: Knowledge, factor: float) -> Tensor:
 
 
 @pytest.mark.parametrize("threshold", [0.1, 10.0, 300.0])
-def test_the_calibrated_norm_is_just_below_the_servers_threshold(threshold: float) -> None:
+def test_calibrated_norm_is_just_below_the_servers_threshold(threshold: float) -> None:
     own_FD, knowledge = known({"name": "norm_bound", "threshold": threshold})
     out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
     assert {v.decision for v in verdicts(out_FD, knowledge)} == {"accepted"}
@@ -80,7 +80,7 @@ def test_the_calibrated_norm_is_just_below_the_servers_threshold(threshold: floa
     torch.testing.assert_close(cosines, torch.full((F,), -1.0))
 
 
-def test_the_default_detector_gathers_no_evidence() -> None:
+def test_robust_distance_records_no_evidence_against_opposing_updates() -> None:
     own_FD, knowledge = known("robust_distance")
     out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
     assert {(v.decision, v.evidence) for v in verdicts(out_FD, knowledge)} == {("accepted", 0.0)}
@@ -89,8 +89,8 @@ def test_the_default_detector_gathers_no_evidence() -> None:
     assert float(torch.nn.functional.cosine_similarity(out_FD, own_FD).max()) < -0.5
 
 
-def test_it_trains_almost_honestly_where_every_turn_would_be_seen() -> None:
-    """Sent a model far from the global one, it cannot get there without a suspicious upload."""
+def test_attacker_shortens_its_honest_update_if_opposing_ones_are_detected() -> None:
+    """Far from the global model, every upload that opposes the honest direction is suspicious."""
     own_FD, knowledge = known("robust_distance")
     assert knowledge.sent_FD is not None
     away_FD = knowledge.sent_FD + 0.4
@@ -107,7 +107,7 @@ def test_it_trains_almost_honestly_where_every_turn_would_be_seen() -> None:
     torch.testing.assert_close(cosines, torch.ones(F))
 
 
-def test_raw_uploads_where_the_server_judges_those() -> None:
+def test_raw_norm_is_bounded_if_the_server_judges_raw_uploads() -> None:
     detector = {"name": "norm_bound", "threshold": 5.0}
     own_FD, knowledge = known(detector, customizer="global_model", calibrate=False)
     out_FD = attacks.build("norm_riding", knows="full").apply(own_FD, knowledge)
@@ -116,7 +116,7 @@ def test_raw_uploads_where_the_server_judges_those() -> None:
 
 
 @pytest.mark.parametrize("detectors", [(), ("fedredefense",)], ids=["nobody", "no-length"])
-def test_its_own_threshold_counts_where_nobody_judges_lengths(detectors: tuple[str, ...]) -> None:
+def test_attack_threshold_applies_if_no_detector_checks_norms(detectors: tuple[str, ...]) -> None:
     own_FD, knowledge = known(*detectors, customizer="global_model")
     attack = attacks.build("norm_riding", knows="full", threshold=7.0)
     assert knowledge.sent_FD is not None
@@ -126,7 +126,7 @@ def test_its_own_threshold_counts_where_nobody_judges_lengths(detectors: tuple[s
     torch.testing.assert_close(norms, torch.full((F,), 6.993), rtol=1e-4, atol=0)
 
 
-def test_who_knows_nobody_takes_what_it_was_sent_for_the_global_model() -> None:
+def test_agnostic_attacker_takes_the_received_model_for_the_global_one() -> None:
     own_FD, knowledge = known({"name": "norm_bound", "threshold": 2.0})
     attack = attacks.build("norm_riding", threshold=2.0)
     out_FD = attack.apply(own_FD, knowledge.limited_to(attack.asks_for))
@@ -134,10 +134,10 @@ def test_who_knows_nobody_takes_what_it_was_sent_for_the_global_model() -> None:
     assert {v.decision for v in verdicts(out_FD, knowledge)} == {"evicted"}
 
 
-def test_against_the_honest_direction() -> None:
+def test_upload_opposes_the_honest_direction() -> None:
     out_D = craft("norm_riding", torch.tensor([[3.0, 4.0]]), n=4, m=1, threshold=2, margin=0.5)
     assert out_D.tolist() == pytest.approx([-0.6, -0.8])
 
 
-def test_a_client_that_moves_nowhere() -> None:
+def test_zero_honest_update_gives_a_zero_upload() -> None:
     assert craft("norm_riding", torch.zeros(2, 3), n=4, m=1).tolist() == [0.0] * 3

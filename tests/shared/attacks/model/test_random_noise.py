@@ -1,4 +1,4 @@
-"""Random noise: each reading leads where it says."""
+"""Random noise: each reading gives the upload that it describes."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def round_of(**extra: object) -> Knowledge:
     return Knowledge(4, 1, reference_D=START_D, initial=lambda draws: FRESH_D, **extra)
 
 
-def test_noise_as_wide_as_the_update() -> None:
+def test_noise_has_the_deviation_of_the_honest_update() -> None:
     own_FD = torch.randn(2, 20_000, generator=torch.Generator().manual_seed(1)) * 3 + 5
     out_FD = attacks.build("random_noise").apply(own_FD, Knowledge(4, 2))
     torch.testing.assert_close(out_FD.std(dim=1), own_FD.std(dim=1), rtol=0.03, atol=0)
@@ -23,31 +23,31 @@ def test_noise_as_wide_as_the_update() -> None:
     assert not torch.equal(out_FD[0], out_FD[1])
 
 
-def test_width_is_the_population_deviation() -> None:
+def test_constant_update_gets_no_noise() -> None:
     assert attacks.build("random_noise").apply(torch.ones(1, 5), Knowledge(4, 1)).tolist() == [
         [0.0] * 5
     ]
 
 
-def test_parameters_become_those_of_a_fresh_model() -> None:
+def test_parameters_reading_leads_to_a_fresh_model() -> None:
     own_FD = torch.full((1, 3), 7.0)
     out_FD = attacks.build("random_noise", reading="parameters").apply(own_FD, round_of())
     torch.testing.assert_close(START_D + out_FD[0], FRESH_D)
 
 
-def test_interpolation_ends_in_the_middle() -> None:
+def test_interpolation_reading_leads_to_the_midpoint() -> None:
     own_FD = torch.full((1, 3), 7.0)
     out_FD = attacks.build("random_noise", reading="interpolation").apply(own_FD, round_of())
     torch.testing.assert_close(START_D + out_FD[0], (FRESH_D + START_D + own_FD[0]) / 2)
 
 
-def test_a_customized_model_is_the_start_where_one_was_sent() -> None:
+def test_received_customized_model_is_the_start() -> None:
     sent_FD = torch.zeros(1, 3)
     attack = attacks.build("random_noise", reading="parameters")
     torch.testing.assert_close(attack.apply(sent_FD, round_of(sent_FD=sent_FD))[0], FRESH_D)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_knowledge_is_named_in_the_error() -> None:
     attack = attacks.build("random_noise", reading="parameters")
     with pytest.raises(ConfigurationError, match="fresh model"):
         attack.apply(torch.ones(1, 3), Knowledge(4, 1, reference_D=START_D))

@@ -1,4 +1,4 @@
-"""Sybil clones: copies of the first attacker's upload, near or exact."""
+"""Sybil clones: exact or jittered copies of the first attacker's upload."""
 
 import pytest
 import torch
@@ -10,18 +10,18 @@ OWN_FD = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
 KNOWLEDGE = Knowledge(9, 4, OWN_FD, colluders_MD=OWN_FD)
 
 
-def test_exact_copies() -> None:
+def test_clones_without_jitter_are_exact_copies() -> None:
     out_FD = attacks.build("sybil_clones").apply(OWN_FD, KNOWLEDGE)
     assert torch.equal(out_FD, -OWN_FD[:1].expand(4, -1))
 
 
-def test_jitter_is_a_share_of_the_norm() -> None:
+def test_jitter_is_relative_to_the_norm_of_the_update() -> None:
     out_FD = attacks.build("sybil_clones", jitter=0.1).apply(OWN_FD, KNOWLEDGE)
     distances = (out_FD + OWN_FD[0]).norm(dim=1) / OWN_FD[0].norm()
     assert distances.tolist() == pytest.approx([0.1] * 4, rel=1e-5)
     assert len({tuple(row) for row in out_FD.tolist()}) == 4
 
 
-def test_even_a_random_attack_inside_is_drawn_once() -> None:
+def test_random_inner_attack_is_drawn_once_for_all_clones() -> None:
     out_FD = attacks.build("sybil_clones", attack="gaussian").apply(OWN_FD, KNOWLEDGE)
     assert torch.equal(out_FD, out_FD[:1].expand(4, -1))

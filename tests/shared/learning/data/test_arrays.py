@@ -1,4 +1,4 @@
-"""Arrays of files: what fits a sample's shape, what stays bytes, and what is refused."""
+"""Arrays of files: shapes that match a sample's, arrays that stay bytes, and rejected arrays."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from rampart_fl.shared.learning.data.arrays import as_samples, labels, read
     ],
 )
 @pytest.mark.parametrize("kind", [np.uint8, np.int32, np.float64])
-def test_shapes_that_fit(given: tuple[int, ...], shape: tuple[int, ...], kind: Any) -> None:
+def test_matching_shapes_are_converted_to_the_samples_shape(
+    given: tuple[int, ...], shape: tuple[int, ...], kind: Any
+) -> None:
     array = np.arange(np.prod(given)).reshape(given).astype(kind)
     x = as_samples(array, shape, "x")
     assert x.shape == (4, *shape)
@@ -45,20 +47,22 @@ def test_shapes_that_fit(given: tuple[int, ...], shape: tuple[int, ...], kind: A
         (np.zeros((4, 6, 5), dtype=complex), "not numbers"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:overflow")  # 1e300 is more than a float32 holds.
-def test_arrays_that_do_not_fit(array: np.ndarray, message: str) -> None:
+@pytest.mark.filterwarnings("ignore:overflow")  # 1e300 is too large for float32.
+def test_arrays_of_invalid_shape_type_or_value_are_rejected(
+    array: np.ndarray, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         as_samples(array, (1, 6, 5), "x")
 
 
-def test_labels() -> None:
+def test_labels_must_be_integers_in_range_and_of_the_right_count() -> None:
     assert labels(np.array([0, 2], dtype=np.uint8), 2, 3, "y").tolist() == [0, 2]
     for wrong in ([0, 3], [-1, 0], [0, 1, 2], [0.0, 1.0]):
         with pytest.raises(ConfigurationError, match="y"):
             labels(np.array(wrong), 2, 3, "y")
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_file_must_have_all_parts_and_may_have_groups(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     np.savez(path, x_train=[1], y_train=[1], x_test=[1])
     with pytest.raises(ConfigurationError, match="lacks y_test"):
@@ -67,7 +71,7 @@ def test_a_file(tmp_path: Path) -> None:
     assert read(path)["group_train"].tolist() == [5]
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     arrays = {name: np.arange(300) for name in ("x_train", "y_train", "x_test", "y_test")}
     np.savez_compressed(path, **arrays)

@@ -1,4 +1,4 @@
-"""Views of images: the window that a weak one shows, the range of a strong one, and the seed."""
+"""Augmented views of images: the window of a weak view, the range of values, and the seed."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def seeded(seed: int = 1) -> torch.Generator:
 
 @pytest.mark.parametrize("view", [weakly_augmented, strongly_augmented])
 @pytest.mark.parametrize("channels", [1, 2, 3])
-def test_views_are_seeded_images_of_the_same_kind(view: View, channels: int) -> None:
+def test_views_depend_on_the_seed_and_keep_shape_dtype_and_range(view: View, channels: int) -> None:
     x = images(channels=channels)
     before = x.clone()
     one, again, other = view(x, seeded()), view(x, seeded()), view(x, seeded(2))
@@ -39,7 +39,7 @@ def test_views_are_seeded_images_of_the_same_kind(view: View, channels: int) -> 
     assert torch.equal(x, before)
 
 
-def test_a_weak_view_shows_a_window_of_the_right_size() -> None:
+def test_weak_view_shows_a_window_of_valid_area_and_ratio() -> None:
     # Each pixel holds its own column and row, so a view's slope is its window's width and height.
     n, side = 2000, 32
     ramp = (torch.arange(side, dtype=torch.float64) + 0.5) / side
@@ -55,13 +55,15 @@ def test_a_weak_view_shows_a_window_of_the_right_size() -> None:
     area, ratio = width.abs() * height, width.abs() / height
     assert float(area.min()) >= augmentation.AREA[0] - 1e-6
     assert float(area.max()) <= 1 + 1e-6
-    free = (width.abs() < 0.99) & (height < 0.99)  # sides are cut at the image's own
+    free = (width.abs() < 0.99) & (height < 0.99)  # sides are clipped to the image's own
     assert float(ratio[free].min()) >= 3 / 4 - 1e-6
     assert float(ratio[free].max()) <= 4 / 3 + 1e-6
     assert float(area.mean()) == pytest.approx(0.54, abs=0.03)
 
 
-def test_the_whole_image_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_size_window_shows_the_whole_image_or_its_mirror_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(augmentation, "AREA", (1.0, 1.0))
     monkeypatch.setattr(augmentation, "RATIO", (1.0, 1.0))
     x = images()
@@ -72,7 +74,7 @@ def test_the_whole_image_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0 < sum(mirrored) < len(x)
 
 
-def test_a_blur_is_the_gaussian_mean_of_the_neighbours() -> None:
+def test_blur_is_the_gaussian_mean_of_the_neighbours() -> None:
     x = images(2, 1)
     sigma = torch.tensor([0.5, 2.0])
     blurred = augmentation._blurred(x, sigma)
@@ -87,13 +89,13 @@ def test_a_blur_is_the_gaussian_mean_of_the_neighbours() -> None:
         assert float(blurred[b, 0, 5, 4]) == pytest.approx(float(slow), abs=1e-6)
 
 
-def test_luminance() -> None:
+def test_luminance_weights_rgb_and_averages_other_channels() -> None:
     x = torch.tensor([1.0, 0.5, 0.25]).view(1, 3, 1, 1)
     assert float(luminance(x)) == pytest.approx(0.299 + 0.2935 + 0.0285)
     assert float(luminance(x[:, :2])) == 0.75
 
 
-def test_what_is_no_image() -> None:
+def test_samples_that_are_not_images_are_rejected() -> None:
     for shape in [(4, 68), (4, 3, 1, 200)]:
         with pytest.raises(ConfigurationError, match="not images"):
             weakly_augmented(torch.zeros(shape), seeded())

@@ -1,4 +1,4 @@
-"""A client's data: its share of a data set, its own file, and what is wrong with a file."""
+"""A client's data: its share of a data set, its own file, and errors in a file."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rampart_fl.shared.learning.data.datasets import datasets
 TABLE = Data(dataset="digits", partition={"name": "classes_per_client", "classes": 2}, clients=20)
 
 
-def test_clients_share_nothing_and_hold_two_classes() -> None:
+def test_clients_share_no_samples_and_hold_two_classes() -> None:
     everyone = [client_data(TABLE, slot, seed=1) for slot in range(20)]
     samples = torch.cat([torch.cat([own.x_train, own.x_test]) for own in everyone])
     assert len(samples) == 1797
@@ -34,7 +34,7 @@ def test_the_same_slot_and_seed_give_the_same_data() -> None:
     assert not torch.equal(first.x_test.sum(), other.x_test.sum())
 
 
-def test_slots_and_sizes() -> None:
+def test_invalid_slots_and_too_few_samples_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="no slot 20: the slots are 0 to 19"):
         client_data(TABLE, 20, seed=1)
     tiny = Data(dataset="digits", clients=1797)
@@ -42,7 +42,7 @@ def test_slots_and_sizes() -> None:
         client_data(tiny, 0, seed=1)
 
 
-def test_poison_changes_the_training_labels_alone() -> None:
+def test_poisoning_changes_only_the_training_labels() -> None:
     own = client_data(TABLE, 0, seed=1)
     bad = poisoned(own, attacks.build("label_flip"), seed=1, client="client-00", attacker=0)
     assert torch.equal(bad.y_train, (own.y_train + 1) % 10)
@@ -61,14 +61,14 @@ def write(folder: Path, **arrays: Any) -> Path:
     return path
 
 
-def test_own_file(tmp_path: Path) -> None:
+def test_own_file_is_read_and_scaled(tmp_path: Path) -> None:
     own = client_data_from_file(write(tmp_path), datasets.build("digits"))
     assert own.x_train.shape == (3, 1, 8, 8)
     assert (own.x_train == 1).all()
     assert own.y_test.tolist() == [1, 2]
 
 
-def test_channels_may_stand_last_and_floats_stay(tmp_path: Path) -> None:
+def test_channels_may_be_last_and_floats_are_not_rescaled(tmp_path: Path) -> None:
     x = np.arange(2 * 32 * 32 * 3, dtype=np.float64).reshape(2, 32, 32, 3)
     path = write(tmp_path, x_train=x, y_train=np.array([0, 1]), x_test=x)
     own = client_data_from_file(path, datasets.build("svhn"))
@@ -89,12 +89,14 @@ def test_channels_may_stand_last_and_floats_stay(tmp_path: Path) -> None:
         ({"x_train": np.array([{}, {}, {}], dtype=object)}, "cannot read"),
     ],
 )
-def test_what_is_wrong_with_a_file(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_invalid_arrays_are_rejected_with_the_reason(
+    tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         client_data_from_file(write(tmp_path, **arrays), datasets.build("digits"))
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_or_unreadable_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot read"):
         client_data_from_file(tmp_path / "none.npz", datasets.build("digits"))
     (tmp_path / "text.npz").write_text("no archive")
@@ -102,7 +104,7 @@ def test_no_file(tmp_path: Path) -> None:
         client_data_from_file(tmp_path / "text.npz", datasets.build("digits"))
 
 
-def test_own_texts_and_features_are_read_as_the_data_set_reads_its_own(tmp_path: Path) -> None:
+def test_own_texts_and_features_are_prepared_like_those_of_the_data_set(tmp_path: Path) -> None:
     texts = np.array(["one two", "three"])
     path = write(tmp_path, x_train=texts, y_train=np.array([0, 3]), x_test=texts)
     news = datasets.build("ag_news", length=4)

@@ -1,4 +1,4 @@
-"""The server's samples: nobody else's, in the clients' shape, with labels that count or none."""
+"""The server's samples: disjoint from the clients', in their shape, with valid labels or none."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_no_sample_of_a_client_is_the_servers() -> None:
+def test_server_and_clients_share_no_samples() -> None:
     # All images of the digits are distinct, so equal images are the same sample.
     held = server_data("digits", 100, TABLE, seed=1, role="root", labels=True)
     clients = [client_data(TABLE, slot, seed=1) for slot in range(5)]
@@ -41,14 +41,14 @@ def test_no_sample_of_a_client_is_the_servers() -> None:
         assert samples.y[at] == y
 
 
-def test_the_seed_and_the_role_decide() -> None:
+def test_samples_depend_on_the_seed_and_the_role() -> None:
     one, again = (server_data("digits", 20, TABLE, 1).x for _ in range(2))
     assert torch.equal(one, again)
     assert not torch.equal(one, server_data("digits", 20, TABLE, 2).x)
     assert not torch.equal(one, server_data("digits", 20, TABLE, 1, role="root").x)
 
 
-def test_samples_that_another_role_has_are_not_drawn() -> None:
+def test_roles_do_not_share_samples() -> None:
     table = Data(dataset="digits", clients=5, reserved=100)
     root = server_data("digits", 60, table, 1, "root", labels=True)
     test = server_data("digits", 40, table, 1, "test", True, root.positions)
@@ -57,7 +57,7 @@ def test_samples_that_another_role_has_are_not_drawn() -> None:
         server_data("digits", 41, table, 1, "test", True, root.positions)
 
 
-def test_samples_that_are_not_free() -> None:
+def test_too_few_or_too_many_reserved_samples_are_rejected() -> None:
     everything = Data(dataset="digits", clients=5)
     with pytest.raises(ConfigurationError, match=r"0 are free.*set data.reserved to 10"):
         server_data("digits", 10, everything, 1)
@@ -65,7 +65,7 @@ def test_samples_that_are_not_free() -> None:
         partition_data(Data(dataset="digits", clients=5, reserved=1797), 1)
 
 
-def test_another_data_set_is_adapted(folder: Path) -> None:
+def test_samples_of_another_data_set_get_the_clients_shape(folder: Path) -> None:
     table = Data(dataset="mnist", clients=2)
     held = server_data("usps", 25, table, 1, "root", labels=True)
     assert held.x.shape == (25, 1, 28, 28)
@@ -77,7 +77,7 @@ def test_another_data_set_is_adapted(folder: Path) -> None:
         server_data("usps", 31, table, 1)
 
 
-def test_noise_takes_the_shape_and_the_size_that_are_wanted() -> None:
+def test_noise_has_the_clients_shape_and_no_labels() -> None:
     held = server_data("noise", 500, TABLE, 1)
     assert held.x.shape == (500, 1, 8, 8)
     assert not held.labelled
@@ -86,7 +86,7 @@ def test_noise_takes_the_shape_and_the_size_that_are_wanted() -> None:
         require_fit("noise", 10, TABLE, labels=True)
 
 
-def test_what_cannot_be_adapted_is_known_without_reading_it() -> None:
+def test_unsuitable_data_sets_are_rejected_without_reading_them() -> None:
     with pytest.raises(ConfigurationError, match=r"\(68,\); they cannot become \(1, 28, 28\)"):
         require_fit("phishing", 10, Data(dataset="mnist"))
     with pytest.raises(ConfigurationError, match="cannot become"):
@@ -96,7 +96,7 @@ def test_what_cannot_be_adapted_is_known_without_reading_it() -> None:
     assert require_fit("cifar100", 10, Data(dataset="cifar10")).name == "cifar100"
 
 
-def test_the_same_images_in_other_shapes() -> None:
+def test_images_are_converted_to_other_channels_and_sizes() -> None:
     x = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     assert convert_shape(x, (3, 8, 8)) is x
     grey = convert_shape(x, (1, 8, 8))
@@ -109,7 +109,7 @@ def test_the_same_images_in_other_shapes() -> None:
     assert halved[0, 0, 1].tolist() == pytest.approx([0, 3, 1, 0])
 
 
-def test_caps_and_reserves_leave_the_rest_of_the_division_alone() -> None:
+def test_sample_cap_keeps_a_subset_of_each_clients_share() -> None:
     plain, capped = Data(dataset="digits", clients=5), Data(dataset="digits", clients=5, samples=40)
     for whole, part in zip(partition_data(plain, 1)[1], partition_data(capped, 1)[1], strict=True):
         assert len(part) == 40

@@ -1,4 +1,4 @@
-"""Heads: which coordinates they are, and what is refused."""
+"""Heads: which coordinates they contain, and modules without a default head."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ class Named(nn.Module):
         self.block = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
 
 
-def test_a_layer_takes_everything_below_its_name_and_nothing_beside_it() -> None:
+def test_head_contains_exactly_the_parameters_of_the_named_layer() -> None:
     module = nn.Sequential(*(nn.Linear(1, 1) for _ in range(11)))
     names = [name for name, _, _ in spec(module).layout]
     picked = [
@@ -31,7 +31,7 @@ def test_a_layer_takes_everything_below_its_name_and_nothing_beside_it() -> None
     assert picked == ["1.bias", "1.weight"]
 
 
-def test_the_last_linear_layer_is_the_default_and_can_be_overruled() -> None:
+def test_head_is_the_last_linear_layer_unless_another_is_named() -> None:
     module = Named()
     assert last_linear(module) == "block.1"
     assert head_of(module, spec(module)).sum() == 6
@@ -39,19 +39,19 @@ def test_the_last_linear_layer_is_the_default_and_can_be_overruled() -> None:
     assert head_of(module, spec(module), "out.bias").sum() == 1
 
 
-def test_running_statistics_stay_with_their_layer() -> None:
+def test_head_includes_the_running_statistics_of_its_layer() -> None:
     shapes = [("body.weight", (2,)), ("norm.weight", (3,)), ("~norm.running_var", (3,))]
     module = nn.Sequential()
     mask_D = head_of(module, ModelSpec.of(shapes), "norm")
     assert mask_D.tolist() == [False] * 2 + [True] * 6
 
 
-def test_one_layer_is_all_head() -> None:
+def test_head_of_a_single_layer_is_the_whole_model() -> None:
     module = nn.Linear(2, 2)
     assert head_of(module, spec(module)).all()
 
 
-def test_no_linear_layer() -> None:
+def test_module_without_a_linear_layer_needs_a_named_head() -> None:
     module = nn.Sequential(nn.Conv1d(1, 1, 1), nn.Flatten())
     with pytest.raises(ConfigurationError, match="no linear layer"):
         head_of(module, spec(module))

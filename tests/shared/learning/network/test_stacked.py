@@ -1,4 +1,4 @@
-"""Many models as one: every layer equals one model after another, and models never mix."""
+"""Stacked models: every layer equals one model at a time, and models never mix."""
 
 import sys
 from collections import OrderedDict
@@ -61,7 +61,9 @@ class Recurrent(nn.Module):
     ],
     ids=["images", "vectors", "vmap", "linear", "recurrent"],
 )
-def test_equals_one_model_after_another(module: nn.Module, shape: tuple[int, ...], k: int) -> None:
+def test_stacked_logits_equal_those_of_one_model_at_a_time(
+    module: nn.Module, shape: tuple[int, ...], k: int
+) -> None:
     module, draws = module.double(), torch.Generator().manual_seed(4)
     network = Stacked(module)
     models_KD = torch.randn(k, network.spec.dim, generator=draws, dtype=torch.float64)
@@ -85,7 +87,7 @@ class Counting(nn.Module):
         return scaled
 
 
-def test_other_buffers_are_refused_unless_they_are_constants() -> None:
+def test_other_buffers_are_rejected_unless_they_are_constants() -> None:
     with pytest.raises(ConfigurationError, match=r"not inner\.scale; register constants with"):
         Stacked(nn.Sequential(OrderedDict(inner=Counting(persistent=True))))
     network = Stacked(Counting(persistent=False))
@@ -94,7 +96,9 @@ def test_other_buffers_are_refused_unless_they_are_constants() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"momentum": None}, {"track_running_stats": False}])
-def test_unusual_batch_normalization_is_refused(wrong: dict[str, Any]) -> None:
+def test_batch_norm_without_momentum_or_running_statistics_is_rejected(
+    wrong: dict[str, Any],
+) -> None:
     with pytest.raises(ConfigurationError, match="'0' needs track_running_stats and a momentum"):
         Stacked(nn.Sequential(nn.BatchNorm1d(3, **wrong)))
 
@@ -134,7 +138,7 @@ NORMALIZED = [
 @pytest.mark.parametrize(
     ("module", "shape"), NORMALIZED, ids=["vectors", "plain", "one by one", "images"]
 )
-def test_batch_normalization_sees_the_samples_that_are_there(
+def test_batch_normalization_ignores_padding(
     module: nn.Module, shape: tuple[int, ...], sizes: tuple[int, ...]
 ) -> None:
     module, draws = module.double(), torch.Generator().manual_seed(4)
@@ -167,7 +171,7 @@ def test_batch_normalization_sees_the_samples_that_are_there(
         assert torch.allclose(at_rest[k], module(x_KB[k]), rtol=0, atol=1e-12)
 
 
-def test_statistics_stand_behind_all_parameters() -> None:
+def test_running_statistics_come_after_all_parameters() -> None:
     spec = Stacked(NORMALIZED[3][0]).spec
     assert [name for name, _, _ in spec.statistics] == [
         "~1.running_mean",
@@ -178,10 +182,10 @@ def test_statistics_stand_behind_all_parameters() -> None:
     assert spec.trainable == 2 * 4 * 9 + 8 + (16 + 4) + 8 == spec.dim - 16
 
 
-def test_as_many_models_at_once_as_fit_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_models_per_pass_is_limited_by_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.setattr("rampart_fl.shared.learning.network.stacked.IN_CACHE", 6000)
-    x_KB = torch.zeros(4, 10, 2, 8, 8)  # The samples are what is largest: 1280 numbers a model.
+    x_KB = torch.zeros(4, 10, 2, 8, 8)  # The samples are the largest: 1280 numbers per model.
     assert Stacked(IMAGES).at_once(x_KB) == Stacked(IMAGES).trained_at_once(x_KB) == 4
     large = Stacked(nn.Sequential(nn.Flatten(), nn.Linear(128, 20)))
     assert (large.at_once(x_KB), large.trained_at_once(x_KB)) == (4, 2)

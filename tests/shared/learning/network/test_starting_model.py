@@ -1,4 +1,4 @@
-"""Starting models: read to the bit under both kinds of names, and each mismatch is named."""
+"""Starting models: read bit for bit under both naming schemes, and each mismatch is named."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,14 +21,14 @@ from rampart_fl.shared.validation import validate
 
 @pytest.fixture
 def module() -> nn.Module:
-    """A module with running statistics that are not those of a new module."""
+    """A module whose running statistics differ from those of a new module."""
     torch.manual_seed(1)
     built = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     built(torch.randn(16, 3))
     return built
 
 
-def test_rampart_s_own_files_and_state_dicts_are_the_same_model(
+def test_rampart_files_and_state_dicts_give_the_same_model(
     module: nn.Module, tmp_path: Path
 ) -> None:
     model_D, spec = flatten(module), spec_of(module)
@@ -41,7 +41,7 @@ def test_rampart_s_own_files_and_state_dicts_are_the_same_model(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_other_floating_point_numbers_are_converted(
+def test_other_floating_point_types_are_converted_to_float32(
     module: nn.Module, tmp_path: Path, dtype: torch.dtype
 ) -> None:
     file, model_D, spec = tmp_path / "file", flatten(module), spec_of(module)
@@ -54,7 +54,7 @@ def test_other_floating_point_numbers_are_converted(
 
 
 def changed(tensors: Mapping[str, Tensor], name: str, tensor: Tensor | None) -> dict[str, Tensor]:
-    """The tensors with another one under this name, or without it."""
+    """The tensors with this name's tensor replaced or left out."""
     rest = {key: value for key, value in tensors.items() if key != name}
     return rest if tensor is None else {**rest, name: tensor}
 
@@ -70,7 +70,7 @@ def changed(tensors: Mapping[str, Tensor], name: str, tensor: Tensor | None) -> 
         ("0.bias", torch.full((4,), torch.inf), "has a NaN or an infinity"),
     ],
 )
-def test_each_mismatch_is_named(
+def test_mismatched_tensors_are_rejected_and_named(
     module: nn.Module, tmp_path: Path, name: str, tensor: Tensor | None, message: str
 ) -> None:
     file = tmp_path / "file"
@@ -79,7 +79,7 @@ def test_each_mismatch_is_named(
         read_vector(file, spec_of(module))
 
 
-def test_a_model_of_other_names_says_both(module: nn.Module, tmp_path: Path) -> None:
+def test_error_for_different_tensor_names_shows_both(module: nn.Module, tmp_path: Path) -> None:
     file = tmp_path / "file"
     save_file({f"net.{name}": tensor for name, tensor in module.state_dict().items()}, file)
     expected = "lacks '0.bias', .* and 3 more tensors of .*, and has 'net.0.bias', .* instead"
@@ -90,7 +90,9 @@ def test_a_model_of_other_names_says_both(module: nn.Module, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "content", [b"", b"no", b"\xff" * 64, (2**40).to_bytes(8, "little") + b"{}"]
 )
-def test_other_files_are_refused(module: nn.Module, tmp_path: Path, content: bytes) -> None:
+def test_unreadable_or_missing_files_are_rejected(
+    module: nn.Module, tmp_path: Path, content: bytes
+) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match="cannot read"):
@@ -99,7 +101,7 @@ def test_other_files_are_refused(module: nn.Module, tmp_path: Path, content: byt
         read_vector(tmp_path, spec_of(module))
 
 
-def test_a_run_s_model_is_a_federation_s(module: nn.Module) -> None:
+def test_start_from_a_run_needs_a_federation(module: nn.Module) -> None:
     with pytest.raises(ConfigurationError, match="only a federation that has the run 'a-1'"):
         read_start(Start(run="a-1"), spec_of(module))
 
@@ -115,13 +117,13 @@ TABLES: dict[str, Any] = {
 
 
 def saved(model_D: Tensor, experiment: Experiment, folder: Path) -> Experiment:
-    """The experiment that starts with this model, from a file in a folder."""
+    """The experiment, started from this model's file in this folder."""
     file = folder / "start.safetensors"
     file.write_bytes(wire.encode(initial_model(experiment)[0], model_D.numpy()))
     return experiment.started_from(file)
 
 
-def test_a_simulation_goes_on_from_a_saved_model(tmp_path: Path) -> None:
+def test_simulation_continues_from_a_saved_model(tmp_path: Path) -> None:
     drawn = Experiment.from_tables(TABLES)
     half = simulate(drawn)
     further = saved(half.global_D, drawn, tmp_path)
@@ -130,7 +132,7 @@ def test_a_simulation_goes_on_from_a_saved_model(tmp_path: Path) -> None:
     assert again > first
 
 
-def test_personal_models_start_with_the_same_model(tmp_path: Path) -> None:
+def test_personal_models_start_from_the_saved_model(tmp_path: Path) -> None:
     """A client that is not selected keeps its first model, which is the experiment's start."""
     drawn = Experiment.from_tables({**TABLES, "rounds": 1, "fraction": 0.25})
     given_D = initial_model(drawn)[1] + 1
@@ -139,7 +141,7 @@ def test_personal_models_start_with_the_same_model(tmp_path: Path) -> None:
     assert sorted(kept) == [False, True, True, True]
 
 
-def test_an_experiment_is_checked_against_its_start(tmp_path: Path) -> None:
+def test_validation_checks_the_start_against_the_network(tmp_path: Path) -> None:
     drawn = Experiment.from_tables(TABLES)
     started = saved(initial_model(drawn)[1], drawn, tmp_path)
     assert validate(started) == started

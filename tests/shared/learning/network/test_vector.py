@@ -1,4 +1,4 @@
-"""Models as vectors: the way there and back, and the first model of a federation."""
+"""Models as vectors: conversion in both directions, and the first model of a federation."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from rampart_fl.shared.learning.network.vector import (
 )
 
 
-def test_there_and_back() -> None:
+def test_flatten_and_load_are_inverses() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, bias=False))
     model_D = torch.arange(12.0)
     assert torch.equal(flatten(load(module, model_D)), model_D)
@@ -22,7 +22,7 @@ def test_there_and_back() -> None:
     assert named["0.weight"].tolist() == [[2, 3, 4], [5, 6, 7]]
 
 
-def test_the_first_model_depends_on_the_seed_alone() -> None:
+def test_initial_model_depends_only_on_the_seed() -> None:
     experiment = Experiment.load("digits-benign")
     before = torch.get_rng_state()
     spec, first_D = initial_model(experiment)

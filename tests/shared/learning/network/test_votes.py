@@ -1,4 +1,4 @@
-"""Votes of models on clients' own test samples, against a loop over samples."""
+"""Votes of models on clients' own test samples, compared with a loop over samples."""
 
 import torch
 from torch.nn import functional
@@ -26,7 +26,7 @@ VOTERS = [
 ]
 
 
-def test_votes_are_counted_sample_by_sample() -> None:
+def test_vote_counts_equal_a_loop_over_samples() -> None:
     clients = [client_data(EXPERIMENT.data, k, 2) for k in (0, 3, 7)]
     assert len({len(client.y_test) for client in clients}) > 1
     result = vote(LEARNER, Cohort.of(clients), VOTERS)
@@ -47,7 +47,7 @@ def test_votes_are_counted_sample_by_sample() -> None:
         assert float(result["test_samples"][k]) == len(client.y_test)
 
 
-def test_a_backdoor_is_counted_as_the_vote_decides() -> None:
+def test_backdoor_success_is_measured_on_the_vote() -> None:
     tables = {**EXPERIMENT.tables(), "evaluation": {"trigger": {"name": "badnets", "target": 3}}}
     learner, client = Learner.of(Experiment.from_tables(tables)), client_data(EXPERIMENT.data, 4, 2)
     result = vote(learner, Cohort.of([client, client]), VOTERS)
@@ -64,7 +64,7 @@ def test_a_backdoor_is_counted_as_the_vote_decides() -> None:
     assert vote_figures(metrics, ["a"])["attack_success_vote"] == sum(fooled) / len(fooled)
 
 
-def test_one_voter_decides_alone_and_certifies_nothing() -> None:
+def test_single_voter_decides_alone_and_certifies_nothing() -> None:
     client = client_data(EXPERIMENT.data, 0, 2)
     votes = vote(LEARNER, Cohort.of([client]), VOTERS[:1])
     assert set(votes) == {"test_samples", "correct_vote"}

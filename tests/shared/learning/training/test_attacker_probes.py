@@ -1,4 +1,4 @@
-"""What attackers compute of the shared model: the Jacobian's norm against its own definition."""
+"""Attackers' probes of the shared model: the Jacobian's norm against its definition."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def linear() -> tuple[Learner, ClientData]:
     return Learner(Stacked(module), personalizers.build("none"), make_experiment().training), data
 
 
-def test_of_a_linear_model_it_is_the_classes_times_the_squared_length_with_a_one() -> None:
+def test_jacobian_norm_of_a_linear_model_matches_its_closed_form() -> None:
     learner, data = linear()
     estimate, model_D = jacobian(learner, data), learner.initial_model()
     draws = torch.Generator().manual_seed(1)
@@ -32,7 +32,7 @@ def test_of_a_linear_model_it_is_the_classes_times_the_squared_length_with_a_one
     assert all(not bool(gradient_D.any()) for _, gradient_D in needs[:10])
 
 
-def test_its_gradient_is_that_of_its_estimate() -> None:
+def test_jacobian_norm_gradient_matches_finite_differences() -> None:
     learner = Learner.of(make_experiment(model={"name": "mlp", "hidden": [4]}))
     learner.network.module.double()
     draws = torch.Generator().manual_seed(4)
@@ -49,7 +49,7 @@ def test_its_gradient_is_that_of_its_estimate() -> None:
     assert slope == pytest.approx(float(gradient_D.norm()), rel=1e-4)
 
 
-def test_fresh_parameters_depend_on_the_draw_alone() -> None:
+def test_fresh_parameters_depend_only_on_the_generators_seed() -> None:
     draw = initial_parameters(make_experiment())
     first, again = (draw(torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, again)

@@ -1,4 +1,4 @@
-"""Clients' data and batches as blocks: neighbours are views, padding is counted in no class."""
+"""Clients' data and batches as blocks: slices are views, and class counts exclude padding."""
 
 import torch
 
@@ -7,7 +7,9 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 
 
-def test_neighbours_are_views_and_all_of_them_are_the_cohort(clients: list[ClientData]) -> None:
+def test_cohort_slices_are_views_and_the_full_slice_is_the_cohort(
+    clients: list[ClientData],
+) -> None:
     cohort = Cohort.of(clients, torch.float64)
     part = cohort.part(slice(1, 3))
     assert cohort.part(slice(0, 3)) is cohort
@@ -18,13 +20,13 @@ def test_neighbours_are_views_and_all_of_them_are_the_cohort(clients: list[Clien
     assert torch.equal(part.y_test_KT[1, :2], clients[2].y_test)
 
 
-def test_classes_are_counted_without_padding(clients: list[ClientData]) -> None:
+def test_class_counts_exclude_padding(clients: list[ClientData]) -> None:
     counts_KC = Cohort.of(clients).counts_KC
     for own, counts_C in zip(clients, counts_KC, strict=True):
         assert counts_C.tolist() == torch.bincount(own.y_train, minlength=10).tolist()
 
 
-def test_neighbours_batches_are_those_that_they_had() -> None:
+def test_slices_of_batches_keep_each_clients_batches() -> None:
     training = Training(epochs=2, batch_size=4)
     batches = Batches.draw([10, 7, 4], ["a", "b", "c"], training, 5, 3, held_out=0.2)
     part = batches.part(slice(1, 3))
@@ -35,13 +37,13 @@ def test_neighbours_batches_are_those_that_they_had() -> None:
     assert part.draws(1).names == ("b", "c") and part.draws(1).sizes == batches.draws(1).sizes[1:]
 
 
-def test_a_step_is_whole_where_nobodys_batch_is_padded() -> None:
+def test_step_is_whole_only_if_no_clients_batch_is_padded() -> None:
     batches = Batches.draw([8, 7], ["a", "b"], Training(epochs=1, batch_size=4), 5, 3)
     assert [batches.whole(step) for step in range(2)] == [True, False]
     assert batches.part(slice(0, 1)).whole(1)
 
 
-def test_a_batch_is_no_wider_than_the_largest_client() -> None:
+def test_batch_width_is_at_most_the_largest_clients_sample_count() -> None:
     batches = Batches.draw([8, 7], ["a", "b"], Training(epochs=2, batch_size=1000), 5, 3)
     assert (batches.width, batches.steps) == (8, 2)
     assert batches.index_KSB[0].sort().values.tolist() == [list(range(8))] * 2

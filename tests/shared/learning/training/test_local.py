@@ -64,7 +64,7 @@ def start(learner: Learner, k: int = 3) -> tuple[Tensor, dict[str, Tensor]]:
     return received_KD, personal
 
 
-def test_all_clients_at_once_equal_a_plain_loop(
+def test_batched_training_equals_a_plain_loop_over_clients(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     learner = make_learner()
@@ -88,7 +88,7 @@ def test_all_clients_at_once_equal_a_plain_loop(
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str
 )
-def test_an_agent_computes_what_the_simulator_does(
+def test_agent_and_simulator_compute_the_same_round(
     make_learner: MakeLearner, clients: list[ClientData], dtype: torch.dtype, tolerance: float
 ) -> None:
     learner = make_learner()
@@ -108,7 +108,7 @@ def test_an_agent_computes_what_the_simulator_does(
             assert value == pytest.approx(trained.metrics[metric][k].item(), abs=1e-4)
 
 
-def test_a_round_run_again_gives_the_same_bytes(
+def test_repeated_round_is_bit_identical(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     learner = make_learner()
@@ -126,7 +126,9 @@ def test_a_round_run_again_gives_the_same_bytes(
     assert torch.equal(own["model"], before[1])
 
 
-def test_metrics_count_by_hand(make_learner: MakeLearner, clients: list[ClientData]) -> None:
+def test_metrics_match_hand_computed_counts_and_losses(
+    make_learner: MakeLearner, clients: list[ClientData]
+) -> None:
     learner, data = make_learner(), clients[1]
     received_KD, personal = start(learner)
     received_D, own = received_KD[1], {"model": personal["model"][1]}
@@ -171,7 +173,7 @@ def test_without_personalization_there_is_no_personal_model(
     assert "correct_personalized" not in result.metrics
 
 
-def test_momentum_and_decay_are_those_of_torch(
+def test_momentum_and_weight_decay_match_pytorch_sgd(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     training = {"epochs": 2, "batch_size": 4, "momentum": 0.9, "weight_decay": 0.05}
@@ -193,7 +195,7 @@ def test_momentum_and_decay_are_those_of_torch(
     assert torch.allclose(received_D + result.update_D, after_D, rtol=0, atol=1e-12)
 
 
-def test_a_diverged_client_touches_nobody_else(
+def test_diverged_client_does_not_affect_other_clients(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     learner = make_learner()
@@ -208,7 +210,7 @@ def test_a_diverged_client_touches_nobody_else(
     assert torch.equal(wild.update_KD[[0, 2]], calm.update_KD[[0, 2]])
 
 
-def test_batches_see_every_sample_once_per_epoch() -> None:
+def test_batches_contain_every_sample_once_per_epoch() -> None:
     training = Training(epochs=3, batch_size=4)
     batches = Batches.draw([10, 7], ["a", "b"], training, seed=1, round_=0)
     assert batches.steps_K == (9, 6)
@@ -225,8 +227,8 @@ def test_batches_see_every_sample_once_per_epoch() -> None:
     assert torch.equal(other.index_KSB[0], batches.index_KSB[1, :6])
 
 
-def test_the_success_of_a_trigger_by_hand(make_learner: MakeLearner) -> None:
-    """A model that sees the lit corner alone: class 2 if it is lit, else class 0."""
+def test_trigger_success_matches_a_hand_computed_case(make_learner: MakeLearner) -> None:
+    """The model looks only at the trigger's corner: class 2 if it is lit, else class 0."""
     trigger = {"name": "badnets", "size": 1, "target": 2}
     learner = make_learner(
         model={"name": "mlp", "hidden": []}, personalizer="none", evaluation={"trigger": trigger}
@@ -246,7 +248,9 @@ def test_the_success_of_a_trigger_by_hand(make_learner: MakeLearner) -> None:
     assert bool((data.x_test == 0).all())
 
 
-def test_padding_is_not_fooled(make_learner: MakeLearner, clients: list[ClientData]) -> None:
+def test_padding_is_not_counted_as_fooled_by_a_trigger(
+    make_learner: MakeLearner, clients: list[ClientData]
+) -> None:
     evaluation = {"trigger": {"name": "dba", "width": 3}}
     learner = make_learner(evaluation=evaluation)
     cohort = Cohort.of(clients, torch.float64)
@@ -339,7 +343,7 @@ def test_evaluation_computes_little_padding(
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 100])
-def test_evaluation_is_the_same_in_however_many_passes(
+def test_evaluation_is_independent_of_the_number_of_passes(
     make_learner: MakeLearner,
     clients: list[ClientData],
     monkeypatch: pytest.MonkeyPatch,

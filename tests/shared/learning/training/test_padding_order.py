@@ -1,4 +1,4 @@
-"""The places of clients in a group: who comes first, who leaves when."""
+"""The order of clients in a group: who comes first, and when finished clients leave."""
 
 import pytest
 
@@ -9,7 +9,7 @@ STEPS = [(7,), (3, 9), (4, 4, 4), (1, 30, 2, 2, 160, 7), tuple(range(1, 20)), (5
 
 @pytest.mark.parametrize("apart", [1, 2, 4, 100])
 @pytest.mark.parametrize("steps_K", STEPS, ids=str)
-def test_clients_move_by_multiples_and_those_with_more_steps_come_first(
+def test_order_puts_more_steps_first_and_moves_clients_by_multiples(
     steps_K: tuple[int, ...], apart: int
 ) -> None:
     placed = order(steps_K, apart)
@@ -21,7 +21,7 @@ def test_clients_move_by_multiples_and_those_with_more_steps_come_first(
 
 @pytest.mark.parametrize("apart", [1, 2, 4, 100])
 @pytest.mark.parametrize("steps_K", STEPS, ids=str)
-def test_every_client_takes_all_of_its_steps_and_few_wait(
+def test_clients_take_all_their_steps_in_the_smallest_allowed_groups(
     steps_K: tuple[int, ...], apart: int
 ) -> None:
     placed_K = [steps_K[k] for k in order(steps_K, apart)]
@@ -35,12 +35,12 @@ def test_every_client_takes_all_of_its_steps_and_few_wait(
         assert smaller < FEWEST or max(placed_K[smaller:]) >= steps.stop
 
 
-def test_clients_with_the_same_number_of_steps_stay() -> None:
+def test_clients_with_equal_steps_keep_their_places() -> None:
     assert order([6, 6, 6, 6], apart=1) == [0, 1, 2, 3]
     assert step_ranges([6, 6, 6, 6], apart=1) == [(4, range(6))]
 
 
 @pytest.mark.parametrize("dim", range(1, 9))
-def test_places_a_unit_apart_begin_alike_in_memory(dim: int) -> None:
+def test_unit_is_the_smallest_distance_with_equal_memory_alignment(dim: int) -> None:
     assert unit(dim) * dim % 4 == 0
     assert all(places * dim % 4 for places in range(1, unit(dim)))

@@ -1,4 +1,4 @@
-"""Local differential privacy: the clipped sum by hand, the noise, and what is spent."""
+"""Local differential privacy: per-sample clipping, the noise, and the spent budget."""
 
 import copy
 import math
@@ -52,7 +52,7 @@ def run(
 
 
 def by_hand(learner: Learner, data: ClientData, own: list[Tensor], clip: float) -> Tensor:
-    """DP-SGD without its noise, one sample after the other, with torch.nn: the update."""
+    """The update of DP-SGD without noise, computed sample by sample with torch.nn."""
     module = copy.deepcopy(learner.network.module)
     start_D = learner.initial_model()
     expected = min(4, len(data.y_train))
@@ -75,7 +75,7 @@ def by_hand(learner: Learner, data: ClientData, own: list[Tensor], clip: float) 
 
 
 @pytest.mark.parametrize("clip", [0.5, 100.0])
-def test_a_round_equals_clipping_one_sample_after_the_other(
+def test_round_equals_sequential_per_sample_clipping(
     make_learner: MakeLearner, clients: list[ClientData], clip: float
 ) -> None:
     learner = private(make_learner, clip=clip)
@@ -89,7 +89,7 @@ def test_a_round_equals_clipping_one_sample_after_the_other(
 
 
 @pytest.mark.parametrize("personalizer", ["none", "fedcap", "fine_tune"])
-def test_all_at_once_equal_one_by_one(
+def test_batched_private_training_equals_sequential_training(
     make_learner: MakeLearner, clients: list[ClientData], personalizer: str
 ) -> None:
     terms = ["fedprox", {"name": "hmsdfl", "lambda": 0.01}, {"name": "msdfl", "lambda": 0.1}]
@@ -107,10 +107,10 @@ def test_all_at_once_equal_one_by_one(
             assert torch.allclose(tensor, together.personal[key][k], rtol=0, atol=1e-9)
 
 
-def test_a_pull_that_sees_no_sample_is_not_clipped(
+def test_data_independent_regularizer_gradient_is_not_clipped(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
-    """With next to nothing left of the loss, FedProx alone would hold the model where it is."""
+    """The loss gradient is clipped to almost nothing; FedProx's gradient remains whole."""
     learner = private(make_learner, clip=1e-9, objective={"name": "fedprox", "mu": 1.0})
     cohort = Cohort.of(clients, torch.float64)
     received_KD = learner.initial_model().repeat(3, 1)
@@ -125,7 +125,9 @@ def test_a_pull_that_sees_no_sample_is_not_clipped(
     assert torch.equal(learner.terms[0].gradient(point), torch.full_like(received_KD, 2.0))
 
 
-def test_the_noise_has_its_deviation(make_learner: MakeLearner, clients: list[ClientData]) -> None:
+def test_noise_has_the_expected_deviation_and_is_independent_per_client(
+    make_learner: MakeLearner, clients: list[ClientData]
+) -> None:
     """η σ C / b sqrt(T) per coordinate after T steps."""
     quiet, loud = (private(make_learner, noise_multiplier=s) for s in (SILENT, 50.0))
     still, _ = run(quiet, clients)
@@ -138,7 +140,7 @@ def test_the_noise_has_its_deviation(make_learner: MakeLearner, clients: list[Cl
     assert float((correlation - torch.eye(3)).abs().max()) < 0.2
 
 
-def test_a_secret_seed_decides_noise_and_batches(
+def test_secret_seed_determines_noise_and_batches(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     learner = private(make_learner, noise_multiplier=1.0)
@@ -165,7 +167,7 @@ def test_attackers_do_not_add_noise(make_learner: MakeLearner, clients: list[Cli
     assert torch.equal(alone.update_KD[1], mixed.update_KD[1])
 
 
-def test_personal_models_that_are_not_uploaded_are_trained_exactly(
+def test_personal_models_that_are_not_uploaded_are_trained_without_noise(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     silent = private(make_learner, personalizer="fedcap")
@@ -175,7 +177,7 @@ def test_personal_models_that_are_not_uploaded_are_trained_exactly(
     )
 
 
-def test_what_is_spent_adds_up_over_rounds(
+def test_spent_epsilon_accumulates_over_rounds(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     learner = private(make_learner, noise_multiplier=1.0)
@@ -209,7 +211,9 @@ def exact_gaussian(sigma: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(5.0, 1), (20.0, 16), (10.0, 50)])
-def test_without_sampling_it_bounds_the_exact_value(sigma: float, steps: int) -> None:
+def test_epsilon_without_subsampling_tightly_bounds_the_exact_value(
+    sigma: float, steps: int
+) -> None:
     exact = exact_gaussian(sigma / math.sqrt(steps), 1e-5)
     assert exact <= epsilon(1.0, sigma, steps, 1e-5) <= 1.2 * exact
 
@@ -231,21 +235,21 @@ def integer_orders(rate: float, sigma: float, steps: int, delta: float) -> float
     return min(steps * moment(a) + math.log(1 / delta) / (a - 1) for a in range(2, 40))
 
 
-def test_a_published_value() -> None:
+def test_epsilon_agrees_with_a_published_value() -> None:
     """TensorFlow Privacy's tutorial: 60,000 samples, batches of 250, σ 1.3, 15 epochs: ε 1.18.
 
-    That is with the classic conversion to (ε, δ); the accountant's is tighter.
+    The tutorial uses the classic conversion to (ε, δ); the accountant's is tighter.
     """
     classic = integer_orders(250 / 60_000, 1.3, 3600, 1e-5)
     assert classic == pytest.approx(1.18, abs=0.005)
     assert 0.75 * classic < epsilon(250 / 60_000, 1.3, 3600, 1e-5) < classic
 
 
-def test_nothing_is_spent_before_the_first_step() -> None:
+def test_no_epsilon_is_spent_before_the_first_step() -> None:
     assert epsilon(0.1, 1.0, 0, 1e-5) == 0
 
 
-def test_output_noise_has_its_deviation_and_leaves_personal_state_alone(
+def test_output_noise_has_the_set_deviation_and_spares_personal_state(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     training = {"epochs": 1, "batch_size": 4}
@@ -259,7 +263,7 @@ def test_output_noise_has_its_deviation_and_leaves_personal_state_alone(
     assert "epsilon" not in noisy.metrics
 
 
-def test_what_cannot_be_accounted_for_is_refused(
+def test_batch_normalization_and_missing_opacus_are_rejected(
     make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Training(privacy={"clip": 1.0}).privacy
@@ -271,8 +275,8 @@ def test_what_cannot_be_accounted_for_is_refused(
     check_privacy(None, nn.BatchNorm1d(2))
 
 
-def test_every_client_of_a_simulation_reports_what_it_spent() -> None:
-    """Three clients of unequal size over two rounds, a newcomer's probe counted."""
+def test_simulated_clients_report_their_spent_epsilon() -> None:
+    """Four clients, half of them per round, over three rounds; newcomers' probes count."""
     tables = {
         "name": "private",
         "rounds": 3,

@@ -1,4 +1,4 @@
-"""What a task minimizes: cross entropy as torch has it, and half the squared residual."""
+"""The losses of tasks: PyTorch's cross entropy, and half the squared residual."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional
 from rampart_fl.shared.learning.training.scoring import SCORINGS
 
 
-def test_classification() -> None:
+def test_classification_uses_cross_entropy_and_counts_correct_predictions() -> None:
     draws = torch.Generator().manual_seed(1)
     logits, y = torch.randn(2, 3, 5, generator=draws), torch.randint(5, (2, 3), generator=draws)
     scoring = SCORINGS["classification"]
@@ -18,7 +18,7 @@ def test_classification() -> None:
             assert scoring.scores(logits, y)[k, b] == (logits[k, b].argmax() == y[k, b])
 
 
-def test_estimation() -> None:
+def test_estimation_loss_is_half_the_squared_residual() -> None:
     scoring = SCORINGS["estimation"]
     residual, y = torch.tensor([[[3.0, 4.0], [0.0, 1.0]]]), torch.zeros(1, 2, dtype=torch.long)
     assert scoring.losses(residual, y).tolist() == [[12.5, 0.5]]

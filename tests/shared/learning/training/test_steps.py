@@ -1,4 +1,4 @@
-"""The steps of a round: groups in turn as all at once, clients that leave, no wait for a device."""
+"""The steps of a round: training in groups, clients that finish early, no device waits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def _unaccounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor, StepState]:
-    """The models that three clients received, and what is trained from them."""
+    """The models that three clients received, and the state before the first step."""
     draws = torch.Generator().manual_seed(8)
     noise_KD = 0.01 * torch.randn(3, learner.spec.dim, generator=draws, dtype=dtype)
     received_KD = learner.initial_model().to(dtype) + noise_KD.abs()
@@ -39,7 +39,7 @@ def begun(learner: Learner, dtype: torch.dtype = torch.float64) -> tuple[Tensor,
 
 
 def stepped(learner: Learner, clients: list[ClientData]) -> tuple[StepState, Tensor]:
-    """After a round of three clients, the second of which is hostile."""
+    """The state after a round of three clients, the second of which is hostile."""
     sizes, dtype = [len(one.y_train) for one in clients], torch.float64
     batches = Batches.draw(sizes, NAMES, learner.training, 5, 3)
     received_KD, local = begun(learner)
@@ -57,7 +57,7 @@ def stepped(learner: Learner, clients: list[ClientData]) -> tuple[StepState, Ten
     ],
     ids=str,
 )
-def test_groups_of_clients_train_in_turn_as_all_at_once(
+def test_training_in_groups_equals_training_all_clients_together(
     make_learner: MakeLearner,
     clients: list[ClientData],
     monkeypatch: pytest.MonkeyPatch,
@@ -79,7 +79,7 @@ def test_groups_of_clients_train_in_turn_as_all_at_once(
 
 
 SIZES = (3, 16, 1, 12, 9, 7)
-"""Samples of clients in no order, from one to four batches."""
+"""Clients' sample counts in no order, from one to four batches."""
 UNBALANCED = pytest.mark.parametrize(
     "tables",
     [
@@ -131,7 +131,7 @@ def several_epochs(tables: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("at_once", [4, 100])
 @UNBALANCED
-def test_clients_that_leave_change_no_bit(
+def test_removing_finished_clients_changes_no_bit(
     make_learner: MakeLearner,
     monkeypatch: pytest.MonkeyPatch,
     tables: dict[str, Any],
@@ -152,7 +152,7 @@ def test_clients_that_leave_change_no_bit(
 
 
 @UNBALANCED
-def test_unbalanced_clients_train_together_as_each_alone(
+def test_batched_training_of_unbalanced_clients_equals_solo_training(
     make_learner: MakeLearner,
     monkeypatch: pytest.MonkeyPatch,
     tables: dict[str, Any],
@@ -173,7 +173,7 @@ def test_unbalanced_clients_train_together_as_each_alone(
                 assert torch.allclose(alone.personal[name], tensor[k], rtol=0, atol=1e-12)
 
 
-def test_clients_that_have_taken_their_steps_compute_no_more(
+def test_finished_clients_compute_no_further_gradients(
     make_learner: MakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make_learner(personalizer="none", training={"epochs": 2, "batch_size": 5})
@@ -191,7 +191,7 @@ def test_clients_that_have_taken_their_steps_compute_no_more(
 
 
 def sends(learner: Learner, clients: list[ClientData]) -> int:
-    """How many tensors go to another device in the steps of a round, none of which waits for it."""
+    """The number of tensors that a round sends to another device, without waiting for it."""
     sizes = [len(one.y_train) for one in clients]
     received_KD, local = begun(learner, torch.float32)
     batches = Batches.draw(sizes, NAMES, learner.training, 5, 3)
@@ -216,12 +216,12 @@ def sends(learner: Learner, clients: list[ClientData]) -> int:
     ],
     ids=str,
 )
-def test_no_step_waits_for_another_device_or_sends_to_it(
+def test_steps_neither_wait_for_a_device_nor_send_to_it(
     make_learner: MakeLearner, clients: list[ClientData], tables: dict[str, Any]
 ) -> None:
     training = {"batch_size": 4, **tables.get("training", {})}
     if tables.get("model") == BATCH_NORM:
-        training["batch_size"] = 10  # A step of so many layers takes long.
+        training["batch_size"] = 10  # A step through this many layers is slow.
         clients = [
             ClientData(*(torch.rand(len(y), 3, 32, 32), y) * 2, 10)
             for y in (one.y_train for one in clients)
@@ -229,5 +229,5 @@ def test_no_step_waits_for_another_device_or_sends_to_it(
     one, two = (
         make_learner(**{**tables, "training": {**training, "epochs": epochs}}) for epochs in (1, 2)
     )
-    sends(one, clients)  # Where the head is, is sent once and kept.
+    sends(one, clients)  # The position of the head is sent once and cached.
     assert sends(one, clients) == sends(two, clients) <= 8

@@ -1,4 +1,4 @@
-"""A step's gradients: the same, in however many passes they are taken."""
+"""A step's gradients do not depend on the number of passes."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from rampart_fl.shared.learning.training.task import mean_loss_gradients
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize("model", ["cnn", {"name": "wide_resnet", "depth": 10, "width": 1}])
-def test_parts_come_to_what_the_whole_comes_to(
+def test_gradients_are_independent_of_the_number_of_passes(
     make_learner: Callable[..., Learner],
     monkeypatch: pytest.MonkeyPatch,
     model: object,

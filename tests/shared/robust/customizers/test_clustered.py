@@ -1,4 +1,4 @@
-"""Clustered models: each cluster has the mean of its own clients, under a name that lasts."""
+"""Clustered models: each cluster averages its own clients and keeps its name across rounds."""
 
 import pytest
 import torch
@@ -42,31 +42,31 @@ def model(customization: Customization, client: str) -> Tensor:
     return customization.models.model(customization.names_for(client)[0])
 
 
-def test_two_directions_are_two_models() -> None:
+def test_opposite_update_directions_form_two_clusters() -> None:
     result, _ = run(ROWS, weights=[1.0, 3.0, 1.0, 1.0, 2.0])
     assert result.assignment == {
         client: ("cluster:0" if client in "ace" else "cluster:1",) for client in "abcde"
     }
-    # Trusted weights count inside of a cluster: (1·1 + 2·1 + 3·2) / 4 and (-2·3 - 1·1) / 4.
+    # Trusted weights count within a cluster: (1·1 + 2·1 + 3·2) / 4 and (-2·3 - 1·1) / 4.
     torch.testing.assert_close(model(result, "a"), REFERENCE_D + torch.tensor([2.25, 0.0]))
     torch.testing.assert_close(model(result, "b"), REFERENCE_D + torch.tensor([-1.75, 0.075]))
     assert result.names_for("newcomer") == ()
 
 
-def test_one_cluster_is_the_rule_over_all() -> None:
+def test_one_cluster_applies_the_rule_to_all_clients() -> None:
     result, _ = run(ROWS, clusters=1, rule=[{"name": "median"}])
     middle_D = torch.tensor(list(ROWS.values())).median(dim=0).values
     torch.testing.assert_close(model(result, "d"), REFERENCE_D + middle_D)
 
 
-def test_every_client_is_its_own_cluster_where_there_are_as_many() -> None:
+def test_as_many_clusters_as_clients_gives_each_client_its_own_model() -> None:
     result, _ = run(ROWS, clusters=5)
     for client, row in ROWS.items():
         torch.testing.assert_close(model(result, client), REFERENCE_D + torch.tensor(row))
 
 
 def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
-    # Without a, the first cluster by id would be that of b.
+    # Without a, an order by client id would put b's cluster first.
     later, state = run({"b": [-1.0, 0.0], "c": [1.0, 0.0], "d": [-2.0, 0.0]}, run(ROWS))
     assert {c: names[0] for c, names in later.assignment.items()} == {
         "a": "cluster:0",
@@ -76,13 +76,13 @@ def test_clusters_keep_their_names_and_absent_clients_their_cluster() -> None:
         "e": "cluster:0",
     }
     torch.testing.assert_close(model(later, "a"), REFERENCE_D + torch.tensor([1.0, 0.0]))
-    # A cluster that nobody came from keeps its model.
+    # A cluster without participants keeps its model.
     alone, _ = run({"b": [-3.0, 0.0]}, (later, state))
     torch.testing.assert_close(model(alone, "b"), REFERENCE_D + torch.tensor([-3.0, 0.0]))
     torch.testing.assert_close(model(alone, "e"), REFERENCE_D + torch.tensor([1.0, 0.0]))
 
 
-def test_a_client_may_change_its_cluster() -> None:
+def test_client_whose_update_turns_changes_its_cluster() -> None:
     turned = {**ROWS, "e": [-3.0, 0.0]}
     result, _ = run(turned, run(ROWS))
     assert result.names_for("e") == ("cluster:1",) and result.names_for("a") == ("cluster:0",)
@@ -96,7 +96,7 @@ def test_a_cluster_too_small_for_its_rule_keeps_its_model() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=9), st.data())
-def test_names_go_to_whom_they_went_most(new: list[int], data: st.DataObject) -> None:
+def test_cluster_names_follow_the_largest_overlap(new: list[int], data: st.DataObject) -> None:
     held = data.draw(st.lists(st.none() | st.integers(0, 2), min_size=len(new), max_size=len(new)))
     place = match_clusters(torch.tensor(new), held, 3)
     assert sorted(place) == [0, 1, 2]
@@ -109,14 +109,14 @@ def test_names_go_to_whom_they_went_most(new: list[int], data: st.DataObject) ->
     assert best in {counts[n, old] for n, old in enumerate(place)}
 
 
-def test_raw_uploads_are_refused() -> None:
+def test_uncalibrated_uploads_are_rejected() -> None:
     server = {"customizer": "clustered", "calibrate": False}
     tables = {"name": "raw", "data": {"dataset": "digits"}, "model": "cnn", "server": server}
     with pytest.raises(ConfigurationError, match="calibrate = true"):
         validate(Experiment.from_tables(tables))
 
 
-def test_clients_whose_labels_differ_end_in_a_cluster_of_their_own() -> None:
+def test_clients_with_flipped_labels_form_a_separate_cluster() -> None:
     tables = {
         "name": "two-tasks",
         "seed": 2,

@@ -44,7 +44,7 @@ def round_zero() -> tuple[Tensor, dict[str, Tensor]]:
     return outcome.global_D, {name: mixture.model(name) for name in mixture.names}
 
 
-def test_the_first_round_of_the_worked_trace() -> None:
+def test_first_round_matches_the_worked_trace() -> None:
     global_D, models = round_zero()
     close(global_D, [0.75, 0.75])
     close(models["a"], [0.834881, 0.5])
@@ -52,7 +52,7 @@ def test_the_first_round_of_the_worked_trace() -> None:
     close(models["c"], [0.75, 0.75])
 
 
-def test_the_second_round_removes_the_third_client() -> None:
+def test_second_round_of_the_worked_trace_evicts_the_third_client() -> None:
     reference_D, models = round_zero()
     uploads = {"a": [0.0, 0.0], "b": [0.0, 0.0], "c": [-1.0, 0.0]}
     calibrated_ND = torch.stack(
@@ -68,12 +68,12 @@ def test_the_second_round_removes_the_third_client() -> None:
     close(outcome.global_D, [0.66744, 0.66744])
     mixture = outcome.customization.models
     assert mixture is not None and mixture.names == ("a", "b")
-    # Two are left: φ of its own, the rest of the other, whatever their similarity.
+    # Two clients remain: each has weight φ on its own model and the rest on the other's.
     close(mixture.mix_LM, [[0.5, 0.5], [0.5, 0.5]])
 
 
-def test_a_newcomer_gets_softmax_weights_over_the_whole_pool() -> None:
-    # Asked at t = 1, it is matched with the pool of the round before, without φ.
+def test_newcomer_gets_softmax_weights_over_the_whole_pool() -> None:
+    # At t = 1, a newcomer is compared with the previous round's pool, without φ.
     probe_D = torch.tensor([2.0, 0.0], dtype=torch.float64)
     pool = Rows.of(FIRST_ND, ids=IDS)
     weights_M = FedCAP(alpha=1.0, phi=0.5).customize_newcomer(probe_D, pool, Context(round=1))
@@ -87,7 +87,7 @@ def similarities(to_others: list[float]) -> Tensor:
     return cosines_MM
 
 
-def test_weights_of_a_client_with_three_others() -> None:
+def test_weights_over_three_other_clients_match_known_values() -> None:
     weights_M = FedCAP(alpha=10, phi=0.3).weights(similarities([0.9, 0.1, -0.5]))[0]
     assert weights_M[:2].tolist() == pytest.approx([0.3, 0.699765], abs=1e-6)
     assert float(weights_M[2]) == pytest.approx(2.347e-4, rel=1e-3)
@@ -95,7 +95,7 @@ def test_weights_of_a_client_with_three_others() -> None:
 
 
 @given(st.integers(2, 8), st.floats(0, 20), st.floats(0, 1), st.integers(0, 10_000))
-def test_weights_are_the_definition_and_a_distribution(
+def test_weights_match_the_definition_and_sum_to_one(
     m: int, alpha: float, phi: float, seed: int
 ) -> None:
     draws = torch.Generator().manual_seed(seed)
@@ -110,7 +110,7 @@ def test_weights_are_the_definition_and_a_distribution(
     torch.testing.assert_close(weights_MM.sum(dim=1), torch.ones(m, dtype=torch.float64))
 
 
-def test_alpha_zero_weighs_all_others_alike_and_none_for_itself() -> None:
+def test_alpha_zero_weights_all_other_clients_equally() -> None:
     weights_M = FedCAP(alpha=0, phi=0.3).weights(similarities([0.9, 0.1, -0.5]))[0]
     assert weights_M.tolist() == pytest.approx([0.3, 0.7 / 3, 0.7 / 3, 0.7 / 3])
 
@@ -122,27 +122,27 @@ def customize(block_ND: Tensor, **parameters: float) -> list[list[float]]:
     return [result.models.model(name).tolist() for name in result.models.names]
 
 
-def test_phi_one_keeps_everyone_s_own_model() -> None:
+def test_phi_one_keeps_each_clients_own_model() -> None:
     block_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     assert customize(block_ND, phi=1.0) == block_ND.tolist()
 
 
-def test_phi_one_over_n_without_similarity_is_the_plain_mean() -> None:
+def test_phi_one_over_n_with_alpha_zero_is_the_plain_mean() -> None:
     block_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0], [1.0, 1.0]])
     for model in customize(block_ND, phi=0.25, alpha=0.0):
         assert model == pytest.approx([1.0, 1.0])
 
 
-def test_a_pool_of_one_keeps_its_own_model_whole() -> None:
+def test_single_client_keeps_its_own_model() -> None:
     assert customize(torch.tensor([[3.0, 4.0]]), phi=0.1) == [[3.0, 4.0]]
 
 
-def test_a_pool_of_two_ignores_similarity() -> None:
+def test_two_clients_are_mixed_regardless_of_similarity() -> None:
     models = customize(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), phi=0.1, alpha=10.0)
     assert models[0] == pytest.approx([0.1 - 0.9, 0.0])
 
 
-def test_a_zero_update_counts_as_opposite_to_all() -> None:
+def test_zero_update_counts_as_opposite_to_all_others() -> None:
     rows = Rows.of(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     result, _ = FedCAP(alpha=2.0, phi=0.0).apply(
         rows, rows, State(), Context(reference_D=torch.zeros(2))
@@ -154,27 +154,28 @@ def test_a_zero_update_counts_as_opposite_to_all() -> None:
     assert mix[1].tolist() == pytest.approx([ratio, 0, 1 - ratio])
 
 
-def test_no_change_at_all_leaves_the_customization_offset() -> None:
-    # Uploads of zero at t = 1: the calibrated update is the distance of the customized model.
+def test_customized_models_have_the_worked_offsets_from_the_global_model() -> None:
+    # With uploads of zero at t = 1, these offsets are the calibrated updates.
     reference_D, models = round_zero()
     offsets_ND = torch.stack([models[k] - reference_D for k in IDS])
     close(offsets_ND, [[0.084881, -0.25], [-0.25, 0.084881], [0.0, 0.0]])
 
 
-def test_similarity_may_be_judged_by_the_raw_uploads() -> None:
+def test_similarity_can_be_computed_from_raw_uploads() -> None:
+    """Raw uploads with rows b and c exchanged exchange b and c in the mix, not in the models."""
     calibrated = Rows.of(FIRST_ND)
-    raw = Rows.of(FIRST_ND[[1, 0, 2]])
+    raw = Rows.of(FIRST_ND[[0, 2, 1]])
     context = Context(reference_D=torch.zeros(2, dtype=torch.float64))
     result, _ = FedCAP(alpha=1.0, phi=0.5).apply(calibrated, raw, State(), context)
     assert result.models is not None
-    close(result.models.mix_LM, MIX)
-    close(result.models.model("0"), [0.834881, 0.5])
+    close(result.models.mix_LM[0], [0.5, 0.334881, 0.165119])
+    close(result.models.model("0"), [0.665119, 0.5])
 
 
 LAYOUT = (("body.weight", 0, 2), ("head.weight", 2, 4), ("head.bias", 4, 5))
 
 
-def test_similarity_of_the_last_layer_looks_at_no_other() -> None:
+def test_last_layer_similarity_ignores_other_layers() -> None:
     draws = torch.Generator().manual_seed(4)
     block_ND = torch.randn(4, 5, generator=draws)
     other_ND = block_ND.clone()
@@ -198,7 +199,7 @@ def test_similarity_of_the_last_layer_looks_at_no_other() -> None:
     )
 
 
-def test_the_last_layer_needs_a_layout() -> None:
+def test_last_layer_similarity_requires_a_layout() -> None:
     rows = Rows.of(torch.ones(2, 5))
     with pytest.raises(ConfigurationError, match="layout"):
         FedCAP(similarity="last_layer").apply(

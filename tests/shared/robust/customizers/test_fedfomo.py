@@ -1,4 +1,4 @@
-"""FedFomo's server: what it learns from reports, whom it offers to whom, and what liars reach."""
+"""FedFomo's server: affinities from reports, the choice of offers, and the reach of liars."""
 
 import math
 
@@ -44,7 +44,7 @@ def affinity(state: State, client: str) -> dict[str, float]:
     return dict(zip(state.ids["affinity"], state.by_id("affinity")[client].tolist(), strict=True))
 
 
-def test_everyone_is_offered_others_models_as_they_were_recovered() -> None:
+def test_every_client_is_offered_the_recovered_models_of_others() -> None:
     view = rows()
     result, _ = run(view)
     assert result.models is not None
@@ -56,7 +56,7 @@ def test_everyone_is_offered_others_models_as_they_were_recovered() -> None:
             torch.testing.assert_close(result.models.model(peer), expected_D)
 
 
-def test_reports_are_added_to_the_row_of_who_reports_and_the_best_are_offered_again() -> None:
+def test_reports_raise_the_reporters_affinities_and_the_best_are_offered() -> None:
     first, state = run(rows())
     offered = {client: first.names_for(client)[1:] for client in CLIENTS}
     reports = {client: [0.1 * k, 0.0, 2.0] for k, client in enumerate(CLIENTS)}
@@ -68,7 +68,7 @@ def test_reports_are_added_to_the_row_of_who_reports_and_the_best_are_offered_ag
         assert sum(learnt.values()) == pytest.approx(0.1 * k + 2.0)
         assert second.names_for(client)[1] == offered[client][2]
     assert second.names_for(CLIENTS[5])[2] == offered[CLIENTS[5]][0]
-    # Another report of the same client adds up.
+    # A further report by the same client is added.
     place = second.names_for(CLIENTS[5]).index(offered[CLIENTS[5]][2]) - 1
     again = [0.0, 0.0, 0.0]
     again[place] = 0.5
@@ -76,7 +76,7 @@ def test_reports_are_added_to_the_row_of_who_reports_and_the_best_are_offered_ag
     assert affinity(state, CLIENTS[5])[offered[CLIENTS[5]][2]] == 2.5
 
 
-def test_who_sat_out_is_offered_models_of_those_who_did_not() -> None:
+def test_absent_clients_are_offered_models_of_participants() -> None:
     _, state = run(rows())
     result, state = run(rows(CLIENTS[:5]), state, 1)
     assert set(result.assignment) == set(CLIENTS)
@@ -88,7 +88,7 @@ def test_who_sat_out_is_offered_models_of_those_who_did_not() -> None:
     assert state.ids["affinity"] == tuple(newcomer)
 
 
-def test_two_clients_offer_each_other_and_one_has_nobody() -> None:
+def test_two_clients_are_offered_each_other_and_a_lone_client_nobody() -> None:
     result, _ = run(rows(CLIENTS[:2]))
     assert result.assignment == {
         "client-0": (GLOBAL, "client-1"),
@@ -108,7 +108,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("lie", LIES, ids=str)
-def test_a_liar_changes_its_own_offer_and_nobody_else_s(lie: list[float]) -> None:
+def test_false_reports_change_only_the_liars_own_offers(lie: list[float]) -> None:
     _, before = run(rows())
     honest = {client: [0.3, 0.1, 0.2] for client in CLIENTS}
     calm, calm_state = run(rows(reports=honest), before, 1)
@@ -119,17 +119,17 @@ def test_a_liar_changes_its_own_offer_and_nobody_else_s(lie: list[float]) -> Non
             assert affinity(told_state, client) == affinity(calm_state, client)
     own = affinity(told_state, CLIENTS[3]).values()
     assert all(0 <= value <= GREEDY.bound for value in own)
-    # It is bounded for good: the sum grows by no more than the bound a round.
+    # The bound lasts: the sum grows by at most the bound per round.
     for round_ in range(2, 5):
         _, told_state = run(rows(reports={CLIENTS[3]: lie}), told_state, round_)
     assert max(affinity(told_state, CLIENTS[3]).values()) <= 4 * GREEDY.bound
 
 
-def test_chance_decides_the_share_of_places_that_it_should() -> None:
+def test_exploration_fills_the_expected_share_of_offers() -> None:
     names = [f"client-{k:03d}" for k in range(200)]
     customizer = FedFomo(peers=1, epsilon=0.3, decay=0.05)
     known = rows(names, peers=1)
-    # Everyone likes one client, far above all others.
+    # Every client prefers the same client by far.
     likes = torch.zeros(200, 200, dtype=torch.float64)
     likes[:, 7] = 9.0
     offered = torch.full((200, 1), -1)
@@ -142,7 +142,7 @@ def test_chance_decides_the_share_of_places_that_it_should() -> None:
         assert others / 199 == pytest.approx(chance, abs=0.08)
 
 
-def test_offers_are_drawn_by_client_and_round_alone() -> None:
+def test_random_offers_are_reproducible_and_differ_between_rounds() -> None:
     customizer = FedFomo(peers=3, epsilon=1.0, decay=0.0)
     first, _ = run(rows(), customizer=customizer)
     again, _ = run(rows(), customizer=customizer)
@@ -150,8 +150,8 @@ def test_offers_are_drawn_by_client_and_round_alone() -> None:
     assert first.assignment == again.assignment != later.assignment
 
 
-def test_clients_with_the_same_task_find_each_other() -> None:
-    """Two tasks with opposite labels: offers come to be of one's own side."""
+def test_clients_with_the_same_task_are_mostly_offered_each_other() -> None:
+    """Two tasks with opposite labels: late offers come mostly from the client's own side."""
     tables = {
         "name": "sides",
         "seed": 3,
@@ -169,13 +169,13 @@ def test_clients_with_the_same_task_find_each_other() -> None:
 
     late = [record.assignment for record in result.records[-4:]]
     peers = [peer for assigned in late for client in honest for peer in assigned[client][1:]]
-    # By chance it would be 4 of 9.
+    # Chance alone would give 4 of 9.
     assert sum(peer in honest for peer in peers) / len(peers) > 0.6
 
 
 @pytest.mark.parametrize("attack", ["sign_flip", "model_replacement", "random_noise"])
-def test_poisoned_models_are_weighed_by_what_they_do(attack: str) -> None:
-    """Four of ten clients attack; the others' own models stay about as good as without them."""
+def test_poisoned_models_barely_reduce_personalized_accuracy(attack: str) -> None:
+    """Four of ten clients attack; the others' personal models stay about as accurate."""
     tables = {
         "name": "poisoned",
         "seed": 3,
@@ -194,7 +194,7 @@ def test_poisoned_models_are_weighed_by_what_they_do(attack: str) -> None:
     assert accuracy(attack=attack) > accuracy() - 0.1
 
 
-def test_reports_belong_to_rounds() -> None:
+def test_buffered_policy_is_rejected() -> None:
     tables = {
         "name": "buffered",
         "policy": "buffered",
@@ -206,7 +206,7 @@ def test_reports_belong_to_rounds() -> None:
         validate(Experiment.from_tables(tables))
 
 
-def test_a_report_that_is_missing_is_nothing() -> None:
+def test_missing_reports_add_no_affinity() -> None:
     _, state = run(rows())
     plain = Rows.of(torch.zeros(8, D), ids=CLIENTS)
     _, state = run(plain, state, 1)

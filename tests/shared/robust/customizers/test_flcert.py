@@ -1,4 +1,4 @@
-"""FLCert: every group trains as if it were alone, and no attacker reaches another group's vote."""
+"""FLCert: every group trains as if alone, and no attacker changes another group's vote."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -19,7 +19,7 @@ from rampart_fl.shared.robust.rules import rules
 D = 5
 CLIENTS = [f"client-{k}" for k in range(9)]
 NEEDY = {"fltrust", "monna", "sageflow", "sdea"}
-"""Rules that need samples of the server's."""
+"""Rules that need the server's own samples."""
 
 
 def close_round(
@@ -51,7 +51,7 @@ def models(customization: Customization) -> dict[str, Tensor]:
     return {name: customization.models.model(name) for name in customization.models.names}
 
 
-def test_two_rounds_by_hand() -> None:
+def test_group_models_match_hand_computed_medians_over_two_rounds() -> None:
     customizer = FLCert(groups=2, rule=[{"name": "median"}])
     plan = Plan.of("weighted_mean", (), customizer)
     zero, one = customizer.names
@@ -87,7 +87,7 @@ def test_a_group_without_clients_abstains() -> None:
     assert set(later.customization.voters) == {*seen, name}
 
 
-def test_a_group_that_is_too_small_for_its_rule_abstains_and_the_others_go_on() -> None:
+def test_group_too_small_for_its_rule_abstains_and_the_others_vote() -> None:
     customizer = FLCert(groups=2, rule=[{"name": "krum", "f": 1}])
     names = customizer.names
     sizes = {name: sum(group_of(c, names) == name for c in CLIENTS) for name in names}
@@ -100,7 +100,7 @@ def test_a_group_that_is_too_small_for_its_rule_abstains_and_the_others_go_on() 
 
 
 @pytest.mark.parametrize("rule", [name for name in rules.names() if name not in NEEDY])
-def test_nothing_of_one_group_reaches_another(rule: str) -> None:
+def test_attackers_in_one_group_change_no_bit_of_another_group(rule: str) -> None:
     """Bit by bit, over three rounds, whatever the attackers of other groups send."""
     customizer = FLCert(groups=2, rule=[{"name": rule}])
     plan = Plan.of("weighted_mean", (), customizer)
@@ -122,10 +122,10 @@ def test_nothing_of_one_group_reaches_another(rule: str) -> None:
         assert torch.equal(run(poison), calm)
 
 
-def test_the_certificate_against_every_set_of_attackers() -> None:
-    """Tiny linear classifiers are trained again under every set of m attackers, who send anything.
+def test_certificate_holds_against_every_set_of_attackers() -> None:
+    """Retrains tiny linear classifiers under every set of m attackers with extreme uploads.
 
-    Where the certificate says that m cannot change a decision, no such set changes it.
+    No set of m attackers changes a decision that is certified against m attackers.
     """
     customizer = FLCert(groups=4)
     plan = Plan.of("weighted_mean", (), customizer)
@@ -153,10 +153,10 @@ def test_the_certificate_against_every_set_of_attackers() -> None:
                 moved_T = after_T != before_T
                 assert not (moved_T & (radii_T >= m)).any()
                 changed |= moved_T & (m == 1)
-    assert changed.any()  # The attackers do reach what is not certified.
+    assert changed.any()  # The attackers do change decisions that are not certified.
 
 
-def test_a_base_rule_may_have_pre_aggregators_and_bounds_of_its_own() -> None:
+def test_base_rule_can_have_its_own_pre_aggregators_and_bounds() -> None:
     customizer = customizers.parse(
         {"name": "flcert", "groups": 3, "rule": ["nnm", {"name": "trimmed_mean", "f": 1}]}, f=5
     )
@@ -174,13 +174,13 @@ def test_a_base_rule_may_have_pre_aggregators_and_bounds_of_its_own() -> None:
         ("nnm", "ends with a rule"),
     ],
 )
-def test_a_wrong_base_rule_fails_at_start(rule: object, says: str) -> None:
+def test_invalid_base_rules_are_rejected(rule: object, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         customizers.parse({"name": "flcert", "rule": rule})
 
 
-def test_rows_that_are_too_few_for_the_global_rule_stop_no_group() -> None:
-    """Hostile clients that send nothing leave krum with too few rows."""
+def test_too_few_rows_for_the_global_rule_do_not_stop_the_groups() -> None:
+    """If hostile clients send nothing, krum has too few rows."""
     plan, sent = Plan.of({"name": "krum", "f": 3}, (), FLCert(groups=2)), uploads(0, CLIENTS[:1])
     outcome = close_round(plan, sent)
     torch.testing.assert_close(outcome.global_D, torch.linspace(-1, 1, D))
@@ -191,14 +191,14 @@ def test_rows_that_are_too_few_for_the_global_rule_stop_no_group() -> None:
         close_round(Plan.of({"name": "krum", "f": 3}), sent)
 
 
-def test_running_statistics_which_all_clients_share_are_refused() -> None:
+def test_shared_running_statistics_are_rejected() -> None:
     held = Context(reference_D=torch.zeros(D), statistics=(("~norm.running_mean", 3, D),))
     plan, rows = Plan.of("weighted_mean", (), "flcert"), Rows.of(torch.randn(4, D))
     with pytest.raises(ConfigurationError, match="without batch normalization"):
         run_round(plan, rows, plan.init(3), held)
 
 
-def test_state_of_base_rules_goes_on() -> None:
+def test_state_of_base_rules_is_kept_for_each_group() -> None:
     customizer = FLCert(groups=2, rule=[{"name": "centered_clipping"}])
     rows = Rows.of(torch.randn(9, D), ids=CLIENTS)
     _, state = customizer.apply(rows, rows, State(), Context(reference_D=torch.zeros(D)))

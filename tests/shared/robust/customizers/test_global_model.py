@@ -7,7 +7,7 @@ from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.engine import Plan, run_round
 
 
-def test_everybody_gets_the_global_model() -> None:
+def test_every_client_gets_the_global_model() -> None:
     plan = Plan.of("weighted_mean", (), "global_model")
     rows = Rows.of(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ids=["a", "b"])
     context = Context(reference_D=torch.tensor([1.0, 1.0]))
@@ -18,6 +18,6 @@ def test_everybody_gets_the_global_model() -> None:
     assert not any(outcome.customization.known(client) for client in ("a", "b", "newcomer"))
 
 
-def test_it_says_so_beforehand() -> None:
+def test_global_model_declares_that_it_creates_no_models() -> None:
     member = customizers.build("global_model")
     assert member.common and member.models_of(100) == 0

@@ -8,7 +8,7 @@ from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.detectors.cosine import Cosine
 
 
-def test_the_score_is_the_median_cosine_to_the_others() -> None:
+def test_score_is_the_median_cosine_to_the_other_updates() -> None:
     block_ND = torch.randn(6, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     verdicts, _ = Cosine(threshold=0.1).apply(Rows.of(block_ND), State(), Context())
     for i, verdict in enumerate(verdicts):
@@ -21,13 +21,13 @@ def test_the_score_is_the_median_cosine_to_the_others() -> None:
         assert verdict.decision == ("rejected" if median(others) < 0.1 else "accepted")
 
 
-def test_a_minority_that_agrees_with_itself_gains_nothing() -> None:
+def test_mutually_consistent_minority_is_evicted() -> None:
     block_ND = torch.cat([torch.ones(5, 3), -torch.ones(4, 3)])
     verdicts, _ = Cosine(decision="evicted").apply(Rows.of(block_ND), State(), Context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 5 + ["evicted"] * 4
 
 
-def test_a_zero_row_is_opposite_and_a_lone_row_is_fine() -> None:
+def test_zero_update_is_rejected_and_a_lone_update_accepted() -> None:
     block_ND = torch.cat([torch.zeros(1, 2), torch.ones(3, 2)])
     verdicts, _ = Cosine().apply(Rows.of(block_ND), State(), Context())
     assert (verdicts[0].score, verdicts[0].decision) == (-1, "rejected")
@@ -35,8 +35,8 @@ def test_a_zero_row_is_opposite_and_a_lone_row_is_fine() -> None:
     assert alone.decision == "accepted"
 
 
-def test_colluders_reject_no_honest_client_up_to_the_bound_that_is_stated() -> None:
-    """Honest rows at acute angles, colluders opposite: below (n - 1)/2 holds, at it fails."""
+def test_colluders_below_the_stated_bound_get_no_honest_client_rejected() -> None:
+    """Honest rows at acute angles, colluders opposite: the bound holds only below (n - 1)/2."""
     draws = torch.Generator().manual_seed(3)
     honest_BD = torch.ones(7, 40) + 0.5 * torch.randn(7, 40, generator=draws)
     for colluders, framed in [(5, 0), (6, 7)]:

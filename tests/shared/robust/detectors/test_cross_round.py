@@ -1,4 +1,4 @@
-"""Cross-round consistency: turning round, repeating, coming back."""
+"""Cross-round consistency: reversed updates, repeated updates, and absences."""
 
 import pytest
 import torch
@@ -18,18 +18,18 @@ def play(rounds: list[dict[str, list[float]]]) -> list[dict[str, tuple[str, floa
     return seen
 
 
-def test_a_client_that_turns_round_stays_out_until_it_turns_back() -> None:
+def test_reversed_client_is_rejected_until_it_reverses_back() -> None:
     seen = play([{"a": [1.0, 0.0]}, {"a": [-1.0, 0.1]}, {"a": [-1.0, 0.0]}, {"a": [1.0, 0.5]}])
     assert [step["a"][0] for step in seen] == ["accepted", "rejected", "rejected", "accepted"]
     assert seen[1]["a"][1] == -0.995 and seen[3]["a"][1] == 0.8944
 
 
-def test_repeating_oneself_is_noticed_at_any_scale() -> None:
+def test_repeated_update_is_rejected_at_any_scale() -> None:
     seen = play([{"a": [0.3, 0.7]}, {"a": [0.6, 1.4]}])
     assert seen[1]["a"] == ("rejected", 1)
 
 
-def test_clients_are_known_by_id_and_across_absences() -> None:
+def test_clients_are_matched_by_id_across_absences() -> None:
     seen = play(
         [
             {"a": [1.0, 0.0], "b": [0.0, 1.0]},
@@ -41,16 +41,16 @@ def test_clients_are_known_by_id_and_across_absences() -> None:
     assert seen[2]["a"] == ("rejected", -1) and seen[2]["c"][0] == "accepted"
 
 
-def test_a_zero_update_is_opposite() -> None:
+def test_zero_update_is_rejected_as_opposite() -> None:
     assert play([{"a": [1.0]}, {"a": [0.0]}])[1]["a"] == ("rejected", -1)
 
 
-def test_bounds_have_to_be_in_order() -> None:
+def test_lower_bound_above_the_upper_bound_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="lower"):
         detectors.build("cross_round", lower=0.5, upper=0.1)
 
 
-def test_an_update_that_stays_in_the_pool_is_no_repetition() -> None:
+def test_stale_update_in_the_pool_is_not_a_repetition() -> None:
     first = Rows.of(torch.tensor([[1.0, 0.0], [1.0, 1.0]]), ids=["a", "b"])
     _, state = CrossRound().apply(first, State(), Context())
     moved = Rows.of(

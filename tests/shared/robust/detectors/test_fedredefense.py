@@ -1,4 +1,4 @@
-"""FedREDefense: what training causes is accepted, noise is not; searches go on where they ended."""
+"""FedREDefense: trained updates are accepted, noise is evicted, and searches resume."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,7 @@ def context(round_: int = 0) -> Context:
 
 
 def trained(seed: int, steps: int = 5) -> Tensor:
-    """The movement of a few steps of plain gradient descent on six samples."""
+    """The update of a few steps of plain gradient descent on six samples."""
     draws = torch.Generator().manual_seed(seed)
     x, y = torch.randn(6, *SHAPE, generator=draws), torch.randint(CLASSES, (6,), generator=draws)
     module = build()
@@ -60,7 +60,7 @@ def block() -> Tensor:
     return torch.stack([*honest, noise(9, honest[0])])
 
 
-def test_training_is_explained_and_noise_is_not() -> None:
+def test_trained_updates_are_accepted_and_noise_is_evicted() -> None:
     verdicts, state = detector().apply(Rows.of(block(), ids=IDS), State(), context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 3 + ["evicted"]
     assert all(verdict.score < 0.6 for verdict in verdicts[:3])
@@ -71,7 +71,7 @@ def test_training_is_explained_and_noise_is_not() -> None:
 
 
 @pytest.mark.parametrize("steps", [40, 160])
-def test_long_training_is_explained_by_a_search_with_larger_steps(steps: int) -> None:
+def test_updates_of_long_training_are_explained_by_larger_search_steps(steps: int) -> None:
     honest = [trained(seed, steps) for seed in range(3)]
     rows = Rows.of(torch.stack([*honest, noise(9, honest[0])]), IDS)
     small, _ = detector(iterations=80, larger=1).apply(rows, State(), context())
@@ -86,15 +86,15 @@ def test_long_training_is_explained_by_a_search_with_larger_steps(steps: int) ->
         assert repeated.score == large.score, "the repetition begins anew"
 
 
-def test_a_search_that_diverges_with_larger_steps_keeps_the_first_result() -> None:
+def test_search_that_diverges_with_larger_steps_keeps_the_first_result() -> None:
     rows = Rows.of(block(), ids=IDS)
     first, _ = detector(iterations=3, larger=1).apply(rows, State(), context())
     verdicts, _ = detector(iterations=3, larger=1e6).apply(rows, State(), context())
     assert [verdict.score for verdict in verdicts] == [verdict.score for verdict in first]
 
 
-def test_the_search_is_the_papers_client_by_client() -> None:
-    """One client by a module, its five steps unrolled by hand, SGD with momentum by torch.optim."""
+def test_search_matches_the_papers_algorithm_for_one_client() -> None:
+    """One client: a module with five explicitly unrolled steps, and torch.optim.SGD."""
     update_D, iterations = trained(1), 7
     names = sorted(name for name, _ in NETWORK.module.named_parameters())
     x = torch.randn(
@@ -131,7 +131,7 @@ def test_the_search_is_the_papers_client_by_client() -> None:
     assert verdicts[1].score == pytest.approx(error.item(), rel=1e-4)
 
 
-def test_clients_do_not_depend_on_who_is_searched_for_beside_them() -> None:
+def test_batched_search_equals_searching_one_client_at_a_time() -> None:
     rows = Rows.of(block(), ids=IDS)
     together, one = detector(iterations=30), detector(iterations=30, at_once=1)
     first, _ = together.apply(rows, State(), context())
@@ -140,7 +140,7 @@ def test_clients_do_not_depend_on_who_is_searched_for_beside_them() -> None:
         assert a.score == pytest.approx(b.score, rel=1e-3)
 
 
-def test_no_update_and_no_number_are_evicted() -> None:
+def test_zero_and_nan_updates_are_evicted() -> None:
     rows = torch.stack([trained(0), torch.zeros_like(START_D), START_D * float("nan")])
     verdicts, state = detector().apply(Rows.of(rows, ids=IDS[:3]), State(), context())
     assert [verdict.decision for verdict in verdicts] == ["accepted", "evicted", "evicted"]
@@ -148,7 +148,7 @@ def test_no_update_and_no_number_are_evicted() -> None:
     assert state.ids["rates"] == ("ada",)
 
 
-def test_a_search_goes_on_where_the_last_round_left_it() -> None:
+def test_search_resumes_from_the_previous_round() -> None:
     rows = Rows.of(block()[:1], ids=["ada"])
     _, state = detector(threshold=0.55).apply(rows, State(), context())
     patient = detector(iterations=1, warm_iterations=30, threshold=0.3)
@@ -163,13 +163,13 @@ def test_a_search_goes_on_where_the_last_round_left_it() -> None:
     assert after.ids.get("rates", ()) == ("ada",) * (warm[0].decision == "accepted")
 
 
-def test_it_needs_the_network() -> None:
+def test_fedredefense_requires_the_network() -> None:
     assert detector().needs() == {"predict"}
     with pytest.raises(ConfigurationError, match="network"):
         detector().apply(Rows.of(block()), State(), replace(context(), predict=None))
 
 
-def test_gradients_may_be_switched_off_around_it() -> None:
+def test_detection_works_while_gradients_are_disabled() -> None:
     rows = Rows.of(block()[:1])
     with torch.no_grad():
         verdicts, _ = detector().apply(rows, State(), context())

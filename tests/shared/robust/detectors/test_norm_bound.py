@@ -15,22 +15,22 @@ def decisions(block_ND: torch.Tensor, threshold: float = 10.0) -> dict[str, str]
     return {verdict.client: verdict.decision for verdict in verdicts}
 
 
-def test_only_what_is_strictly_longer_goes() -> None:
+def test_only_norms_strictly_above_the_bound_are_evicted() -> None:
     block_ND = torch.tensor([[6.0, 8.0], [6.0, 8.01], [0.0, 0.0], [-1e30, 0.0]])
     assert list(decisions(block_ND).values()) == ["accepted", "evicted", "accepted", "evicted"]
 
 
-def test_the_norm_is_that_of_the_whole_vector() -> None:
+def test_bound_applies_to_the_norm_of_the_whole_vector() -> None:
     assert decisions(torch.full((1, 101), 1.0)) == {"c0": "evicted"}
     assert decisions(torch.full((1, 100), 1.0)) == {"c0": "accepted"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_evicted_too(value: float) -> None:
+def test_non_finite_updates_are_evicted(value: float) -> None:
     assert decisions(torch.tensor([[0.0], [value]])) == {"c0": "accepted", "c1": "evicted"}
 
 
-def test_the_evidence_is_the_norm_against_the_bound() -> None:
+def test_verdict_states_the_norm_and_the_bound() -> None:
     rows = Rows.of(torch.tensor([[3.0, 4.0]]), ids=["x"])
     ((verdict,), _) = NormBound(threshold=4.0).apply(rows, State(), Context())
     assert (verdict.score, verdict.threshold) == (5, 4)
@@ -44,6 +44,6 @@ def test_norms_are_summed_in_float64() -> None:
     assert decisions(block_ND, threshold=10.00004) == {"c0": "evicted"}
 
 
-def test_the_bound_is_positive() -> None:
+def test_zero_threshold_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="threshold"):
         detectors.build("norm_bound", threshold=0)

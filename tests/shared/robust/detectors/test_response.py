@@ -1,4 +1,4 @@
-"""The default detector: who is objected to, what evidence comes of it, and that nobody is framed.
+"""The response detector: its objections, the resulting evidence, and no framed clients.
 
 Legend: N clients, F colluders, D coordinates.
 """
@@ -78,7 +78,7 @@ def judge(
 
 
 def round_of(state: State) -> int:
-    """The round in which the challenges are due that the state contains."""
+    """The round in which the state's challenges are due."""
     return int(state.tensors.get("asked", torch.tensor([-1]))[-1]) + 1
 
 
@@ -99,10 +99,10 @@ def challenged(
 
 
 class Quadratics:
-    """A federation of clients that each descend on a parabola of their own.
+    """A federation of clients that each descend their own parabola.
 
-    A client's local training undoes a share a_i of the way to its optimum θ_i, plus noise. Optima
-    lie far apart, and shares (how many samples a client has) range over two orders of magnitude.
+    A client's local training covers a share a_i of the way to its optimum θ_i, plus noise. Optima
+    lie far apart, and shares, which stand for sample counts, span two orders of magnitude.
     """
 
     def __init__(self, clients: int, seed: int = 0, noise: float = 0.02) -> None:
@@ -137,7 +137,7 @@ class Quadratics:
     def run(
         self, rounds: int, attack: Callable[[Tensor], Tensor] = lambda sent_ND: sent_ND
     ) -> None:
-        """Rounds of plain averaging over those that are accepted."""
+        """Rounds of plain averaging over the accepted clients."""
         for _ in range(rounds):
             sent_ND = attack(self.honest())
             verdicts, self.state = judge(sent_ND, self.starts_ND, self.state, self.detector)
@@ -161,7 +161,7 @@ def names(numbers: range) -> set[str]:
     return {f"c{i:02d}" for i in numbers}
 
 
-def test_a_response_by_hand() -> None:
+def test_response_matches_hand_computed_values() -> None:
     """Δw = (2, 0), Δu = (-1, 1): -<Δu, Δw> = 2, |Δu| = √2, |Δw| = 2."""
     start, before = torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])
     found = respond(torch.tensor([2.0, 1.0]), start, before, torch.zeros(2))
@@ -171,7 +171,7 @@ def test_a_response_by_hand() -> None:
     assert respond(before, start, before, start) is None  # the model did not move
 
 
-def test_reversed_updates_turn_the_response_and_nothing_else() -> None:
+def test_reversed_updates_reverse_the_sign_of_the_correlation() -> None:
     here, there, theta = torch.zeros(D), torch.randn(D), torch.randn(D)
     honest = respond(0.3 * (theta - there), there, 0.3 * (theta - here), here)
     flipped = respond(-0.3 * (theta - there), there, -0.3 * (theta - here), here)
@@ -181,15 +181,17 @@ def test_reversed_updates_turn_the_response_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_clients_that_share_nothing_are_never_rejected_nor_evicted(seed: int) -> None:
+def test_clients_with_unrelated_data_are_never_rejected_or_evicted(seed: int) -> None:
     federation = Quadratics(20, seed)
     federation.run(40)
     assert not federation.evicted and not federation.rejected
 
 
 @pytest.mark.parametrize(("clients", "seed"), [(8, 9), (10, 0), (10, 3), (12, 4), (14, 11)])
-def test_small_federations_with_sizes_in_two_groups_evict_nobody(clients: int, seed: int) -> None:
-    """Federations in which a few clients happen to have far more data than all others."""
+def test_small_federations_with_two_groups_of_data_sizes_evict_nobody(
+    clients: int, seed: int
+) -> None:
+    """In these federations, a few clients happen to have far more data than all others."""
     honest = Quadratics(clients, seed)
     honest.run(20)
     assert honest.evicted == {}
@@ -197,7 +199,7 @@ def test_small_federations_with_sizes_in_two_groups_evict_nobody(clients: int, s
 
 @pytest.mark.parametrize(("ratio", "most"), [(15, 1), (40, 1), (60, 20)])
 def test_a_few_clients_with_far_more_data_are_never_evicted(ratio: float, most: int) -> None:
-    """Up to five times the limit, they are accepted from their second upload on."""
+    """Uploads of up to five times the limit are accepted from the second upload on."""
     hospitals = Quadratics(12)
     hospitals.shares_N = torch.tensor([0.8 / ratio] * 9 + [0.8] * 3)
     hospitals.run(20)
@@ -207,7 +209,9 @@ def test_a_few_clients_with_far_more_data_are_never_evicted(ratio: float, most: 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["noise", "constant", "reversal"])
-def test_long_uploads_that_do_not_come_from_training(kind: str, seed: int) -> None:
+def test_long_noise_and_constants_are_evicted_and_lone_reversals_rejected(
+    kind: str, seed: int
+) -> None:
     """Noise and a constant vector are evicted; a lone long reversal is only rejected."""
     federation = Quadratics(12, seed)
     federation.shares_N = torch.full((12,), 0.3)
@@ -225,7 +229,7 @@ def test_long_uploads_that_do_not_come_from_training(kind: str, seed: int) -> No
     assert federation.rejected.count("c00") >= 6
 
 
-def test_what_is_plausible_and_acceptable_by_hand() -> None:
+def test_objections_to_unchallenged_uploads_match_hand_computed_cases() -> None:
     usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     training = Response(correlation=0.4, strength=0.8)
     for times, answer, objection, accepted in (
@@ -248,7 +252,7 @@ def test_what_is_plausible_and_acceptable_by_hand() -> None:
         assert acceptable(upload, [objection], usual) is accepted, upload
 
 
-def test_what_a_challenged_client_may_upload_by_hand() -> None:
+def test_objections_to_challenged_uploads_match_hand_computed_cases() -> None:
     """A clear answer makes an upload plausible, but never longer than the limit."""
     usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     training, noise = Response(0.4, 0.8), Response(0.0, 0.0, steady=False)
@@ -275,7 +279,7 @@ def test_what_a_challenged_client_may_upload_by_hand() -> None:
         assert follows_movement(upload, usual) is pushed, upload
 
 
-def test_what_agrees_with_others_may_be_long_although_it_is_turned() -> None:
+def test_long_turned_uploads_are_accepted_if_they_agree_with_others() -> None:
     usual = CohortLimits(1.0, 10.0, (True,), turned=-0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     escaping = Response(correlation=-0.6, strength=-2.4)
     for times, answer, start, objection, accepted in (
@@ -293,7 +297,7 @@ def test_what_agrees_with_others_may_be_long_although_it_is_turned() -> None:
         assert not acceptable(upload, [objection], usual, suspected=True), upload
 
 
-def test_an_upload_agrees_if_it_points_where_most_others_point() -> None:
+def test_upload_agrees_if_it_points_in_the_majority_direction() -> None:
     """Five clients share the direction e_9. One long upload follows it, and one reverses it."""
     sent_ND = torch.eye(D)[:5] + torch.eye(D)[9]
     long_ND = 50 * torch.stack([torch.eye(D)[9], -torch.eye(D)[9], torch.eye(D)[20]])
@@ -305,7 +309,7 @@ def test_an_upload_agrees_if_it_points_where_most_others_point() -> None:
     assert agreements(sketched(sent_ND[:1]), [True]) == [0.0], "nor does a lone upload"
 
 
-def test_fewer_than_half_cannot_choose_the_direction_to_agree_with() -> None:
+def test_minority_cannot_choose_the_majority_direction() -> None:
     """Six honest clients share nothing; five colluders send one vector, and one agrees with it."""
     uploads_ND = torch.cat([torch.eye(D)[:6], torch.eye(D)[10].expand(6, -1)])
     found = agreements(sketched(uploads_ND), [True] * 11 + [False])
@@ -341,14 +345,14 @@ class Plateau(Quadratics):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_hospitals_that_leave_a_plateau_are_heard(seed: int) -> None:
+def test_honest_clients_that_leave_a_plateau_are_never_rejected(seed: int) -> None:
     federation = Plateau(seed)
     federation.run(12)
     assert not federation.evicted
     assert not federation.rejected
 
 
-def test_an_answer_by_hand() -> None:
+def test_answer_matches_hand_computed_values() -> None:
     """u = (3, 4, 7), e_2 is known: r = (3, 4, 0); answers -3, -4, 4 and 0 to unit vectors."""
     asked_JK = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -3.0, 0.0], [4.0, -3.0, 0.0]])
     earlier_AK = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]])
@@ -363,7 +367,7 @@ def test_an_answer_by_hand() -> None:
     assert first.correlation == pytest.approx(-3 / 74**0.5), "nothing is known"
 
 
-def test_an_answer_by_an_independent_rank() -> None:
+def test_answer_rank_matches_an_independent_computation() -> None:
     draws = torch.Generator().manual_seed(4)
     for _ in range(20):
         upload_K, earlier_AK = torch.randn(6, generator=draws), torch.randn(2, 6, generator=draws)
@@ -382,8 +386,8 @@ def test_an_answer_by_an_independent_rank() -> None:
 
 
 @pytest.mark.parametrize("dimensions", [2, 300])
-def test_chance_bounds_objections_to_uploads_that_ignore_their_challenge(dimensions: int) -> None:
-    """Even where challenges differ in few directions, so that correlations are high by chance."""
+def test_uploads_that_ignore_their_challenge_get_objections_at_chance_rate(dimensions: int) -> None:
+    """Even if challenges span few directions, so that correlations are high by chance."""
     draws = torch.Generator().manual_seed(8)
     spans_DK = torch.randn(dimensions, 64, generator=draws)
     low = dict.fromkeys((0.05, 0.15), 0)
@@ -397,9 +401,9 @@ def test_chance_bounds_objections_to_uploads_that_ignore_their_challenge(dimensi
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sign_flips_are_evicted_within_twenty_rounds_and_nobody_else(seed: int) -> None:
+def test_only_sign_flippers_are_evicted_within_20_rounds(seed: int) -> None:
     federation, signs = Quadratics(12, seed), torch.ones(12, 1)
-    federation.shares_N[8:] = 0.2  # Who hardly trains sends noise, whatever its sign.
+    federation.shares_N[8:] = 0.2  # A client that hardly trains sends noise, whatever its sign.
     signs[8:] = -1
     federation.run(20, lambda sent_ND: signs * sent_ND)
     assert federation.evicted.keys() == names(range(8, 12))
@@ -407,10 +411,10 @@ def test_sign_flips_are_evicted_within_twenty_rounds_and_nobody_else(seed: int) 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
 @pytest.mark.parametrize(("clients", "colluders"), [(12, 5), (11, 5)])
-def test_colluders_below_half_get_no_honest_client_evicted(
+def test_colluding_minority_gets_no_honest_client_evicted(
     epsilon: float, clients: int, colluders: int
 ) -> None:
-    """At the bound, all alike: inner-product manipulation by those that know every update."""
+    """Inner-product manipulation by identical colluders that know every update, at the bound."""
     federation = Quadratics(clients, colluders)
 
     def ipm(sent_ND: Tensor) -> Tensor:
@@ -423,7 +427,7 @@ def test_colluders_below_half_get_no_honest_client_evicted(
 
 @pytest.mark.parametrize("target", [0, 3, 6])
 def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
-    """Whoever is copied; that the copies are not found is said in the documentation."""
+    """Whichever client is copied. The documentation says that copies are not detected."""
     federation = Quadratics(12, target)
 
     def mimic(sent_ND: Tensor) -> Tensor:
@@ -434,7 +438,7 @@ def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
 
 
 @pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
-def test_noise_of_any_length_is_rejected_at_once_and_evicted(far: float) -> None:
+def test_noise_of_any_norm_is_rejected_immediately_and_evicted_later(far: float) -> None:
     federation = Quadratics(12, 1)
 
     def noise(sent_ND: Tensor) -> Tensor:
@@ -460,7 +464,7 @@ def wander(memory: float) -> dict[str, Verdict]:
     return verdicts
 
 
-def test_averages_see_through_noise_that_hides_one_round_s_movement() -> None:
+def test_averages_detect_sign_flips_that_noise_hides_in_single_rounds() -> None:
     """The model has moved further since the average than since the last round."""
     averaged, last = wander(0.8), wander(0)
     for verdicts, found in ((averaged, True), (last, False)):
@@ -469,7 +473,7 @@ def test_averages_see_through_noise_that_hides_one_round_s_movement() -> None:
         assert all(verdicts[client].evidence < 0 for client in names(range(5)))
 
 
-def test_averages_forget_by_an_independent_sum() -> None:
+def test_exponential_averages_match_an_independent_sum() -> None:
     past = ClientAverages(wealth=(0.0,))
     uploads_TK = torch.randn(7, 5, generator=torch.Generator().manual_seed(1)).double()
     for t, upload_K in enumerate(uploads_TK):
@@ -484,8 +488,8 @@ def test_averages_forget_by_an_independent_sum() -> None:
     assert past.averages is before, "an upload that is not finite would stay in them for ever"
 
 
-def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
-    """One past and one wealth for each client; a federation may be upgraded in mid-run."""
+def test_state_of_a_former_version_initializes_every_memory() -> None:
+    """It has one past and one wealth per client; a federation may be upgraded in mid-run."""
     ids = dict.fromkeys(("wealth", "rounds", "limit", "longest"), ("a", "b"))
     tensors = {name: torch.tensor([1.0, 2.0], dtype=torch.float64) for name in ids}
     ids |= dict.fromkeys(("correlation", "upload", "start"), ("b",))
@@ -508,7 +512,7 @@ def test_a_state_of_a_former_version_is_the_past_of_every_memory() -> None:
         assert past.averages is not None and float(past.averages[0].sum()) == 64
 
 
-def test_state_comes_back_as_it_was() -> None:
+def test_state_round_trips_unchanged() -> None:
     torch.manual_seed(1)
     averages = (torch.randn(64).double(), torch.randn(64).double())
     decoys_JK, later_JK = torch.randn(2, 19, 64).double()
@@ -567,7 +571,7 @@ def test_state_comes_back_as_it_was() -> None:
 
 
 def course(objected: Sequence[bool]) -> list[Verdict]:
-    """One client's verdicts where five others pull back and it does, or does not."""
+    """The verdicts on a client that pulls back like five others, except where `objected`."""
     here_D, last_D = torch.zeros(D), torch.zeros(D)
     verdicts, state = list[Verdict](), State()
     step_D, theta_ND = torch.ones(D), torch.arange(6.0)[:, None].expand(6, D)
@@ -583,17 +587,17 @@ def course(objected: Sequence[bool]) -> list[Verdict]:
     return verdicts[1:]
 
 
-def test_evidence_follows_the_objections_by_an_independent_sum() -> None:
+def test_evidence_from_objections_matches_an_independent_sum() -> None:
     objected = [True, False, True, True, False, True, True, True]
     for t, verdict in enumerate(course(objected), start=2):
-        # The first round has no response to tell by: an objection of probability 0.02, bet at 0.06.
+        # The first round has no response: an objection has probability 0.02 and is bet at 0.06.
         gains = [0.94 / 0.98, *(3.0 if one else 0.5 for one in objected[: t - 1])]
         total = 1 / (t + 1) + sum(math.prod(gains[j:]) / ((j + 1) * (j + 2)) for j in range(t))
         assert verdict.evidence == pytest.approx(math.log(total))
         assert verdict.threshold == pytest.approx(math.log(7 / 1e-3))
 
 
-def test_a_verdict_is_a_sentence_with_quantity_limit_and_cohort() -> None:
+def test_verdicts_state_evidence_limit_level_and_response() -> None:
     *_, verdict = course([True] * 12)
     assert verdict.decision == "evicted"
     assert verdict.reason.startswith(f"evidence {verdict.evidence:.3g} exceeds 8.85 after ")
@@ -603,14 +607,14 @@ def test_a_verdict_is_a_sentence_with_quantity_limit_and_cohort() -> None:
     assert "is below -0.15: it pushes where others pull back" in first.reason
 
 
-def test_evidence_stays_near_the_limit_where_nobody_acts_on_it() -> None:
+def test_evidence_stays_near_the_limit_if_the_eviction_is_not_enforced() -> None:
     verdicts = course([True] * 30 + [False] * 12)
     assert verdicts[29].evidence < verdicts[29].threshold + 3.1
     assert verdicts[-1].decision == "accepted"
 
 
-def test_a_long_upload_that_overshoots_is_objected_to() -> None:
-    """Six times an honest update; the response is that of honest training, six times as strong."""
+def test_clients_that_scale_their_updates_are_evicted() -> None:
+    """Uploads of six times an honest update; the response is six times as strong as usual."""
     federation, factors = Quadratics(12, 3), torch.ones(12, 1)
     federation.shares_N = torch.full((12,), 0.5)
     factors[9:] = 6
@@ -618,7 +622,7 @@ def test_a_long_upload_that_overshoots_is_objected_to() -> None:
     assert federation.evicted.keys() == names(range(9, 12))
 
 
-def test_a_lone_client_with_more_data_is_not_one_that_scales() -> None:
+def test_lone_client_with_more_data_is_never_rejected_or_evicted() -> None:
     federation = Quadratics(12, 4)
     federation.shares_N = torch.full((12,), 0.05)
     federation.shares_N[5] = 0.45
@@ -626,8 +630,8 @@ def test_a_lone_client_with_more_data_is_not_one_that_scales() -> None:
     assert not federation.evicted and not federation.rejected
 
 
-def test_rounds_in_which_nobody_pulls_back_tell_nothing() -> None:
-    """Where the loss curves the other way, all responses are turned."""
+def test_rounds_in_which_no_client_pulls_back_yield_no_suspicion() -> None:
+    """If the loss has negative curvature, all responses are turned."""
     state, here_D = State(), torch.zeros(D)
     for _ in range(20):
         here_D = here_D + torch.randn(D)
@@ -650,7 +654,7 @@ class Ignores(Quadratics):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_suspect_that_ignores_its_challenges_is_not_evicted(seed: int) -> None:
-    """Its answers are turned by chance alone, although the model moves further than challenges."""
+    """Its answers are turned only by chance, although the model moves further than challenges."""
     federation = Ignores(12, seed, noise=0.0)
     federation.shares_N = torch.full((12,), 0.05)
     federation.detector = ResponseDetector(strength=0.5)
@@ -690,7 +694,7 @@ def test_an_honest_client_on_a_saddle_is_acquitted_by_its_challenges(seed: int) 
     assert len(federation.rejected) <= 2, "its answers to challenges are honest"
 
 
-def test_without_challenges_the_same_client_would_be_evicted() -> None:
+def test_honest_client_on_a_saddle_is_evicted_without_challenges() -> None:
     """The reason for the challenges: observed responses alone do not prove anything."""
     federation, state, evicted = Saddle(12, 0), State(), set[str]()
     detector = ResponseDetector(challenges=False)
@@ -713,7 +717,7 @@ def until_suspected(federation: Quadratics, flipped: int) -> Tensor:
     return signs
 
 
-def test_a_suspect_s_challenge_grows_from_eight_median_lengths_until_answers_are_clear() -> None:
+def test_challenge_grows_from_8_median_lengths_while_answers_are_unclear() -> None:
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
     for boldness in (1.0, 2.0):
@@ -738,7 +742,7 @@ def test_challenges_shrink_if_answers_are_clear_or_uploads_become_too_long() -> 
         assert from_state(after, memories=2, shares=3)["c04"].boldness == boldness, factor
 
 
-def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
+def test_suspect_with_non_finite_uploads_is_evicted() -> None:
     """Such uploads are dropped before detectors see them, and count as too long."""
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
@@ -762,8 +766,8 @@ def test_a_suspect_whose_uploads_are_not_finite_is_evicted() -> None:
     assert verdict.decision == "evicted" and 5 < rounds < 12
 
 
-def test_uploads_that_a_challenge_makes_too_long_are_no_evidence_for_long() -> None:
-    """Training diverges above some length of a challenge. Its answers are unclear below."""
+def test_challenges_rarely_make_honest_uploads_too_long() -> None:
+    """Training diverges above some challenge length. Below this length, answers are unclear."""
     for longest in (0.2, 0.3, 0.7, 0.9, 1.0, 1.3, 2.0, 3.0, 4.0, 7.0, 8.0):
         boldness, calm, far = 1.0, CALM, list[bool]()
         for _ in range(1000):
@@ -780,7 +784,7 @@ def test_uploads_that_a_challenge_makes_too_long_are_no_evidence_for_long() -> N
 
 
 @pytest.mark.parametrize("rows", [torch.zeros(6, D), torch.ones(6, D), torch.eye(D)[:2]])
-def test_without_differences_between_rows_nobody_is_challenged(rows: Tensor) -> None:
+def test_rows_without_usable_differences_lead_to_no_challenge(rows: Tensor) -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     unchanged, state = challenged(rows, federation.global_D, federation.state, 9)
@@ -789,7 +793,7 @@ def test_without_differences_between_rows_nobody_is_challenged(rows: Tensor) -> 
     assert due.round < 9
 
 
-def test_rows_of_zeros_do_not_make_challenges_zero() -> None:
+def test_mostly_zero_rows_still_yield_nonzero_challenges() -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     rows_ND = torch.cat([torch.zeros(7, D), federation.honest()[:3]])
@@ -828,8 +832,8 @@ def test_honest_suspects_of_any_size_are_acquitted(kind: str, seed: int) -> None
     assert not [client for client, one in federation.known.items() if one.suspected]
 
 
-def test_only_challenges_count_against_a_suspect() -> None:
-    """No evidence comes of a round without a challenge, and an upload that dodges is left out."""
+def test_only_answers_to_challenges_count_against_a_suspect() -> None:
+    """A round without a challenge yields no evidence; an upload that dodges one is rejected."""
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
     assert federation.known["c04"].evidence == 0
@@ -855,7 +859,7 @@ def test_only_challenges_count_against_a_suspect() -> None:
     assert answered["c04"].reason.endswith(" of 9.31 after 1 challenge")
 
 
-def test_evidence_follows_the_answers_by_an_independent_sum() -> None:
+def test_evidence_from_answers_matches_an_independent_sum() -> None:
     """The mean of six e-processes: three bet on the answers' ranks, three on long uploads."""
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
@@ -878,8 +882,8 @@ def test_evidence_follows_the_answers_by_an_independent_sum() -> None:
     assert federation.known["c04"].evidence == pytest.approx(math.log(total + 1 / 4))
 
 
-def test_a_server_that_only_observes_counts_every_round() -> None:
-    """It challenges nobody. Its verdicts say whom the detector would evict, and bind nobody."""
+def test_observe_mode_gathers_evidence_from_every_round() -> None:
+    """The server challenges nobody. Verdicts name clients to evict, but have no effect."""
     federation = Quadratics(10, 2)
     signs = until_suspected(federation, 4)
     standing, state, verdict = Standing(10, 10, mode="observe"), federation.state, None
@@ -896,7 +900,7 @@ def test_a_server_that_only_observes_counts_every_round() -> None:
     assert not from_state(state, memories=2, shares=3)["c04"].due
 
 
-def test_who_was_convicted_while_observed_is_evicted_only_for_its_answers() -> None:
+def test_suspicion_from_observe_mode_alone_evicts_no_client() -> None:
     """Suspicion from rounds without challenges is no evidence once the mode is `evict`."""
     federation = Quadratics(10, 2)
     federation.run(3)
@@ -917,7 +921,7 @@ def test_who_was_convicted_while_observed_is_evicted_only_for_its_answers() -> N
     assert 4 < rounds < 20
 
 
-def test_another_detector_s_challenge_serves_as_well() -> None:
+def test_challenge_by_another_detector_is_reused() -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     uploads_ND, global_D = federation.honest(), federation.global_D
@@ -935,7 +939,7 @@ def test_another_detector_s_challenge_serves_as_well() -> None:
     torch.testing.assert_close(due.challenge_K, change_K, rtol=0, atol=1e-5)
 
 
-def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
+def test_stale_row_is_not_judged_again() -> None:
     federation = Quadratics(6, 5)
     federation.run(3)
     before = federation.state
@@ -947,8 +951,11 @@ def test_a_row_that_was_judged_before_is_not_judged_again() -> None:
         assert torch.equal(before.by_id(name)["c05"], after.by_id(name)["c05"])
 
 
-def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
-    """A third of the clients takes part in each round; half of a draw may be hostile."""
+def test_only_attackers_are_evicted_under_partial_participation() -> None:
+    """A third of the clients takes part in each round; half of a draw may be hostile.
+
+    Each client is compared with its own past uploads, however old they are.
+    """
     federation, signs = Quadratics(18, 6), torch.ones(18, 1)
     signs[13:] = -1
     own = dict.fromkeys(names(range(18)), 0)
@@ -973,7 +980,7 @@ def test_who_is_not_drawn_is_judged_by_its_own_last_row() -> None:
     assert sorted(federation.evicted.values())[2] <= 15
 
 
-def test_who_comes_back_begins_anew_with_a_newcomers_share_of_the_level() -> None:
+def test_forgotten_client_restarts_with_a_newcomers_share_of_the_level() -> None:
     federation = Quadratics(6, 7)
     federation.run(2)
     state = ResponseDetector().forget(federation.state, {"c02"})
@@ -989,7 +996,7 @@ def test_who_comes_back_begins_anew_with_a_newcomers_share_of_the_level() -> Non
     assert verdicts["c03"].threshold == pytest.approx(limit(1e-3, before=0, together=6))
 
 
-def test_what_clients_claim_changes_nothing() -> None:
+def test_claimed_sample_counts_do_not_affect_verdicts() -> None:
     federation = Quadratics(8, 8)
     federation.run(4)
     sent_ND, starts_ND = federation.honest(), federation.global_D.expand(8, -1)
@@ -1019,7 +1026,7 @@ def test_what_clients_claim_changes_nothing() -> None:
         {"tolerated": 0.02},
     ],
 )
-def test_parameters(wrong: dict[str, float]) -> None:
+def test_invalid_parameters_are_configuration_errors(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         detectors.build("response", **wrong)
 
@@ -1033,7 +1040,7 @@ def suspected(federation: Quadratics, client: str) -> State:
     return to_state(known, len(known))
 
 
-def test_challenges_and_decoys_are_drawn_in_the_same_way() -> None:
+def test_challenges_and_decoys_have_the_same_distribution() -> None:
     """An upload that depends on neither has one of the lowest answers in 15 % of the draws."""
     federation = Quadratics(10, 2)
     federation.run(3)
@@ -1052,8 +1059,8 @@ def test_challenges_and_decoys_are_drawn_in_the_same_way() -> None:
     assert abs(low / count - 0.15) < 3 * math.sqrt(0.15 * 0.85 / count)
 
 
-def test_a_challenged_upload_that_follows_the_movement_is_rejected_without_evidence() -> None:
-    """Its answer to the challenge is not low, but with the whole movement it is turned."""
+def test_challenged_upload_that_follows_the_model_is_rejected_without_evidence() -> None:
+    """Its answer to the challenge is not low, but its response to the whole movement is turned."""
     federation = Quadratics(10, 2, noise=0.0)
     federation.run(4)
     state = suspected(federation, "c04")
@@ -1077,7 +1084,7 @@ def test_a_challenged_upload_that_follows_the_movement_is_rejected_without_evide
     ("sign", "decision", "reason"),
     [(1, "accepted", "response -1.00 to the model's movement"), (-1, "rejected", "upload is 13.7")],
 )
-def test_only_long_uploads_that_agree_with_others_are_excused(
+def test_long_turned_uploads_are_rejected_unless_they_agree_with_others(
     sign: int, decision: str, reason: str
 ) -> None:
     """All move towards 2 e_0. The first upload is 20 times as long, turned, and maybe reversed."""
@@ -1093,7 +1100,7 @@ def test_only_long_uploads_that_agree_with_others_are_excused(
 
 
 @pytest.mark.parametrize(("late", "start"), [(1, "challenged"), (8, "challenged"), (9, "usual")])
-def test_a_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, start: str) -> None:
+def test_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, start: str) -> None:
     """Under the buffered policy, an upload may arrive up to eight rounds after its challenge."""
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
@@ -1119,7 +1126,7 @@ def test_a_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, st
     assert verdict.decision == "accepted", verdict.reason
 
 
-def test_a_challenge_of_the_sync_policy_is_due_for_one_round() -> None:
+def test_challenge_is_due_for_one_round_only_under_the_sync_policy() -> None:
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)
     kept = [place for place in range(10) if place != 4]
@@ -1134,7 +1141,7 @@ def test_a_challenge_of_the_sync_policy_is_due_for_one_round() -> None:
         assert len(from_state(state, memories=2, shares=3)["c04"].due) == buffered
 
 
-def test_a_suspect_that_was_asked_before_its_challenge_is_not_refused() -> None:
+def test_suspect_that_started_before_its_challenge_is_not_rejected() -> None:
     """Under the buffered policy, a client may still train when it is first challenged."""
     federation = Quadratics(10, 2)
     until_suspected(federation, 4)

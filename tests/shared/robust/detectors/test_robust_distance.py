@@ -1,4 +1,4 @@
-"""The default detector: what it rejects, what it evicts, and what it forgives."""
+"""The robust-distance detector: rejections, evictions, and evidence that decays."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def outlier(far: float = 20.0) -> torch.Tensor:
     return block_ND
 
 
-def test_excess_by_hand() -> None:
+def test_excess_matches_hand_computed_values() -> None:
     """Distances 1, 2, 3, 4, 10: median 3, deviations 2, 1, 0, 1, 7 with median 1; scale 6."""
     found = RobustDistance().excess(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0], dtype=torch.float64))
     assert found.tolist() == pytest.approx([-1 / 3, -1 / 6, 0, 1 / 6, 7 / 6])
@@ -49,24 +49,24 @@ def test_excess_by_hand() -> None:
     assert tight.tolist() == pytest.approx([0, 0, 0, 1 / 3])
 
 
-def test_one_far_row_is_rejected_and_nobody_else() -> None:
+def test_only_the_outlier_is_rejected() -> None:
     verdicts, _ = judge(outlier(), moved=moves(40.0))
     assert {v.decision for c, v in verdicts.items() if c != "c11"} == {"accepted"}
     assert verdicts["c11"].decision == "rejected"
     assert verdicts["c11"].score > verdicts["c11"].threshold == 1
 
 
-def test_two_rounds_evict_and_one_does_not() -> None:
+def test_outlier_is_rejected_in_its_first_round_and_evicted_in_its_second() -> None:
     state, decisions = State(), []
     for _ in range(3):
         verdicts, state = judge(outlier(), state, moves(40.0))
         decisions.append(verdicts["c11"].decision)
-    assert decisions == ["rejected", "evicted", "evicted"]  # it stands until it is forgotten
+    assert decisions == ["rejected", "evicted", "evicted"]  # until the client is forgotten
     verdicts, _ = judge(outlier(), RobustDistance().forget(state, {"c11"}), moves(40.0))
     assert (verdicts["c11"].decision, verdicts["c11"].evidence) == ("rejected", 0)
 
 
-def test_one_bad_round_is_forgiven() -> None:
+def test_evidence_of_a_single_bad_round_decays_to_zero() -> None:
     verdicts, state = judge(outlier(), None, moves(40.0))
     assert verdicts["c11"].evidence == pytest.approx(1.0)
     for _ in range(3):
@@ -76,7 +76,7 @@ def test_one_bad_round_is_forgiven() -> None:
 
 
 @pytest.mark.parametrize(("apart", "last"), [(True, 0.9), (False, 9.0)])
-def test_whoever_only_stands_apart_or_only_moves_stays(apart: bool, last: float) -> None:
+def test_client_that_is_only_distant_or_only_moving_is_accepted(apart: bool, last: float) -> None:
     block_ND = outlier() if apart else honest()
     if not apart:
         block_ND[-1] = block_ND[:-1].mean(0)
@@ -87,7 +87,7 @@ def test_whoever_only_stands_apart_or_only_moves_stays(apart: bool, last: float)
     assert verdicts["c11"].evidence == 0
 
 
-def test_a_steady_offender_below_rejection_is_evicted() -> None:
+def test_persistent_outlier_below_the_rejection_limit_is_evicted() -> None:
     block_ND = outlier(0.35)
     state, decisions = State(), list[str]()
     while "evicted" not in decisions and len(decisions) < 39:
@@ -97,11 +97,11 @@ def test_a_steady_offender_below_rejection_is_evicted() -> None:
     assert set(decisions[:-1]) == {"accepted"} and decisions[-1] == "evicted"
 
 
-def test_evidence_rests_while_a_client_is_away_or_its_row_is_old() -> None:
+def test_absences_and_stale_rows_leave_evidence_unchanged() -> None:
     _, state = judge(outlier(), None, moves(40.0))
     _, state = judge(honest(n=N - 1), state)
     assert state.by_id("evidence")["c11"].item() == pytest.approx(1.0)
-    verdicts, state = judge(outlier(), state, moves(40.0))  # it is back, and has far to go
+    verdicts, state = judge(outlier(), state, moves(40.0))  # returning clients move further
     assert verdicts["c11"].evidence == pytest.approx(1.0)
     old = [1.0] * (N - 1) + [0.0]
     verdicts, state = judge(outlier(), state, moves(40.0), fresh=old)
@@ -109,7 +109,7 @@ def test_evidence_rests_while_a_client_is_away_or_its_row_is_old() -> None:
     assert verdicts["c11"].decision == "rejected"
 
 
-def test_the_distance_stands_for_an_unknown_movement() -> None:
+def test_distance_replaces_an_unknown_movement() -> None:
     state, decision = State(), ""
     for _ in range(2):
         verdicts, state = RobustDistance().apply(Rows.of(outlier()), state, Context())
@@ -117,7 +117,7 @@ def test_the_distance_stands_for_an_unknown_movement() -> None:
     assert decision == "evicted"
 
 
-def test_a_row_that_is_not_finite_counts_like_the_worst() -> None:
+def test_non_finite_row_is_rejected_and_then_evicted() -> None:
     block_ND = honest()
     block_ND[3, 2] = float("nan")
     state, decisions = State(), []
@@ -127,13 +127,13 @@ def test_a_row_that_is_not_finite_counts_like_the_worst() -> None:
     assert decisions == ["rejected", "evicted"]
 
 
-def test_identical_rows_and_a_single_row() -> None:
+def test_identical_rows_and_a_single_row_are_accepted() -> None:
     for block_ND in (torch.ones(5, 3), torch.ones(1, 3), torch.zeros(4, 2)):
         verdicts, _ = judge(block_ND, moved=[0.0] * len(block_ND))
         assert {verdict.decision for verdict in verdicts.values()} == {"accepted"}
 
 
-def test_among_identical_rows_any_other_is_rejected() -> None:
+def test_slight_deviation_from_identical_rows_is_rejected() -> None:
     block_ND = torch.ones(5, 3)
     block_ND[2] = 1.001
     verdicts, _ = judge(block_ND, moved=[1.0, 1.0, 9.0, 1.0, 1.0])
@@ -141,7 +141,7 @@ def test_among_identical_rows_any_other_is_rejected() -> None:
 
 
 @given(seed=st.integers(0, 1000), shift=st.floats(-1e3, 1e3), scale=st.floats(0.01, 100))
-def test_scores_know_neither_origin_nor_unit(seed: int, shift: float, scale: float) -> None:
+def test_scores_are_invariant_to_shift_and_scale(seed: int, shift: float, scale: float) -> None:
     block_ND = honest(seed).double()
     first, _ = judge(block_ND)
     other, _ = judge(scale * block_ND + shift)
@@ -159,6 +159,6 @@ def test_a_minority_cannot_get_an_honest_client_rejected(far: float, hostile: in
     assert decisions[-hostile:] == ["rejected"] * hostile
 
 
-def test_parameters() -> None:
+def test_ratio_of_1_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="ratio"):
         detectors.build("robust_distance", ratio=1)

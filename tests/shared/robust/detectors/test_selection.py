@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.detectors.selection import Selection
 BLOCK_ND = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
 
 
-def test_it_rejects_what_multi_krum_leaves_out() -> None:
+def test_rows_that_multi_krum_does_not_select_are_rejected() -> None:
     detector = detectors.parse("selection", f=1)
     verdicts, _ = detector.apply(Rows.of(BLOCK_ND), State(), Context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 4 + ["rejected"]
@@ -19,14 +19,14 @@ def test_it_rejects_what_multi_krum_leaves_out() -> None:
     assert "multi_krum" in verdicts[4].reason
 
 
-def test_a_threshold_rejects_what_counts_little() -> None:
+def test_rows_weighted_below_the_threshold_get_the_configured_decision() -> None:
     detector = Selection(rule="weighted_mean", threshold=0.5, decision="evicted")
     rows = Rows.of(BLOCK_ND, weights=[1, 1, 1, 1, 0.1])
     verdicts, _ = detector.apply(rows, State(), Context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 4 + ["evicted"]
 
 
-def test_the_rule_keeps_its_state() -> None:
+def test_selection_keeps_the_state_of_its_rule() -> None:
     detector = Selection(rule="foolsgold")
     rows = Rows.of(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), ids=["a", "b", "c"])
     verdicts, state = detector.apply(rows, detector.init(2), Context())
@@ -34,6 +34,6 @@ def test_the_rule_keeps_its_state() -> None:
     assert state.ids["history"] == ("a", "b", "c")
 
 
-def test_a_rule_without_weights_is_refused() -> None:
+def test_rule_without_weights_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="yields weights, not 'median'"):
         Selection(rule="median").apply(Rows.of(BLOCK_ND), State(), Context())

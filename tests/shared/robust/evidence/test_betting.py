@@ -1,4 +1,4 @@
-"""Evidence by betting: by hand, against every start of a bet written out, and held to its level."""
+"""Evidence by betting: by hand, against the written-out definition, and against its level."""
 
 import math
 import random
@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.evidence.betting import Bet, evidence, limit
 
 
 def written_out(objections: list[bool], p: float, q: float) -> float:
-    """The e-value as its definition has it: every start of a bet by itself."""
+    """The e-value by its definition: a separate term for every start of a bet."""
     gains = [q / p if objected else (1 - q) / (1 - p) for objected in objections]
     t = len(gains)
     begun = sum(math.prod(gains[j - 1 :]) / (j * (j + 1)) for j in range(1, t + 1))
@@ -29,13 +29,13 @@ def gathered(objections: list[bool], *bets: Bet) -> float:
     return evidence(wealth, len(objections))
 
 
-def test_two_objections_by_hand() -> None:
+def test_evidence_of_two_objections_matches_hand_computation() -> None:
     """p = 1/4, q = 1/2: gains 2 and 2. 1/2·4 + 1/6·2 + 1/3 = 8/3."""
     assert gathered([True, True], Bet(0.25, 0.5)) == pytest.approx(math.log(8 / 3))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_recursion_is_the_sum_over_all_starts(seed: int) -> None:
+def test_recursion_equals_the_sum_over_all_starts(seed: int) -> None:
     draws = random.Random(seed)
     objections = [draws.random() < 0.4 for _ in range(30)]
     expected = math.log(written_out(objections, 0.1, 0.5))
@@ -45,7 +45,7 @@ def test_the_recursion_is_the_sum_over_all_starts(seed: int) -> None:
     assert gathered(objections, *bets) == pytest.approx(math.log(sum(both) / 2))
 
 
-def test_bets_on_several_shares_find_the_faint_and_the_blatant() -> None:
+def test_bets_on_several_shares_detect_faint_and_blatant_attackers() -> None:
     """A third of the rounds, or all of them: no single share is best for both."""
     shares = [Bet(0.1, q) for q in (0.3, 0.9)]
     faint, blatant = [t % 3 == 0 for t in range(60)], [True] * 8
@@ -53,7 +53,7 @@ def test_bets_on_several_shares_find_the_faint_and_the_blatant() -> None:
     assert gathered(blatant, *shares) > gathered(blatant, shares[0]) + 5
 
 
-def test_gains_of_three_ranks_by_hand() -> None:
+def test_gains_of_three_ranks_match_hand_computation() -> None:
     """p = Φ(-1) and q = 1/2, so θ = 1; z = Φ^-1(1/6), 0 and Φ^-1(5/6) = ±0.96742."""
     bet = Bet(NormalDist().cdf(-1), 0.5)
     mean = (math.exp(0.9674215661) + 1 + math.exp(-0.9674215661)) / 3
@@ -63,7 +63,7 @@ def test_gains_of_three_ranks_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.35, 9), (0.6, 40), (0.9, 40)])
-def test_gains_of_ranks_average_to_one_and_fall(share: float, count: int) -> None:
+def test_gains_of_ranks_average_to_one_and_decrease(share: float, count: int) -> None:
     gains = [Bet(0.15, share).gain_at(rank, count) for rank in range(1, count + 1)]
     assert math.fsum(gains) / count == pytest.approx(1)
     assert gains == sorted(gains, reverse=True)
@@ -81,24 +81,24 @@ def test_bets_on_ranks_grow_faster_than_bets_on_objections() -> None:
         assert ranked > 1.2 * objected > 0
 
 
-def test_its_mean_is_one_where_objections_are_as_likely_as_tolerated() -> None:
+def test_expected_e_value_is_one_at_the_tolerated_objection_rate() -> None:
     """Over all 2^8 courses of eight rounds, weighted by their probability."""
     p, total = 0.1, 0.0
     for course in range(2**8):
         objections = [bool(course >> t & 1) for t in range(8)]
         chance = math.prod(p if objected else 1 - p for objected in objections)
-        total += chance * written_out(objections, p, 0.5)
+        total += chance * math.exp(gathered(objections, Bet(p, 0.5)))
     assert total == pytest.approx(1)
 
 
-def test_a_client_that_turns_hostile_late_is_found_as_well() -> None:
+def test_client_that_turns_hostile_late_is_detected() -> None:
     bet = Bet(0.1, 0.5)
     late = gathered([False] * 50 + [True] * 12, bet)
     assert late > limit(1e-3, 0, 20)
     assert late > math.log(math.prod([5 / 9] * 50 + [5] * 12)) + 10
 
 
-def test_all_shares_of_the_level_add_up_to_less_than_it() -> None:
+def test_shares_of_the_level_sum_to_less_than_the_level() -> None:
     draws, heard, spent = random.Random(1), 0, 0.0
     for _ in range(200):
         together = draws.randint(1, 9)

@@ -1,4 +1,4 @@
-"""Challenged models and answers to them, against dense algebra and by hand.
+"""Challenged models and answers to challenges, checked against dense algebra and by hand.
 
 Legend: M rows, L changed models, B blocks, J decoys, K numbers of a sketch, D coordinates.
 """
@@ -22,8 +22,8 @@ def _seeded() -> None:
     DRAWS.manual_seed(7)
 
 
-def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
-    """Chunk by chunk as from one dense product, across chunk borders."""
+def test_challenged_models_are_own_models_plus_weighted_row_blocks() -> None:
+    """The chunked result equals one dense product, also across chunk borders."""
     dim = 70_001
     block_MD = torch.randn(4, dim, generator=DRAWS)
     global_D = torch.randn(dim, generator=DRAWS)
@@ -40,7 +40,7 @@ def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
         "a": mixed.model("a").double(),
         "b": mixed.model("b").double(),
         "challenge:b": mixed.model("b") + change_D,
-        "challenge:z": global_D + 2 * change_D,  # of whom nothing is known: the global model
+        "challenge:z": global_D + 2 * change_D,  # no known model: the global model is changed
     }
     assert after.models.names == tuple(expected)
     for name, model_D in expected.items():
@@ -64,7 +64,7 @@ def test_changed_models_are_their_own_plus_weighted_blocks_of_rows() -> None:
     assert after.challenged == {"b": "challenge:b", "z": "challenge:z"}
 
 
-def test_without_models_of_their_own_the_global_one_is_changed() -> None:
+def test_global_model_is_challenged_if_clients_have_no_models() -> None:
     rows = Rows.of(torch.eye(3, 5))
     customization = challenges.challenged(
         Customization(), torch.ones(5), rows, {"1": torch.ones(1, 3)}
@@ -73,9 +73,9 @@ def test_without_models_of_their_own_the_global_one_is_changed() -> None:
     assert customization.models.model("challenge:1").tolist() == [2, 2, 2, 1, 1]
 
 
-def test_changes_have_the_asked_length_and_no_mean() -> None:
+def test_drawn_changes_have_the_requested_length_despite_a_huge_row() -> None:
     block_MD = torch.randn(6, 500, generator=DRAWS)
-    block_MD[5] *= 1e6  # Counts with the median's length.
+    block_MD[5] *= 1e6  # draw() scales this row to the median length.
     rows = Rows.of(block_MD)
     sketched_BMK = challenges.sketches(rows, 4, 1024)
     for place in range(6):
@@ -91,12 +91,12 @@ def test_changes_have_the_asked_length_and_no_mean() -> None:
     assert models_LD.norm(dim=1).tolist() == pytest.approx([3.0] * 5, rel=1e-4)
 
 
-def test_an_answer_by_hand() -> None:
-    """a = 2, 0, 0, 1, -1 by -<Δu, δ>: mean of decoys 0, deviation sqrt(2/3)."""
+def test_answer_equals_hand_computed_values() -> None:
+    """a = -<Δu, δ> = 2, 0, 0, 1, -1; the decoys have mean 0 and deviation sqrt(2/3)."""
     shift_JK = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
     change_K = torch.tensor([-1.0, 0.0])
     assert challenges.answer(change_K, shift_JK) == pytest.approx(2 / math.sqrt(2 / 3))
-    # Others who sent the same were answered by 2 and 0 in the mean 1.
+    # The same upload answers the other senders' challenges with 2 and 0, on average 1.
     others_PK = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     answer = challenges.answer(change_K, shift_JK, others_PK)
     assert answer == pytest.approx(1 / math.sqrt(2 / 3))
@@ -104,8 +104,8 @@ def test_an_answer_by_hand() -> None:
     assert challenges.answer(change_K, torch.zeros(5, 2)) is None
 
 
-def test_who_does_not_depend_on_its_challenge_answers_at_random() -> None:
-    """The own answer is exchangeable with the decoys': below their mean half of the time."""
+def test_uploads_independent_of_their_challenge_have_answers_of_random_sign() -> None:
+    """The answer and the decoys' answers are exchangeable: half of the answers are negative."""
     signs = []
     for _ in range(4000):
         shift_JK = torch.randn(17, 40, generator=DRAWS)
@@ -115,7 +115,7 @@ def test_who_does_not_depend_on_its_challenge_answers_at_random() -> None:
     assert sum(signs) / len(signs) == pytest.approx(0.5, abs=0.04)  # five standard errors
 
 
-def test_who_trains_pulls_back_against_its_own_challenge_alone() -> None:
+def test_training_counteracts_only_the_client_s_own_challenge() -> None:
     shift_JK = torch.randn(17, 40, generator=DRAWS)
     change_K = -0.3 * shift_JK[0] + 0.3 * torch.randn(40, generator=DRAWS)
     own = challenges.answer(change_K, shift_JK)
@@ -124,7 +124,7 @@ def test_who_trains_pulls_back_against_its_own_challenge_alone() -> None:
     assert own > 2 > abs(other)
 
 
-def test_joined_models_keep_the_order_that_is_asked_for() -> None:
+def test_concatenated_models_return_blocks_in_the_requested_order() -> None:
     first, second = ModelBlock(("a", "b"), torch.eye(2, 3)), ModelBlock(("c",), torch.ones(1, 3))
     both = challenges.ConcatenatedModels.of(first, second)
     assert both.names == ("a", "b", "c")

@@ -1,4 +1,4 @@
-"""Every pass is tested with the compiled kernels, where a compiler is there, and with torch."""
+"""Every pass is tested with torch, and with the compiled kernels if they are available."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.robust.linalg import native
 
 @pytest.fixture(params=["auto", "torch"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Which kernels the test runs with."""
+    """The kernels with which the test runs."""
     monkeypatch.setenv("RAMPART_KERNELS", request.param)
     if request.param == "auto" and native.backend() != "native":
         pytest.skip(native.backend())

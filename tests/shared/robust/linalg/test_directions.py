@@ -1,4 +1,4 @@
-"""Cosines, down to those of almost parallel rows."""
+"""Cosines, including those of almost parallel rows."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def exact(block_ND: Tensor) -> Tensor:
     return units_ND @ units_ND.T
 
 
-def test_against_unit_vectors() -> None:
+def test_cosines_equal_products_of_unit_vectors() -> None:
     block_ND = torch.randn(7, 500, generator=torch.Generator().manual_seed(0))
     block_ND[3] *= 1e20
     block_ND[5] *= 1e-20
@@ -28,7 +28,7 @@ def test_against_unit_vectors() -> None:
     )
 
 
-def test_almost_parallel_rows_keep_the_digits_of_their_angle() -> None:
+def test_cosines_of_almost_parallel_rows_keep_their_precision() -> None:
     draws = torch.Generator().manual_seed(1)
     base_D = torch.randn(5000, generator=draws)
     block_ND = base_D + 1e-3 * torch.randn(9, 5000, generator=draws)
@@ -38,7 +38,7 @@ def test_almost_parallel_rows_keep_the_digits_of_their_angle() -> None:
     torch.testing.assert_close(result, (1 - exact(block_ND))[off], rtol=1e-3, atol=0)
 
 
-def test_parallel_rows_of_any_lengths_are_parallel() -> None:
+def test_cosines_are_accurate_for_rows_of_very_different_lengths() -> None:
     draws = torch.Generator().manual_seed(2)
     base_D = torch.randn(3000, generator=draws)
     block_ND = (base_D + 0.05 * torch.randn(8, 3000, generator=draws)) * 10.0 ** torch.arange(
@@ -49,7 +49,7 @@ def test_parallel_rows_of_any_lengths_are_parallel() -> None:
     )
 
 
-def test_zero_rows_are_like_nothing() -> None:
+def test_cosines_with_zero_rows_are_minus_one() -> None:
     block_ND = torch.tensor([[1.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
     assert linalg.cosines(Rows.of(block_ND)).tolist() == [[1, -1, 1], [-1, -1, -1], [1, -1, 1]]
     assert linalg.cosines_to(Rows.of(block_ND), torch.zeros(2)).tolist() == [-1, -1, -1]

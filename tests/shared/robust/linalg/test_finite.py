@@ -1,4 +1,4 @@
-"""Rows that are assumed to be finite, and how the passes find out that they are not."""
+"""Rows that are assumed to be finite, and how passes detect that they are not."""
 
 from collections.abc import Callable
 from itertools import product
@@ -29,7 +29,7 @@ def block(value: float = 0.5, at: int = 4000) -> Tensor:
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_that_meets_other_numbers_says_so(name: str) -> None:
+def test_pass_over_assumed_finite_rows_raises_on_non_finite_numbers(name: str) -> None:
     for value, at in product((torch.nan, torch.inf, -torch.inf), (0, 4999)):
         rows = Rows.of(block(value, at), assume_finite=True)
         assert finite.assumed_finite(rows) and len(rows) == 4 and not rows.dropped
@@ -40,7 +40,7 @@ def test_a_pass_that_meets_other_numbers_says_so(name: str) -> None:
 
 @pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_pass_over_finite_rows_proves_it(name: str, dtype: torch.dtype) -> None:
+def test_pass_over_finite_rows_confirms_that_they_are_finite(name: str, dtype: torch.dtype) -> None:
     block_ND = block().to(dtype)
     rows, checked = Rows.of(block_ND, assume_finite=True), Rows.of(block_ND)
     assert torch.equal(PASSES[name](rows), PASSES[name](checked))
@@ -48,13 +48,13 @@ def test_a_pass_over_finite_rows_proves_it(name: str, dtype: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize("name", ["norms", "distances", "gram"])
-def test_sums_that_overflow_prove_nothing_against_finite_rows(name: str) -> None:
+def test_overflowing_sums_do_not_mark_finite_rows_as_non_finite(name: str) -> None:
     rows = Rows.of(torch.full((4, 30), 1e200, dtype=torch.float64), assume_finite=True)
     PASSES[name](rows)
     assert not finite.assumed_finite(rows) and linalg.all_finite(rows)
 
 
-def test_some_of_the_rows_prove_nothing_of_the_others() -> None:
+def test_pass_over_a_subset_does_not_confirm_that_all_rows_are_finite() -> None:
     rows = Rows.of(block(torch.nan), assume_finite=True)
     linalg.combine(rows, torch.tensor([0.5, 0.5, 0.0, 0.0]))
     linalg.norms(rows.keep([0, 1]))
@@ -64,7 +64,7 @@ def test_some_of_the_rows_prove_nothing_of_the_others() -> None:
         linalg.norms(rows.columns(slice(3000, 5000)))
 
 
-def test_ranks_are_proved_where_they_are_compiled() -> None:
+def test_compiled_median_raises_on_non_finite_rows() -> None:
     assert linalg.all_finite(Rows.of(block(), assume_finite=True))
     for value in (torch.nan, torch.inf):
         rows = Rows.of(block(value), assume_finite=True)
@@ -76,7 +76,7 @@ def test_ranks_are_proved_where_they_are_compiled() -> None:
         assert not linalg.all_finite(rows)
 
 
-def test_norms_are_measured_once() -> None:
+def test_norms_are_computed_once_and_cached_by_place_in_the_pool() -> None:
     rows = Rows.of(block()[[3, 0, 1, 2]], ids=["d", "a", "b", "c"])
     torch.testing.assert_close(linalg.norms(rows), block().double().norm(dim=1))
     assert torch.equal(linalg.norms(rows.keep([2, 0])), linalg.norms(rows)[[2, 0]])

@@ -1,4 +1,4 @@
-"""Distances to float64 accuracy, wherever the rows lie."""
+"""Distances, checked against float64 differences, wherever the rows lie."""
 
 import pytest
 import torch
@@ -21,14 +21,14 @@ def block(n: int, dim: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("deviation", [1.0, 1e-2, 1e-4])
 @pytest.mark.parametrize("n", [2, 8, 30])
-def test_close_rows_on_a_large_base(n: int, deviation: float) -> None:
+def test_distances_of_close_rows_far_from_the_origin_are_accurate(n: int, deviation: float) -> None:
     block_ND = block(1, 4000) * 3 + block(n, 4000, 1) * deviation
     found_NN = linalg.squared_distances(Rows.of(block_ND))
     torch.testing.assert_close(found_NN, exact(block_ND), rtol=1e-5, atol=0)
     assert torch.equal(found_NN, found_NN.T) and not found_NN.diagonal().any()
 
 
-def test_nested_scales_each_keep_their_digits() -> None:
+def test_distances_are_accurate_at_every_scale_of_nested_clusters() -> None:
     """Clusters within clusters: pairs at 1e-8 beside pairs at 1e8."""
     sizes = [1e8, 1e4, 1.0, 1e-4, 1e-8]
     block_ND = torch.cat([torch.zeros(9, 300), *(size * block(2, 300) for size in sizes)])
@@ -37,7 +37,7 @@ def test_nested_scales_each_keep_their_digits() -> None:
     torch.testing.assert_close(found_NN, exact(block_ND), rtol=1e-5, atol=0)
 
 
-def test_clones_are_at_distance_zero() -> None:
+def test_distances_between_clones_are_zero() -> None:
     block_ND = block(12, 5000)
     block_ND[[1, 4, 9]] = block_ND[2].clone()
     block_ND[[0, 7]] = block_ND[11].clone()
@@ -47,7 +47,9 @@ def test_clones_are_at_distance_zero() -> None:
 
 @pytest.mark.parametrize("size", [1e10, 1e20, 1e30, 3e38])
 @pytest.mark.parametrize("hostile", [[0], [0, 1], [3, 5]])
-def test_absurd_rows_cost_the_others_nothing(size: float, hostile: list[int]) -> None:
+def test_huge_rows_do_not_degrade_distances_between_other_rows(
+    size: float, hostile: list[int]
+) -> None:
     block_ND = block(9, 3000)
     block_ND[hostile] = size
     kept = [i for i in range(9) if i not in hostile]
@@ -59,8 +61,8 @@ def test_absurd_rows_cost_the_others_nothing(size: float, hostile: list[int]) ->
     assert bool((found_NN[kept][:, hostile] > 1e18).all())
 
 
-def test_a_row_that_is_near_only_where_it_is_looked_at() -> None:
-    """It equals the median in the sampled coordinates and is far off in all others."""
+def test_row_near_median_only_in_samples_does_not_degrade_other_distances() -> None:
+    """The row equals the median in the sampled coordinates and is far off in all others."""
     block_ND = block(9, 100_000)
     median_D = linalg.median(Rows.of(block_ND))
     block_ND[4] = 1e12
@@ -74,7 +76,7 @@ def test_a_row_that_is_near_only_where_it_is_looked_at() -> None:
     )
 
 
-def test_float64_rows_past_its_range_are_infinitely_far() -> None:
+def test_distances_beyond_the_float64_range_are_infinite() -> None:
     block_ND = block(6, 20).double()
     block_ND[[1, 2]] = 1e200
     found_NN = linalg.squared_distances(Rows.of(block_ND))
@@ -83,7 +85,7 @@ def test_float64_rows_past_its_range_are_infinitely_far() -> None:
 
 
 @pytest.mark.parametrize("affine", [True, False])
-def test_views_are_measured_through_the_pool(affine: bool) -> None:
+def test_distances_of_mixed_rows_equal_those_of_dense_algebra(affine: bool) -> None:
     rows = Rows.of(block(8, 600) + 2)
     by_MM = torch.rand(8, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     if affine:
@@ -104,7 +106,7 @@ def test_views_are_measured_through_the_pool(affine: bool) -> None:
     )
 
 
-def test_what_was_measured_is_used_again_and_never_for_other_rows() -> None:
+def test_cached_geometry_is_reused_only_for_the_same_rows() -> None:
     rows = Rows.of(block(5, 50))
     whole = linalg.geometry(rows)
     assert linalg.geometry(rows) is whole

@@ -1,4 +1,4 @@
-"""Compiling: chosen by the environment, cached, and never a reason to fail."""
+"""Compiled kernels: selected by the environment, cached, and optional."""
 
 import gc
 import platform
@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.linalg import native, prebuild, processors
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache folder, and nothing loaded yet."""
+    """An empty cache folder; no library is loaded yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("RAMPART_KERNELS", "auto")
     monkeypatch.setattr(native, "PREBUILT", tmp_path / "prebuilt")
@@ -37,7 +37,7 @@ def median() -> float:
 
 
 @pytest.mark.processes
-def test_the_library_is_built_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_is_compiled_once_and_cached(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_compiler()
     assert native.backend() == "native" and median() == 2
     built = list((fresh / "rampart").glob("kernels-*.so"))
@@ -49,7 +49,9 @@ def test_the_library_is_built_once_and_kept(fresh: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.processes
-def test_another_source_is_another_library(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_source_is_compiled_to_a_separate_library(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_compiler()
     assert native.backend() == "native"
     changed = fresh / "kernels.c"
@@ -61,7 +63,7 @@ def test_another_source_is_another_library(fresh: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("fault", ["none", "broken", "slow", "unreadable"])
-def test_without_a_working_compiler_torch_does_it_and_says_why(
+def test_backend_falls_back_to_torch_with_a_reason_if_compilation_fails(
     fresh: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     def run(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
@@ -79,7 +81,7 @@ def test_without_a_working_compiler_torch_does_it_and_says_why(
     assert median() == 2
 
 
-def test_a_library_that_cannot_be_loaded_is_no_reason_to_fail(
+def test_backend_falls_back_to_torch_if_the_library_cannot_be_loaded(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def touch(_compiler: str, path: Path, _real: str, _wide: str) -> None:
@@ -90,7 +92,7 @@ def test_a_library_that_cannot_be_loaded_is_no_reason_to_fail(
     assert native.backend().startswith("torch: ") and median() == 2
 
 
-def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_selects_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAMPART_KERNELS", "torch")
     assert native.backend() == "torch: RAMPART_KERNELS=torch" and median() == 2
     monkeypatch.setenv("RAMPART_KERNELS", "native")
@@ -102,7 +104,7 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         median()
 
 
-def test_a_folder_that_others_can_write_to_holds_no_code(fresh: Path) -> None:
+def test_world_writable_cache_folder_is_not_used(fresh: Path) -> None:
     folder = fresh / "rampart"
     folder.mkdir()
     folder.chmod(0o777)
@@ -111,7 +113,7 @@ def test_a_folder_that_others_can_write_to_holds_no_code(fresh: Path) -> None:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The libraries of this machine's levels, which take seconds to compile."""
+    """The libraries for this machine's levels; compiling them takes seconds."""
     needs_compiler()
     folder = tmp_path_factory.mktemp("libraries") / "prebuilt"
     with pytest.MonkeyPatch.context() as patch:
@@ -129,7 +131,7 @@ def built_in_advance(fresh: Path, libraries: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.processes
-def test_kernels_built_in_advance_need_no_compiler(
+def test_prebuilt_kernels_need_no_compiler(
     fresh: Path, built_in_advance: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = [one for one in processors.LEVELS.values() if one.machine == platform.machine()]
@@ -143,7 +145,7 @@ def test_kernels_built_in_advance_need_no_compiler(
 
 
 @pytest.mark.processes
-def test_a_processor_without_a_level_uses_torch(
+def test_processor_without_a_supported_level_uses_torch(
     built_in_advance: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert built_in_advance
@@ -152,7 +154,7 @@ def test_a_processor_without_a_level_uses_torch(
 
 
 @pytest.mark.processes
-def test_kernels_of_another_source_are_not_loaded(
+def test_prebuilt_kernels_of_another_source_are_not_loaded(
     fresh: Path, built_in_advance: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert built_in_advance
@@ -163,7 +165,7 @@ def test_kernels_of_another_source_are_not_loaded(
 
 
 @pytest.mark.processes
-def test_levels_differ_by_rounding_alone(
+def test_results_of_processor_levels_differ_only_by_rounding(
     built_in_advance: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert built_in_advance
@@ -177,7 +179,7 @@ def test_levels_differ_by_rounding_alone(
         torch.testing.assert_close(one, results[0], rtol=1e-6, atol=1e-7)
 
 
-def test_without_a_compiler_nothing_is_built(
+def test_prebuild_fails_without_a_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(native, "compiler", lambda: None)
@@ -195,7 +197,7 @@ def test_without_a_compiler_nothing_is_built(
         ("riscv64", None, []),
     ],
 )
-def test_a_processor_gets_what_it_can_run(
+def test_levels_include_only_those_that_the_processor_supports(
     machine: str, missing: str | None, expected: list[str]
 ) -> None:
     everything = frozenset().union(*(one.features for one in processors.LEVELS.values()))
@@ -203,8 +205,8 @@ def test_a_processor_gets_what_it_can_run(
 
 
 @pytest.mark.processes
-def test_calls_leave_no_reference_cycles(fresh: Path) -> None:
-    """A worker that collects garbage rarely would otherwise grow with every call."""
+def test_kernel_calls_leave_no_reference_cycles(fresh: Path) -> None:
+    """Otherwise, a worker that rarely collects garbage would grow with every call."""
     needs_compiler()
     median()  # The library is loaded.
     gc.collect()

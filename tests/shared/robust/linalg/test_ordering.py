@@ -1,4 +1,4 @@
-"""Ranks per coordinate against numpy's sort, on every path and every way rows can lie in memory."""
+"""Ranks per coordinate, checked against numpy's sort on every path and memory layout."""
 
 import numpy as np
 import pytest
@@ -39,13 +39,15 @@ def agree_with_sorting(block_ND: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("dim", [1, 63, 257, 3000])
-def test_all_three_agree_with_sorting(dim: int, dtype: torch.dtype) -> None:
+def test_median_trimmed_mean_and_mean_around_median_agree_with_sorting(
+    dim: int, dtype: torch.dtype
+) -> None:
     for n in (1, 2, 3, 7, 20, 40, 41, 80, 81, 130):
         agree_with_sorting(block(n, dim, dtype))
 
 
 @pytest.mark.parametrize("n", [6, 50])
-def test_rows_may_lie_anyhow(n: int) -> None:
+def test_median_does_not_depend_on_memory_layout(n: int) -> None:
     wide_ND = block(n, 500)
     plain_D = linalg.median(Rows.of(wide_ND))
     assert torch.equal(linalg.median(Rows.of(wide_ND.T.contiguous().T)), plain_D)
@@ -59,7 +61,7 @@ def test_rows_may_lie_anyhow(n: int) -> None:
 
 @pytest.mark.parametrize("n", [6, 50])
 @pytest.mark.parametrize("dim", [1, 500])
-def test_rows_are_never_written_however_they_lie(n: int, dim: int) -> None:
+def test_input_rows_are_never_modified(n: int, dim: int) -> None:
     for block_ND in (block(n, dim), block(n, dim).T.contiguous().T):
         before_ND = block_ND.clone()
         linalg.median(Rows.of(block_ND))
@@ -69,7 +71,9 @@ def test_rows_are_never_written_however_they_lie(n: int, dim: int) -> None:
 
 
 @pytest.mark.parametrize("n", [5, 48])
-def test_chunks_and_threads_do_not_show(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_chunk_size_or_thread_count(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = Rows.of(block(n, 20_000)).mixed(torch.eye(n, dtype=torch.float64))
     results = []
     for threads, size in ((1, 1 << 24), (2, 1 << 16), (3, 1 << 18)):
@@ -80,25 +84,27 @@ def test_chunks_and_threads_do_not_show(n: int, monkeypatch: pytest.MonkeyPatch)
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_more_rows_than_wires_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorting_agrees_with_networks_beyond_the_wire_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     block_ND = block(60, 100)
     by_network_D = linalg.trimmed_mean(Rows.of(block_ND), 7)
     monkeypatch.setattr(ordering, "MOST_WIRES", 50)
     torch.testing.assert_close(linalg.trimmed_mean(Rows.of(block_ND), 7), by_network_D)
 
 
-def test_extremes_of_the_type_are_no_limit() -> None:
+def test_median_of_values_near_the_float32_limit_does_not_overflow() -> None:
     rows = Rows.of(torch.tensor([[3e38, -3e38], [3e38, -3e38], [1.0, 2.0]]))
     assert linalg.median(rows).tolist() == pytest.approx([3e38, -3e38])
 
 
-def test_mixed_rows_build_on_what_most_of_them_share() -> None:
+def test_sparse_mixing_shares_a_base_row_and_excludes_a_huge_row_from_it() -> None:
     n, keep = 9, 7
     block_ND = block(n, 3000)
     block_ND[8] = 1e30
     mix_NN = torch.zeros(n, n, dtype=torch.float64)
     for row in range(n):
-        # Every row averages most others; only one takes in the absurd one.
+        # Every row averages most other rows; only one includes the huge row.
         mix_NN[row, [(row + i) % 8 for i in range(keep)]] = 1 / keep
     mix_NN[8] = 0
     mix_NN[8, 2:] = 1 / keep
@@ -112,7 +118,7 @@ def test_mixed_rows_build_on_what_most_of_them_share() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 12])
-def test_a_recipe_makes_the_matrix_again(n: int) -> None:
+def test_sparse_mixing_reproduces_the_mixing_matrix(n: int) -> None:
     draws = torch.Generator().manual_seed(n)
     for mix_MK in (
         torch.rand(n, n + 2, generator=draws, dtype=torch.float64),

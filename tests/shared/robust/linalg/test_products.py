@@ -1,4 +1,4 @@
-"""Sums over coordinates against float64 algebra."""
+"""Sums over coordinates, checked against float64 algebra."""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ def block(n: int, dim: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(n, dim, generator=draws, dtype=torch.float64).to(dtype)
 
 
-def test_of_no_rows_there_are_no_numbers() -> None:
-    """As when every upload of a round is not finite."""
+def test_passes_over_no_rows_return_empty_results() -> None:
+    """This happens if no upload of a round is finite."""
     rows = Rows.of(block(3, 5)).keep(torch.tensor([], dtype=torch.long))
     assert linalg.norms(rows).shape == (0,)
     assert linalg.dots(rows, torch.ones(5)).shape == (0,)
@@ -25,7 +25,7 @@ def test_of_no_rows_there_are_no_numbers() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n", "dim"), [(1, 1), (3, 17), (5, 1024), (9, 1025), (21, 40_000)])
-def test_against_dense_algebra(n: int, dim: int, dtype: torch.dtype) -> None:
+def test_passes_agree_with_dense_float64_algebra(n: int, dim: int, dtype: torch.dtype) -> None:
     block_ND = block(n, dim, dtype)
     wide_ND, rows, centre_D = block_ND.double(), Rows.of(block_ND), block(1, dim)[0]
     weights_M = torch.linspace(-1, 1, n, dtype=torch.float64)
@@ -47,7 +47,7 @@ def test_against_dense_algebra(n: int, dim: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_threads_do_not_show(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_thread_count(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, results = Rows.of(block(9, 70_000)), []
     if own:
         monkeypatch.setattr(native, "_parallel", lambda: None)
@@ -59,7 +59,9 @@ def test_threads_do_not_show(own: bool, monkeypatch: pytest.MonkeyPatch) -> None
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_mixed_rows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passes_over_chunked_mixed_rows_agree_with_dense_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(views, "MIXED_BYTES", 1 << 16)
     block_ND, by_LM = block(6, 5000, torch.float64), block(4, 6, torch.float64)
     mixed, written = Rows.of(block_ND).mixed(by_LM, list("abcd")), Rows.of(by_LM @ block_ND)
@@ -71,7 +73,7 @@ def test_mixed_rows_are_read_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e15, 1e25, 1e35])
-def test_products_that_float32_cannot_hold(scale: float) -> None:
+def test_gram_is_accurate_if_products_exceed_the_float32_range(scale: float) -> None:
     block_ND = block(4, 300) * scale
     wide_ND = block_ND.double()
     torch.testing.assert_close(
@@ -79,7 +81,7 @@ def test_products_that_float32_cannot_hold(scale: float) -> None:
     )
 
 
-def test_rows_without_weight_are_not_read() -> None:
+def test_rows_with_zero_weight_do_not_affect_the_combination() -> None:
     block_ND = torch.tensor([[1.0, 2.0], [3e38, -3e38], [5.0, 6.0]])
     weights_M = torch.tensor([0.5, 0.0, 0.5])
     assert linalg.combine(Rows.of(block_ND), weights_M).tolist() == [3, 4]
@@ -87,7 +89,7 @@ def test_rows_without_weight_are_not_read() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_that_are_not_finite_are_found(dtype: torch.dtype) -> None:
+def test_non_finite_rows_are_detected(dtype: torch.dtype) -> None:
     block_ND = block(7, 2100, dtype)
     for row, at, value in ((1, 0, torch.nan), (3, 1024, torch.inf), (6, 2099, -torch.inf)):
         block_ND[row, at] = value

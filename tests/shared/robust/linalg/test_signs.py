@@ -1,4 +1,4 @@
-"""Counts of signs against comparisons."""
+"""Sign counts, checked against elementwise comparisons."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_counts_are_those_of_comparisons(dtype: torch.dtype) -> None:
+def test_sign_counts_equal_elementwise_comparisons(dtype: torch.dtype) -> None:
     draws = torch.Generator().manual_seed(5)
     block_ND = torch.randint(-1, 2, (6, 70_000), generator=draws).to(dtype)
     columns_R = torch.randperm(70_000, generator=draws)[:40_000].sort().values

@@ -1,4 +1,4 @@
-"""ARC: how many rows are cut, and to what."""
+"""ARC: how many rows are clipped, and to which length."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from rampart_fl.shared.robust.preaggregators import preaggregators
 @pytest.mark.parametrize(
     ("n", "f", "cut"), [(4, 1, 1), (10, 2, 3), (20, 6, 8), (9, 4, 4), (5, 0, 0)]
 )
-def test_the_longest_are_cut_to_the_next(n: int, f: int, cut: int) -> None:
+def test_longest_rows_are_clipped_to_the_next_longest_length(n: int, f: int, cut: int) -> None:
     lengths = torch.arange(1.0, n + 1)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(n))
     block_ND = torch.zeros(n, 3)

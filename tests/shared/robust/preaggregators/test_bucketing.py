@@ -1,4 +1,4 @@
-"""Bucketing: who is averaged with whom, and when that is drawn."""
+"""Bucketing: which rows are averaged, and when the buckets are drawn."""
 
 import pytest
 import torch
@@ -17,26 +17,26 @@ def buckets(seed: int = 0, number: int = 0, s: int = 2) -> list[float]:
     return torch.cat([chunk for _, _, chunk in mixed.chunks()])[:, 0].tolist()
 
 
-def test_every_row_is_in_exactly_one_bucket_of_s() -> None:
+def test_every_row_is_in_exactly_one_bucket_of_at_most_s_rows() -> None:
     means = buckets()
     sums = [round(mean * size) for mean, size in zip(means, (2, 2, 2, 1), strict=True)]
     assert [bin(total).count("1") for total in sums] == [2, 2, 2, 1]
     assert sum(sums) == 127
 
 
-def test_the_permutation_is_drawn_anew_each_round_and_by_the_seed() -> None:
-    """Elsewhere a seed is set inside the aggregation, and each round has the same buckets."""
+def test_permutation_depends_only_on_seed_and_round() -> None:
+    """Other implementations seed inside the aggregation, so every round has the same buckets."""
     drawn = {tuple(buckets(seed, number)) for seed in range(3) for number in range(3)}
     assert len(drawn) == 9
     assert buckets(4, 2) == buckets(4, 2)
 
 
-def test_one_row_a_bucket_changes_nothing_and_one_bucket_is_the_mean() -> None:
+def test_bucket_size_one_keeps_the_rows_and_a_single_bucket_is_the_mean() -> None:
     assert sorted(buckets(s=1)) == POWERS[:, 0].tolist()
     assert buckets(s=7) == buckets(s=50) == [pytest.approx(127 / 7)]
 
 
-def test_weights_and_metadata_are_those_of_the_mean() -> None:
+def test_bucket_weights_and_metadata_are_averaged() -> None:
     rows = Rows.of(POWERS, weights=range(1, 8), metadata={"loss_gap": range(7)})
     mixed, _, _ = preaggregators.build("bucketing", s=7).apply(rows, State(), Context())
     assert mixed.ids == ("bucket-0",)
@@ -44,7 +44,7 @@ def test_weights_and_metadata_are_those_of_the_mean() -> None:
     assert mixed.metadata["loss_gap"].tolist() == [pytest.approx(3)]
 
 
-def test_f_is_not_shrunk_with_the_rows() -> None:
+def test_f_is_not_reduced_with_the_number_of_rows() -> None:
     stages = ["bucketing", "median"]
     with pytest.raises(PreconditionError, match="more than 2f = 4 buckets of s = 2 rows: n=7, f=2"):
         aggregate(POWERS, stages, f=2)

@@ -1,4 +1,4 @@
-"""Static clipping as a new view."""
+"""Static clipping, which returns a new view."""
 
 import pytest
 import torch
@@ -7,8 +7,8 @@ from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.preaggregators import preaggregators
 
 
-def test_rows_are_cut_to_the_threshold_and_the_input_stays() -> None:
-    """Elsewhere the caller's rows are overwritten."""
+def test_rows_are_clipped_to_the_threshold_without_modifying_the_input() -> None:
+    """Other implementations overwrite the caller's rows."""
     block_ND = torch.tensor([[30.0, 40.0], [0.3, 0.4], [0.0, 0.0], [0.0, 1e30]])
     before_ND = block_ND.clone()
     stage = preaggregators.build("clipping", threshold=5.0)

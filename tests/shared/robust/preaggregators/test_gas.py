@@ -1,4 +1,4 @@
-"""GAS against its definition."""
+"""GAS, checked against its definition."""
 
 import pytest
 import torch
@@ -13,14 +13,14 @@ def kept(block_ND: torch.Tensor, f: int, seed: int = 0, **parameters: object) ->
     return stage.apply(Rows.of(block_ND), State(), Context(seed=seed))[0].ids
 
 
-def test_one_piece_scores_by_the_distance_of_the_whole_row() -> None:
+def test_single_piece_scores_rows_by_their_distance_to_the_median() -> None:
     block_ND = torch.randn(9, 20, generator=torch.Generator().manual_seed(0))
     distances = (block_ND - aggregate(block_ND, "median")).norm(dim=1)
     nearest = sorted(distances.argsort()[:7].tolist())
     assert kept(block_ND, 2, pieces=1) == tuple(str(i) for i in nearest)
 
 
-def test_one_coordinate_a_piece_scores_by_absolute_differences() -> None:
+def test_pieces_of_one_coordinate_score_rows_by_absolute_differences() -> None:
     block_ND = torch.randn(9, 20, generator=torch.Generator().manual_seed(0))
     sums = (block_ND - aggregate(block_ND, "median")).abs().sum(dim=1)
     nearest = sorted(sums.argsort()[:7].tolist())
@@ -36,14 +36,14 @@ def test_far_rows_are_never_kept(rule: object) -> None:
         assert len(survivors) == 9 and not {"01", "07"} & set(survivors)
 
 
-def test_the_mean_behind_it_is_the_papers_aggregate() -> None:
+def test_gas_followed_by_the_mean_averages_the_kept_rows() -> None:
     block_ND = torch.randn(8, 30, generator=torch.Generator().manual_seed(2))
     stages = [{"name": "gas", "rule": "krum", "pieces": 5}, "weighted_mean"]
     survivors = [int(i) for i in kept(block_ND, 2, rule="krum", pieces=5)]
     torch.testing.assert_close(aggregate(block_ND, stages, f=2), block_ND[survivors].mean(dim=0))
 
 
-def test_the_wrapped_rule_is_checked_when_it_is_built() -> None:
+def test_invalid_wrapped_rules_are_rejected_at_construction() -> None:
     with pytest.raises(ConfigurationError, match="krun"):
         preaggregators.build("gas", rule="krun")
     with pytest.raises(ConfigurationError, match="fltrust needs whole models"):

@@ -1,4 +1,4 @@
-"""Bulyan against its definition, step by step."""
+"""Bulyan, checked step by step against its definition."""
 
 import pytest
 import torch
@@ -28,15 +28,15 @@ def by_hand(block_ND: Tensor, f: int) -> list[float]:
     return out
 
 
-def test_worked_example() -> None:
+def test_bulyan_reproduces_the_worked_example() -> None:
     assert aggregate(LINE, "bulyan", f=1).item() == pytest.approx(2.1333333)
     _, _, report = rules.build("bulyan", f=1).apply(Rows.of(LINE), State(), Context())
     assert list(report.column("pick").values()) == [5, 3, 1, 2, 4, 0, 0]
 
 
 @pytest.mark.parametrize(("n", "f"), [(7, 1), (11, 2), (15, 3), (16, 3), (9, 0), (23, 4)])
-def test_picks_are_made_again_after_every_removal(n: int, f: int) -> None:
-    """Taking the n - 2f lowest scores at once picks other rows in most draws."""
+def test_scores_are_recomputed_after_every_pick(n: int, f: int) -> None:
+    """Picking the rows with the n - 2f lowest initial scores selects other rows in most draws."""
     for seed in range(5):
         draws = torch.Generator().manual_seed(100 * n + seed)
         block_ND = torch.randn(n, 6, generator=draws, dtype=torch.float64)
@@ -44,18 +44,18 @@ def test_picks_are_made_again_after_every_removal(n: int, f: int) -> None:
         assert result == pytest.approx(by_hand(block_ND, f), rel=1e-6)
 
 
-def test_the_last_pick_of_f_1_counts_one_neighbour_and_ties_go_to_the_lower_id() -> None:
-    """With 2f + 1 = 3 rows left nothing remains to be summed unless one neighbour counts."""
+def test_result_does_not_depend_on_row_order_if_the_last_pick_is_tied() -> None:
+    """With 2f + 1 = 3 rows left, a score would have no terms if one neighbour did not count."""
     ids = ["g", "f", "e", "d", "c", "b", "a"]
     result = aggregate(LINE, "bulyan", f=1, ids=ids)
     assert torch.equal(result, aggregate(LINE.flip(0), "bulyan", f=1, ids=ids[::-1]))
 
 
-def test_values_are_averaged_not_distances() -> None:
+def test_result_averages_values_rather_than_distances_to_the_median() -> None:
     block_ND = LINE + 50
     assert aggregate(block_ND, "bulyan", f=1).item() == pytest.approx(52.1333, rel=1e-5)
 
 
-def test_too_few_rows() -> None:
+def test_too_few_rows_are_rejected() -> None:
     with pytest.raises(PreconditionError, match="n >= 4f \\+ 3 = 7 rows: n=6, f=1"):
         aggregate(LINE[:6], "bulyan", f=1)

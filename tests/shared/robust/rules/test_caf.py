@@ -1,4 +1,4 @@
-"""CAF against dense covariances."""
+"""CAF, checked against dense covariances."""
 
 import numpy as np
 import pytest
@@ -24,31 +24,31 @@ def by_hand(block_ND: Tensor, f: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n", "f", "d"), [(5, 1, 3), (9, 2, 6), (12, 5, 4), (20, 4, 30)])
-def test_it_is_the_mean_of_least_top_variance_on_the_way(n: int, f: int, d: int) -> None:
+def test_caf_returns_the_iterate_with_the_least_top_variance(n: int, f: int, d: int) -> None:
     block_ND = torch.randn(n, d, generator=torch.Generator().manual_seed(n)).double()
     block_ND[:f] += 4
     result = aggregate(block_ND, "caf", f=f).numpy()
     np.testing.assert_allclose(result, by_hand(block_ND, f), rtol=1e-6, atol=1e-9)
 
 
-def test_without_hostile_rows_it_is_the_mean() -> None:
-    """Elsewhere the loop is never entered then, and nothing is returned."""
+def test_caf_equals_the_mean_if_f_is_zero() -> None:
+    """Other implementations then never enter the loop and return nothing."""
     block_ND = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(aggregate(block_ND, "caf"), block_ND.mean(dim=0))
 
 
-def test_rows_that_are_out_no_longer_set_the_scale() -> None:
-    """With the maximum over all rows, one at 1e30 would slow all further steps to a halt."""
+def test_removed_rows_do_not_set_the_scale_of_later_steps() -> None:
+    """With the maximum over all rows, a row at 1e30 would shrink all further steps to nothing."""
     block_ND = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
     block_ND[:2] = torch.tensor([[1e30], [1e15]])
     assert float(aggregate(block_ND, "caf", f=2).norm()) < 3
 
 
-def test_identical_rows_divide_nothing_by_nothing() -> None:
+def test_identical_rows_cause_no_division_by_zero() -> None:
     assert aggregate(torch.ones(5, 3), "caf", f=2).tolist() == [1, 1, 1]
 
 
-def test_the_same_rows_give_the_same_bits() -> None:
-    """No random start: elsewhere one power iteration from a random vector decides."""
+def test_repeated_calls_are_bit_identical() -> None:
+    """No random start: other implementations use one power iteration from a random vector."""
     block_ND = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
     assert torch.equal(aggregate(block_ND, "caf", f=3), aggregate(block_ND, "caf", f=3))

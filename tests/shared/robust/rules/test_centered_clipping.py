@@ -1,4 +1,4 @@
-"""Centred clipping against a plain loop, over rounds."""
+"""Centred clipping, checked against a plain loop over several rounds."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def by_hand(block_ND: Tensor, centre_D: Tensor, tau: float, steps: int) -> Tenso
     return centre_D
 
 
-def test_worked_example() -> None:
+def test_first_aggregate_is_clipped_to_length_tau() -> None:
     block_ND = torch.tensor([[3.0, 4.0]])
     assert aggregate(block_ND, {"name": "centered_clipping", "tau": 1}).tolist() == pytest.approx(
         [0.6, 0.8]
@@ -27,7 +27,7 @@ def test_worked_example() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 5])
-def test_the_last_aggregate_is_the_next_centre(steps: int) -> None:
+def test_each_aggregate_is_the_centre_of_the_next_round(steps: int) -> None:
     draws = torch.Generator().manual_seed(1)
     rule = rules.build("centered_clipping", tau=0.7, iterations=steps, f=1)
     state, centre_D = rule.init(6), torch.zeros(6, dtype=torch.float64)
@@ -40,13 +40,13 @@ def test_the_last_aggregate_is_the_next_centre(steps: int) -> None:
         torch.testing.assert_close(state.tensors["centre"], centre_D)
 
 
-def test_its_default_length_has_no_scale() -> None:
+def test_default_tau_scales_with_the_rows() -> None:
     block_ND = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
     small_D = aggregate(block_ND, "centered_clipping", f=2)
     torch.testing.assert_close(aggregate(block_ND * 1e6, "centered_clipping", f=2), small_D * 1e6)
 
 
-def test_one_row_moves_the_centre_by_at_most_tau_over_n() -> None:
+def test_single_row_moves_the_centre_by_at_most_tau_over_n() -> None:
     block_ND = torch.zeros(5, 3)
     block_ND[2] = 1e30
     result_D = aggregate(block_ND, {"name": "centered_clipping", "tau": 2.0}, f=1)

@@ -1,4 +1,4 @@
-"""Divide and conquer against numpy's SVD and its worked case."""
+"""Divide and conquer (DnC), checked against numpy's SVD and by hand."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def shifted(seed: int, n: int = 10, f: int = 2, dim: int = 30) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_two_shifted_clients_of_ten_are_left_out_for_every_seed(seed: int) -> None:
+def test_two_shifted_rows_of_ten_are_removed_for_every_seed(seed: int) -> None:
     block_ND = shifted(seed)
     result_D = aggregate(block_ND, {"name": "dnc", "sample": 25}, f=2, context=Context(seed=seed))
     torch.testing.assert_close(result_D, block_ND[2:].mean(dim=0))
@@ -33,26 +33,26 @@ def test_scores_are_squared_projections_on_the_top_right_singular_vector(seed: i
     assert {i for i, weight in enumerate(report.per_row["weight"]) if weight} == kept
 
 
-def test_kept_sets_are_intersected_and_an_empty_one_gives_no_update() -> None:
-    # Every coordinate singles out another row; drawn one at a time, in the end none is left.
+def test_no_update_if_the_intersection_of_kept_rows_is_empty() -> None:
+    # Each coordinate removes another row; with one coordinate per draw, finally none is left.
     block_ND = torch.eye(4) * 9
     stage = {"name": "dnc", "sample": 1, "iterations": 60}
     assert not aggregate(block_ND, stage, f=1).any()
 
 
-def test_c_scales_how_many_go() -> None:
+def test_c_scales_the_number_of_removed_rows() -> None:
     block_ND = torch.tensor([[0.0], [0.1], [0.2], [85.0], [90.0]])
     assert float(aggregate(block_ND, {"name": "dnc", "c": 2.0}, f=1)) == pytest.approx(0.1)
     with pytest.raises(PreconditionError, match="n=5, f=5"):
         aggregate(block_ND, "dnc", f=5)
 
 
-def test_without_hostile_rows_it_is_the_mean() -> None:
+def test_dnc_equals_the_mean_if_f_is_zero() -> None:
     block_ND = shifted(1)
     torch.testing.assert_close(aggregate(block_ND, "dnc", f=0), block_ND.mean(dim=0))
 
 
-def test_draws_depend_on_the_round_alone() -> None:
+def test_sampled_coordinates_vary_by_round_and_are_reproducible() -> None:
     block_ND = torch.randn(8, 500, generator=torch.Generator().manual_seed(1))
     stage = {"name": "dnc", "sample": 3, "iterations": 1}
     results = [aggregate(block_ND, stage, f=2, context=Context(round=r, seed=4)) for r in range(6)]
@@ -60,8 +60,8 @@ def test_draws_depend_on_the_round_alone() -> None:
     assert torch.equal(results[3], aggregate(block_ND, stage, f=2, context=Context(3, 4)))
 
 
-def test_one_huge_row_hides_a_merely_large_one() -> None:
-    # Deviations from the mean 19.06: the row at 0 stands out more than the one at 5. It is why
+def test_huge_row_masks_a_large_row() -> None:
+    # Relative to the mean 19.06, the row at 0 is further away than the row at 5. For this reason,
     # the catalogue promises nothing against rows of different sizes.
     block_ND = torch.tensor([[0.0], [0.1], [0.2], [5.0], [90.0]])
     assert float(aggregate(block_ND, "dnc", f=2)) == pytest.approx((0.1 + 0.2 + 5) / 3)

@@ -1,4 +1,4 @@
-"""Filtering: the worked case, the loop of the paper, and where it stops."""
+"""Filtering: an example by hand, the paper's loop, and the stopping criteria."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def by_covariance(block: np.ndarray, f: int, xi: float) -> np.ndarray:
         q = lowered / lowered.sum()
 
 
-def test_the_worked_case() -> None:
+def test_filtering_removes_the_single_outlier() -> None:
     block_ND = torch.tensor([[0.0], [0.0], [0.0], [0.0], [10.0]])
     outcome = report(block_ND, f=1)
     assert outcome.per_row["weight"].tolist() == [0.25, 0.25, 0.25, 0.25, 0]
@@ -38,7 +38,7 @@ def test_the_worked_case() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_it_is_the_loop_on_the_dense_covariance(seed: int) -> None:
+def test_weights_equal_the_loop_on_the_dense_covariance(seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(11, 6, generator=draws, dtype=torch.float64)
     block_ND[:3] = block_ND[:3] * 3 + 4
@@ -47,7 +47,7 @@ def test_it_is_the_loop_on_the_dense_covariance(seed: int) -> None:
     np.testing.assert_allclose(outcome.per_row["weight"].numpy(), expected, rtol=1e-8, atol=1e-12)
 
 
-def test_hostile_rows_of_every_size_go_one_after_another() -> None:
+def test_hostile_rows_of_every_size_are_removed() -> None:
     honest_ND = torch.randn(9, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     hostile_ND = torch.ones(4, 20).double() * torch.tensor([1e30, 1e18, 1e6, 1e2])[:, None]
     outcome = report(torch.cat([honest_ND, hostile_ND]), f=4)
@@ -61,14 +61,14 @@ def test_rows_without_outliers_give_the_mean() -> None:
     assert float(aggregate(torch.full((5, 1), 3.0), "filtering", f=2)) == 3
 
 
-def test_no_more_than_2f_rows_ever_go() -> None:
+def test_at_most_2f_rows_are_removed() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [3.0], [9.0], [27.0], [81.0], [243.0]])
     outcome = report(block_ND, f=1, xi=1e-9)
     assert int((outcome.per_row["weight"] > 0).sum()) == 5
     assert outcome.values == {"iterations": 2, "converged": 0}
 
 
-def test_without_the_limit_all_but_the_last_may_go() -> None:
+def test_more_than_2f_rows_may_be_removed_without_the_limit() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [3.0], [9.0], [27.0], [81.0], [243.0]])
     outcome = report(block_ND, f=1, xi=1e-9, limited=False)
     assert int((outcome.per_row["weight"] > 0).sum()) < 5
@@ -79,7 +79,7 @@ def test_without_the_limit_all_but_the_last_may_go() -> None:
     assert outcome.values["converged"] == 0
 
 
-def test_it_does_not_depend_on_the_scale_or_the_place() -> None:
+def test_filtering_is_equivariant_to_scaling_and_translation() -> None:
     draws = torch.Generator().manual_seed(5)
     block_ND = torch.randn(12, 5, generator=draws, dtype=torch.float64)
     block_ND[:3] += 7
@@ -87,7 +87,7 @@ def test_it_does_not_depend_on_the_scale_or_the_place() -> None:
     torch.testing.assert_close(aggregate(1e3 * block_ND + 5, "filtering", f=3), 1e3 * once_D + 5)
 
 
-def test_blocks_are_weighed_on_their_own() -> None:
+def test_blocks_of_coordinates_are_filtered_independently() -> None:
     draws = torch.Generator().manual_seed(6)
     block_ND = torch.randn(9, 10, generator=draws)
     block_ND[0, :4] += 50
@@ -102,6 +102,6 @@ def test_blocks_are_weighed_on_their_own() -> None:
     assert torch.equal(aggregate(block_ND, wide, f=1), aggregate(block_ND, "filtering", f=1))
 
 
-def test_too_few_rows_are_refused() -> None:
+def test_too_few_rows_are_rejected() -> None:
     with pytest.raises(PreconditionError, match="n=4, f=2"):
         aggregate(torch.ones(4, 1), "filtering", f=2)

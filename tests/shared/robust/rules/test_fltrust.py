@@ -1,4 +1,4 @@
-"""FLTrust: the worked case, its bound, and what zero means."""
+"""FLTrust: the worked example, the bound on the result's length, and zero updates."""
 
 import pytest
 import torch
@@ -11,19 +11,19 @@ from rampart_fl.shared.robust import Context, aggregate
 SERVER = Context(server_update_D=torch.tensor([3.0, 4.0]))
 
 
-def test_the_worked_case() -> None:
+def test_fltrust_reproduces_the_worked_example() -> None:
     block_ND = torch.tensor([[6.0, 8.0], [-3.0, -4.0], [4.0, -3.0], [30.0, 40.0]])
     torch.testing.assert_close(
         aggregate(block_ND, "fltrust", context=SERVER), torch.tensor([3.0, 4.0])
     )
 
 
-def test_an_update_of_another_model_is_refused() -> None:
+def test_server_update_of_another_shape_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"shape \(2,\), the rows have 5 coordinates"):
         aggregate(torch.ones(3, 5), "fltrust", context=SERVER)
 
 
-def test_it_is_the_plain_loop() -> None:
+def test_fltrust_equals_a_plain_loop() -> None:
     draws = torch.Generator().manual_seed(2)
     block_ND = torch.randn(6, 10, generator=draws, dtype=torch.float64)
     server_D = torch.randn(10, generator=draws, dtype=torch.float64)
@@ -37,17 +37,17 @@ def test_it_is_the_plain_loop() -> None:
 
 
 @pytest.mark.parametrize("block_ND", [torch.tensor([[-3.0, -4.0], [4.0, -3.0]]), torch.zeros(3, 2)])
-def test_nobody_trusted_means_no_update(block_ND: torch.Tensor) -> None:
+def test_no_update_if_no_row_is_trusted(block_ND: torch.Tensor) -> None:
     assert not aggregate(block_ND, "fltrust", context=SERVER).any()
 
 
-def test_a_zero_server_update_trusts_nobody() -> None:
+def test_no_update_if_the_server_update_is_zero() -> None:
     context = Context(server_update_D=torch.zeros(2))
     assert not aggregate(torch.ones(3, 2), "fltrust", context=context).any()
 
 
 @given(st.integers(0, 10_000), st.floats(1e-20, 1e30))
-def test_scaling_a_row_changes_nothing_and_the_server_bounds_the_length(
+def test_row_scale_is_ignored_and_server_update_bounds_the_result_length(
     seed: int, scale: float
 ) -> None:
     draws = torch.Generator().manual_seed(seed)
@@ -61,6 +61,6 @@ def test_scaling_a_row_changes_nothing_and_the_server_bounds_the_length(
     assert scaled_D.norm() <= context.server_update_D.norm() * (1 + 1e-5)
 
 
-def test_without_root_data_it_says_so() -> None:
+def test_missing_root_data_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="root data"):
         aggregate(torch.ones(2, 2), "fltrust")

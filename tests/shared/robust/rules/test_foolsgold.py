@@ -1,4 +1,4 @@
-"""FoolsGold against its worked cases and a plain loop."""
+"""FoolsGold, checked by hand and against a plain loop."""
 
 import math
 
@@ -40,35 +40,35 @@ def by_loop(histories: list[list[float]]) -> list[float]:
     return [0.0 if a == 0 else min(max(math.log(a / (1 - a)) + 0.5, 0.0), 1.0) for a in scaled]
 
 
-def test_three_orthogonal_and_three_equal_rows() -> None:
+def test_orthogonal_rows_get_full_weight_and_clones_get_none() -> None:
     clones_ND = torch.cat([torch.eye(4)[:3], torch.eye(4)[3:].repeat(3, 1)])
     _, _, scores = run(clones_ND, list("abcdef"))
     assert list(scores.values()) == [1, 1, 1, 0, 0, 0]
 
 
-def test_all_orthogonal_rows_count_fully() -> None:
+def test_orthogonal_rows_all_get_full_weight() -> None:
     result_D, _, scores = run(torch.eye(4), list("abcd"))
     assert set(scores.values()) == {1}
     torch.testing.assert_close(result_D, torch.full((4,), 0.25))
 
 
-def test_all_identical_rows_are_clones_and_give_no_update() -> None:
+def test_no_update_if_all_rows_are_identical() -> None:
     result_D, _, scores = run(torch.tensor([[0.1, 0.7, -0.3]]).repeat(5, 1), list("abcde"))
     assert set(scores.values()) == {0} and not result_D.any()
 
 
-def test_a_lone_row_counts_fully() -> None:
+def test_single_row_gets_full_weight() -> None:
     result_D, _, _ = run(torch.tensor([[1.0, 2.0]]), ["a"])
     assert torch.equal(result_D, torch.tensor([1.0, 2.0]))
 
 
-def test_a_zero_row_is_like_nobody() -> None:
+def test_zero_row_is_similar_to_no_other_row() -> None:
     _, _, scores = run(torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), list("abc"))
     assert scores == {"a": 1, "b": 1, "c": 1}
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(0.37, 0.0), (0.5, 0.5), (0.63, 1.0)])
-def test_the_logit_saturates_where_it_should(alpha: float, expected: float) -> None:
+def test_logit_saturates_at_zero_and_one(alpha: float, expected: float) -> None:
     cosines_MM = torch.eye(3)
     cosines_MM[1, 2] = cosines_MM[2, 1] = 1 - alpha
     weights_M = FoolsGold().weights(cosines_MM)
@@ -76,14 +76,14 @@ def test_the_logit_saturates_where_it_should(alpha: float, expected: float) -> N
 
 
 @given(st.integers(2, 7), st.integers(0, 10_000))
-def test_it_is_the_plain_loop(n: int, seed: int) -> None:
+def test_scores_equal_a_plain_loop(n: int, seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(n, 3, generator=draws, dtype=torch.float64)
     _, _, scores = run(block_ND, [str(i) for i in range(n)])
     assert list(scores.values()) == pytest.approx(by_loop(block_ND.tolist()), abs=1e-6)
 
 
-def test_the_history_is_kept_by_client_and_not_by_position() -> None:
+def test_history_is_kept_by_client_rather_than_position() -> None:
     _, state, _ = run(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ["a", "b"])
     _, state, scores = run(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ["b", "c"], state)
     assert scores == {"b": 1, "c": 1}
@@ -93,7 +93,7 @@ def test_the_history_is_kept_by_client_and_not_by_position() -> None:
     assert scores == {"a": 0, "b": 1, "c": 0}
 
 
-def test_a_history_past_the_range_of_float32_stays_finite() -> None:
+def test_history_stays_finite_beyond_the_float32_range() -> None:
     block_ND = torch.tensor([[3e38, 0.0], [3e38, 0.0], [0.0, 1.0]])
     _, state, _ = run(block_ND, list("abc"))
     _, state, scores = run(block_ND, list("abc"), state)
@@ -104,15 +104,15 @@ def test_a_history_past_the_range_of_float32_stays_finite() -> None:
 @pytest.mark.parametrize(
     ("normalize", "expected"), [("weights", 1.0), ("count", 2 / 3), ("none", 2.0)]
 )
-def test_the_sum_is_divided_as_asked(normalize: str, expected: float) -> None:
+def test_normalize_option_selects_the_divisor_of_the_sum(normalize: str, expected: float) -> None:
     block_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     rule = {"name": "foolsgold", "normalize": normalize}
-    # The zero row counts fully too, and adds nothing.
+    # The zero row gets full weight too, but adds nothing.
     share = expected * (2 / 3 if normalize == "weights" else 1)
     assert float(aggregate(block_ND, rule).sum()) == pytest.approx(share)
 
 
-def test_an_update_that_stays_in_the_pool_is_summed_once() -> None:
+def test_stale_updates_are_not_added_to_the_history_again() -> None:
     block_ND, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ["a", "b"]
     _, state, _ = run(block_ND, ids)
     stale = Rows.of(block_ND + 5, ids=ids, metadata={"fresh": [0, 1]})

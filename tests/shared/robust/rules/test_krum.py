@@ -1,4 +1,4 @@
-"""Krum against plain loops, and where public implementations differ."""
+"""Krum, checked against plain loops, and how public implementations differ."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def by_hand(block_ND: Tensor, f: int, neighbours: int | None = None) -> list[flo
     return out
 
 
-def test_worked_scores() -> None:
+def test_krum_reproduces_worked_scores() -> None:
     _, _, report = rules.build("krum", f=1).apply(Rows.of(LINE), State(), Context())
     expected = [5.41, 2.21, 2.65, 6.73, 18935.3]
     assert list(report.column("score").values()) == pytest.approx(expected, rel=1e-4)
@@ -43,15 +43,15 @@ def test_scores_are_sums_over_the_nearest_others(n: int, f: int) -> None:
 
 @given(st.integers(0, 10_000))
 @settings(deadline=None, max_examples=30)
-def test_the_pick_is_that_of_n_minus_f_minus_2_squared_distances(seed: int) -> None:
-    """Neighbours counted, or squares, done otherwise pick another row in every eighth draw."""
+def test_pick_minimizes_the_sum_of_n_minus_f_minus_2_squared_distances(seed: int) -> None:
+    """Another number of neighbours, or unsquared distances, picks another row in one of 8 draws."""
     block_ND = torch.randn(10, 4, generator=torch.Generator().manual_seed(seed))
     result = aggregate(block_ND, "krum", f=2)
     expected = min(range(10), key=by_hand(block_ND, 2).__getitem__)
     assert torch.equal(result, block_ND[expected])
 
 
-def test_other_variants_do_pick_other_rows() -> None:
+def test_other_published_variants_pick_other_rows() -> None:
     picks = {"ours": 0, "n - f - 1": 0, "itself counted": 0}
     for seed in range(200):
         block_ND = torch.randn(10, 4, generator=torch.Generator().manual_seed(seed))
@@ -62,7 +62,7 @@ def test_other_variants_do_pick_other_rows() -> None:
     assert picks["n - f - 1"] > 10 and picks["itself counted"] > 10
 
 
-def test_a_nan_row_cannot_win() -> None:
+def test_nan_row_is_never_picked() -> None:
     block_ND = LINE.clone()
     block_ND[0] = float("nan")
     assert aggregate(block_ND, "krum", f=1).item() in (1.0, pytest.approx(2.1))
@@ -76,15 +76,15 @@ def test_ties_go_to_the_lowest_id() -> None:
     assert aggregate(square, "krum", ids=["d", "c", "b", "a"]).tolist() == [-1, -1]
 
 
-def test_small_pools() -> None:
+def test_pools_below_the_minimum_size_are_rejected_if_f_is_positive() -> None:
     assert aggregate(LINE[:1], "krum").item() == 0
     assert aggregate(LINE[:2], "krum").item() == 0
     with pytest.raises(PreconditionError, match="n >= 2f \\+ 3 = 5 rows: n=4, f=1"):
         aggregate(LINE[:4], "krum", f=1)
 
 
-def test_close_rows_on_a_large_base_are_told_apart() -> None:
-    """An uncentred product in float32 loses all digits here and picks another row."""
+def test_close_rows_far_from_the_origin_are_distinguished() -> None:
+    """Here an uncentred float32 product loses all significant digits and picks another row."""
     draws = torch.Generator().manual_seed(0)
     base_D = torch.randn(100_000, generator=draws)
     noise_ND = torch.randn(50, 100_000, generator=draws) * 1e-3
@@ -96,7 +96,7 @@ def test_close_rows_on_a_large_base_are_told_apart() -> None:
     assert torch.equal(aggregate(block_ND, "krum", f=10), block_ND[expected])
 
 
-def test_scores_of_subsets_sum_all_neighbours() -> None:
+def test_scores_count_at_least_one_neighbour() -> None:
     squared_MM = torch.tensor([[0.0, 1.0, 4.0], [1.0, 0.0, 1.0], [4.0, 1.0, 0.0]])
     for f, count in ((0, 1), (1, 1)):
         expected = [

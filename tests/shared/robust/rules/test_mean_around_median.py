@@ -1,4 +1,4 @@
-"""The mean around the median against sorting by distance."""
+"""The mean around the median, checked against sorting by distance."""
 
 import statistics
 from fractions import Fraction
@@ -18,7 +18,7 @@ def by_hand(values: list[float], keep: int) -> float:
     return float(sum(nearest) / keep)
 
 
-def test_worked_example() -> None:
+def test_mean_around_median_reproduces_the_worked_example() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])
     assert aggregate(block_ND, "mean_around_median", f=1).item() == pytest.approx(1.6)
 
@@ -37,7 +37,7 @@ def test_ties_take_the_lower_value(values: list[int], f: int, scale: float) -> N
 
 
 @pytest.mark.parametrize("n", [5, 20, 47])
-def test_every_coordinate_is_judged_alone(n: int) -> None:
+def test_coordinates_are_independent(n: int) -> None:
     block_ND = torch.randn(n, 29, generator=torch.Generator().manual_seed(n))
     expected = [by_hand(column, n - n // 5) for column in block_ND.T.tolist()]
     result = aggregate(block_ND, "mean_around_median", f=n // 5).tolist()

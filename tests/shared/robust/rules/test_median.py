@@ -1,4 +1,4 @@
-"""The median against the standard library's."""
+"""The median, checked against the standard library."""
 
 import statistics
 
@@ -15,13 +15,13 @@ def test_every_coordinate_is_the_median_of_its_column(n: int) -> None:
     assert aggregate(block_ND, "median").tolist() == pytest.approx(expected, abs=1e-15)
 
 
-def test_the_middle_two_are_averaged() -> None:
-    """torch.median takes the lower of the two: 2 instead of 2.5."""
+def test_median_of_an_even_number_of_rows_averages_the_middle_two() -> None:
+    """torch.median returns the lower of the two: 2 instead of 2.5."""
     block_ND = torch.tensor([[1.0], [2.0], [3.0], [100.0]])
     assert aggregate(block_ND, "median").item() == 2.5
 
 
-def test_wide_models_are_no_limit() -> None:
-    """torch.quantile, which others build on, refuses more than 2^24 numbers."""
+def test_median_accepts_more_than_2_to_the_24_coordinates() -> None:
+    """torch.quantile, which other implementations use, rejects more than 2^24 numbers."""
     block_ND = torch.arange(3.0)[:, None].expand(3, 2**24 + 5)
     assert bool((aggregate(block_ND, "median") == 1).all())

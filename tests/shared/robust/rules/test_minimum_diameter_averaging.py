@@ -1,4 +1,4 @@
-"""Minimum-diameter averaging against all subsets."""
+"""Minimum-diameter averaging, checked against all subsets."""
 
 from itertools import combinations
 
@@ -24,7 +24,7 @@ def by_hand(squared_MM: Tensor, f: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("n", "f"), [(3, 1), (6, 0), (7, 2), (9, 4), (11, 3), (12, 5)])
-def test_it_is_the_first_of_all_subsets(n: int, f: int) -> None:
+def test_result_is_the_first_subset_of_least_diameter(n: int, f: int) -> None:
     for seed in range(5):
         points_MD = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed + 50 * n))
         squared_MM = torch.cdist(points_MD.double(), points_MD.double()).square()
@@ -42,7 +42,7 @@ def test_ties_take_the_lowest_ids(values: list[int], f: int) -> None:
 
 @settings(deadline=None)
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda e: e[0] < e[1])))
-def test_covers_are_found_exactly_when_there_are_any(edges: set[tuple[int, int]]) -> None:
+def test_vertex_cover_is_found_if_and_only_if_one_exists(edges: set[tuple[int, int]]) -> None:
     graph = {v: sum(1 << (b if a == v else a) for a, b in edges if v in (a, b)) for v in range(7)}
     least = min(
         size
@@ -55,8 +55,8 @@ def test_covers_are_found_exactly_when_there_are_any(edges: set[tuple[int, int]]
     ]
 
 
-def test_pools_whose_subsets_nobody_can_list() -> None:
-    """C(100, 20) subsets; the hostile rows are spread out, so that no pair of them stays."""
+def test_large_pools_are_solved_without_enumerating_subsets() -> None:
+    """There are C(100, 20) subsets. The hostile rows are far apart, so no two of them are kept."""
     draws = torch.Generator().manual_seed(3)
     block_ND = torch.randn(100, 40, generator=draws)
     block_ND[80:] *= 10
@@ -64,7 +64,7 @@ def test_pools_whose_subsets_nobody_can_list() -> None:
     torch.testing.assert_close(found_D, block_ND[:80].mean(dim=0), atol=1e-6, rtol=1e-5)
 
 
-def test_a_search_that_takes_too_long_is_given_up() -> None:
+def test_search_is_abandoned_at_the_step_limit() -> None:
     block_ND = torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
     stage = {"name": "minimum_diameter_averaging", "most": 20}
     with pytest.raises(PreconditionError, match="found no result in most = 20 steps"):

@@ -1,4 +1,4 @@
-"""Multi-Krum against the plain loops of Krum's tests."""
+"""Multi-Krum, checked against the plain loops of Krum's tests."""
 
 import pytest
 import torch
@@ -10,7 +10,9 @@ from tests.shared.robust.rules.test_krum import LINE, by_hand
 
 
 @pytest.mark.parametrize(("n", "f", "m"), [(9, 2, None), (9, 2, 1), (9, 2, 3), (9, 2, 9)])
-def test_it_averages_the_lowest_scores(n: int, f: int, m: int | None) -> None:
+def test_multi_krum_averages_the_m_rows_with_the_lowest_scores(
+    n: int, f: int, m: int | None
+) -> None:
     block_ND = torch.randn(n, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     values = by_hand(block_ND, f)
     best = sorted(range(n), key=values.__getitem__)[: n - f if m is None else m]
@@ -19,7 +21,7 @@ def test_it_averages_the_lowest_scores(n: int, f: int, m: int | None) -> None:
     torch.testing.assert_close(found_D, expected_D)
 
 
-def test_it_takes_no_claimed_weights() -> None:
+def test_claimed_weights_are_ignored() -> None:
     """A claimed count of 1e9 must not turn the mean of the chosen rows into its own row."""
     weighted = aggregate(LINE, "multi_krum", f=1, weights=[1e9, 1, 1, 1, 1])
     assert torch.equal(weighted, aggregate(LINE, "multi_krum", f=1))
@@ -32,7 +34,7 @@ def test_ties_go_to_the_lowest_id() -> None:
     assert aggregate(square, two, ids=["d", "c", "b", "a"]).tolist() == [-1, 0]
 
 
-def test_small_pools() -> None:
+def test_invalid_m_is_rejected() -> None:
     with pytest.raises(PreconditionError, match="n >= m = 6 rows: n=5, f=1"):
         aggregate(LINE, {"name": "multi_krum", "m": 6}, f=1)
     with pytest.raises(ConfigurationError, match="m"):

@@ -48,7 +48,7 @@ def by_covariance(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_is_the_paper_s_algorithm_on_the_dense_covariance(seed: int) -> None:
+def test_weights_equal_the_paper_s_algorithm_on_the_dense_covariance(seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(13, 4, generator=draws, dtype=torch.float64)
     block_ND[:3] += 3
@@ -60,12 +60,12 @@ def test_it_is_the_paper_s_algorithm_on_the_dense_covariance(seed: int) -> None:
     assert outcome.per_row["weight"][0] == 0
 
 
-def test_without_hostile_rows_the_cap_leaves_only_the_mean() -> None:
+def test_no_regret_equals_the_mean_if_f_is_zero() -> None:
     block_ND = torch.tensor([[0.0], [0.0], [9.0]])
     assert float(aggregate(block_ND, "no_regret")) == 3
 
 
-def test_the_default_radius_keeps_a_ball_of_the_majority() -> None:
+def test_default_prefilter_radius_keeps_the_majority_and_removes_outliers() -> None:
     points_M = torch.tensor([0.0, 1.0, 2.0, 3.0, 100.0], dtype=torch.float64)
     distances_MM = (points_M[:, None] - points_M).square()
     # The smallest ball with 4 rows has radius 2; the row at 100 has 4 others beyond 4.
@@ -75,7 +75,7 @@ def test_the_default_radius_keeps_a_ball_of_the_majority() -> None:
     assert float(outcome.per_row["weight"].sum()) == pytest.approx(1), "never nobody"
 
 
-def test_no_weight_passes_its_cap() -> None:
+def test_no_weight_exceeds_its_cap() -> None:
     draws = torch.Generator().manual_seed(3)
     block_ND = torch.randn(12, 3, generator=draws, dtype=torch.float64)
     block_ND[:4] += 6
@@ -86,7 +86,7 @@ def test_no_weight_passes_its_cap() -> None:
 
 @pytest.mark.parametrize("f", [2, 4])
 def test_hostile_rows_of_every_size_lose_their_influence(f: int) -> None:
-    # With f >= n/3 the prefilter cannot part the groups, and the steps have to.
+    # If f >= n/3, the prefilter cannot separate the groups, so the steps must separate them.
     honest_ND = torch.randn(9 - f, 20, generator=torch.Generator().manual_seed(1)).double()
     sizes = torch.tensor([1e30, 1e18, 1e6, 1e2], dtype=torch.float64)[:f, None]
     block_ND = torch.cat([honest_ND, torch.ones(f, 20).double() * sizes])
@@ -101,7 +101,7 @@ def test_rows_without_outliers_give_the_mean() -> None:
     assert float(aggregate(torch.full((5, 1), 3.0), "no_regret", f=2)) == 3
 
 
-def test_it_says_when_it_has_not_converged() -> None:
+def test_report_flags_missing_convergence() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0]])
     outcome = report(block_ND, f=1, xi=1e-6, max_iterations=3)
     assert outcome.values == {"iterations": 3, "converged": 0}

@@ -1,4 +1,4 @@
-"""The performance-aware reweighting: its worked case, its limits, and hostile claims."""
+"""Performance-aware reweighting: the worked example, limiting cases, and hostile claims."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def run(block_ND: Tensor, gaps: list[float], f: int = 0, **more: object) -> Tens
     return aggregate(block_ND, {**MEAN, **more}, f=f, metadata={"loss_gap": gaps})
 
 
-def test_the_worked_case() -> None:
+def test_performance_aware_reproduces_the_worked_example() -> None:
     result_D = run(torch.eye(2, dtype=torch.float64), [2, 0])
     torch.testing.assert_close(
         result_D, torch.tensor([0.663625, 0.244134], dtype=torch.float64), rtol=0, atol=1e-6
@@ -26,7 +26,9 @@ def test_the_worked_case() -> None:
 
 
 @given(st.integers(0, 10_000), st.lists(st.floats(-5, 5), min_size=6, max_size=6))
-def test_it_is_the_formula_and_keeps_the_rule_s_length(seed: int, gaps: list[float]) -> None:
+def test_result_follows_the_formula_and_keeps_the_inner_rule_s_length(
+    seed: int, gaps: list[float]
+) -> None:
     draws = torch.Generator().manual_seed(seed)
     block_ND = torch.randn(6, 4, generator=draws, dtype=torch.float64)
     q_N = torch.rand(6, generator=draws, dtype=torch.float64) + 0.01
@@ -42,26 +44,26 @@ def test_it_is_the_formula_and_keeps_the_rule_s_length(seed: int, gaps: list[flo
     assert report.stage == "performance_aware"
 
 
-def test_equal_gaps_and_a_large_mu_give_the_rule() -> None:
+def test_equal_gaps_or_a_large_mu_reproduce_the_inner_rule() -> None:
     block_ND = torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(run(block_ND, [3.0] * 5), block_ND.mean(dim=0))
     torch.testing.assert_close(run(block_ND, [3.0, 0, 1, 2, 9], mu=1e12), block_ND.mean(dim=0))
 
 
-def test_rows_that_cancel_give_the_rule() -> None:
+def test_cancelling_or_zero_rows_give_zero() -> None:
     block_ND = torch.tensor([[1.0], [-1.0]])
     assert run(block_ND, [4.0, 4.0]).tolist() == [0.0]
     assert not run(torch.zeros(3, 2), [1, 2, 3]).any()
 
 
-def test_a_row_that_the_rule_leaves_out_gains_nothing_by_its_claim() -> None:
+def test_claims_of_rows_excluded_by_the_inner_rule_have_no_effect() -> None:
     block_ND = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.9, 0.1], [-500.0, 0.0]])
     honest = run(block_ND, [1, 1, 1, 1, 0], f=1, rule="filtering")
     lying = run(block_ND, [1, 1, 1, 1, 1e300], f=1, rule="filtering")
     torch.testing.assert_close(honest, lying)
 
 
-def test_an_unbounded_claim_takes_the_direction_and_a_bound_prevents_it() -> None:
+def test_unbounded_claim_dominates_the_direction_unless_max_gap_is_set() -> None:
     block_ND = torch.eye(4)
     taken = run(block_ND, [1e9, 0, 0, 0])
     torch.testing.assert_close(taken, torch.tensor([0.5, 0, 0, 0]))
@@ -73,7 +75,7 @@ def test_an_unbounded_claim_takes_the_direction_and_a_bound_prevents_it() -> Non
     assert float(taken.norm()) == pytest.approx(float(bounded.norm())) == pytest.approx(0.5)
 
 
-def test_the_record_tells_the_largest_gap_as_it_counted() -> None:
+def test_report_contains_the_gaps_after_clamping() -> None:
     rule = rules.build("performance_aware", rule="weighted_mean", max_gap=3.0)
     rows = Rows.of(torch.eye(3), metadata={"loss_gap": [1e9, float("nan"), 0.5]})
     _, _, report = rule.apply(rows, rule.init(3), Context())
@@ -82,17 +84,17 @@ def test_the_record_tells_the_largest_gap_as_it_counted() -> None:
 
 
 @pytest.mark.parametrize("claim", [float("nan"), float("inf"), -float("inf")])
-def test_claims_that_are_no_numbers_count_as_zero(claim: float) -> None:
+def test_non_finite_claims_count_as_zero(claim: float) -> None:
     block_ND = torch.eye(3)
     torch.testing.assert_close(run(block_ND, [claim, 1, 0]), run(block_ND, [0, 1, 0]))
 
 
-def test_largest_claims_do_not_overflow() -> None:
+def test_claims_near_the_float64_limit_do_not_overflow() -> None:
     result_D = run(torch.eye(2), [1.7e308, 1.7e308], mu=1e-9)
     torch.testing.assert_close(result_D, torch.full((2,), 0.5))
 
 
-def test_nobody_trusted_gives_the_rule_s_zero() -> None:
+def test_no_update_if_the_inner_rule_trusts_no_row() -> None:
     stage = {"name": "performance_aware", "rule": "fltrust"}
     context = Context(server_update_D=torch.ones(2))
     result_D = aggregate(
@@ -101,7 +103,7 @@ def test_nobody_trusted_gives_the_rule_s_zero() -> None:
     assert not result_D.any()
 
 
-def test_the_inner_rule_gets_f_and_keeps_its_state() -> None:
+def test_inner_rule_gets_f_and_keeps_its_state() -> None:
     rule = rules.build("performance_aware", f=2)
     assert rule.rule.name == "no_regret" and rule.rule.f == 2
     stateful = rules.build("performance_aware", rule={"name": "foolsgold"})
@@ -109,7 +111,7 @@ def test_the_inner_rule_gets_f_and_keeps_its_state() -> None:
     assert "history" in stateful.apply(rows, stateful.init(2), Context())[1].tensors
 
 
-def test_what_it_needs_is_said() -> None:
+def test_missing_loss_gaps_and_unsuitable_inner_rules_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="loss_gap"):
         aggregate(torch.eye(2), MEAN)
     with pytest.raises(ConfigurationError, match="one weight per row, which 'median'"):

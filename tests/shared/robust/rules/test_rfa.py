@@ -1,4 +1,4 @@
-"""RFA's own settings."""
+"""RFA's default settings."""
 
 import torch
 
@@ -6,7 +6,7 @@ from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules import rules
 
 
-def test_it_is_the_geometric_median_with_its_papers_settings() -> None:
+def test_rfa_equals_the_geometric_median_with_the_paper_s_settings() -> None:
     block_ND = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
     weights = [3, 1, 1, 2, 5, 1]
     spelt_out = {

@@ -1,4 +1,4 @@
-"""Sageflow: by hand, who is filtered, and what is left when everybody is."""
+"""Sageflow: weights by hand, which rows are filtered, and the result if all rows are."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ def figures(w: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, 5.0])
-def test_it_is_the_definition(delta: float) -> None:
+def test_weights_follow_the_definition_from_entropy_and_loss(delta: float) -> None:
     rows, counts = [1.0, 2.5, -4.0, -0.9], [10.0, 30.0, 5.0, 5.0]
     block_ND = torch.tensor(rows, dtype=torch.float64)[:, None]
     result_D, report = run(block_ND, counts, delta=delta, entropy=0.5)
@@ -60,30 +60,30 @@ def test_it_is_the_definition(delta: float) -> None:
     assert float(report.per_row["weight"].sum()) == pytest.approx(1)
 
 
-def test_everybody_filtered_means_no_update() -> None:
+def test_no_update_if_all_rows_are_filtered() -> None:
     result_D, report = run(torch.tensor([[1.0], [2.0]]), entropy=1e-9)
     assert not result_D.any() and not report.per_row["weight"].any()
     assert report.values == {"filtered": 2}
 
 
-def test_too_little_worth_means_no_update() -> None:
-    # Losses of 1.5e3 and more: each is worth less than a thousandth.
+def test_no_update_if_all_losses_are_huge() -> None:
+    # The losses are 1.5e3 or more, so the weight of each row before normalization is below 0.001.
     assert not run(torch.tensor([[-1001.0], [-2001.0]]))[0].any()
 
 
-def test_the_floor_keeps_a_perfect_model_from_taking_all() -> None:
+def test_loss_floor_keeps_one_perfect_model_from_taking_all_weight() -> None:
     block_ND = torch.tensor([[60.0], [80.0]])
     _, report = run(block_ND)
     torch.testing.assert_close(report.per_row["weight"], torch.full((2,), 0.5).double())
 
 
-def test_a_model_that_predicts_no_numbers_counts_for_nothing() -> None:
+def test_model_with_non_finite_predictions_gets_no_weight() -> None:
     result_D, report = run(torch.tensor([[3e38], [3.0]]), entropy=0.9)
     assert report.per_row["weight"].tolist() == [0.0, 1.0]
     assert float(result_D) == 3
 
 
-def test_clients_may_be_judged_by_it() -> None:
+def test_sageflow_can_be_the_rule_of_a_selection_detector() -> None:
     detector = {"name": "selection", "rule": {"name": "sageflow", "entropy": 0.5}}
     plan = Plan.of("weighted_mean", [detector])
     assert set(plan.needs()) == {"predict", "public", "labels"}
@@ -97,7 +97,7 @@ def test_clients_may_be_judged_by_it() -> None:
     assert float(outcome.global_D) == pytest.approx(1 + 2.25)
 
 
-def test_the_defaults_are_the_papers() -> None:
+def test_defaults_equal_the_paper_s_settings() -> None:
     rule = rules.build("sageflow")
     assert (rule.entropy, rule.delta) == (1.0, 1.0)
     same_D = aggregate(torch.tensor([[2.0], [2.0]]), "sageflow", context=CONTEXT)

@@ -1,4 +1,4 @@
-"""SDEA: its gradient by finite differences, the cooperative cluster, and its structural limits."""
+"""SDEA: the gradient by finite differences, the cooperative cluster, and structural limits."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def run(
 
 
 @pytest.mark.parametrize("views", [1, 3])
-def test_the_gradient_is_that_of_finite_differences(views: int) -> None:
+def test_gradient_equals_finite_differences(views: int) -> None:
     def shift(x_B: Tensor, draws: torch.Generator) -> Tensor:
         return x_B + torch.rand(1, generator=draws)
 
@@ -76,7 +76,7 @@ def test_the_gradient_is_that_of_finite_differences(views: int) -> None:
 
 
 def slowly(block_ND: Tensor, asked: Context, rule: SDEA) -> Tensor:
-    """All of the learning through torch's autograd, with n whole models mixed in every step."""
+    """The whole learning with torch's autograd, which mixes n whole models in every step."""
     assert asked.public is not None and asked.reference_D is not None
     logits_M = torch.full((len(block_ND),), 1 / len(block_ND), dtype=torch.float64)
     logits_M.requires_grad_()
@@ -95,7 +95,7 @@ def slowly(block_ND: Tensor, asked: Context, rule: SDEA) -> Tensor:
     return logits_M.detach().softmax(0)
 
 
-def test_it_is_the_slow_version() -> None:
+def test_learned_weights_equal_those_of_autograd_on_mixed_models() -> None:
     block_ND, asked = normal(7, D, seed=3), context(20)
     rule = SDEA(epochs=6, batch_size=8, learning_rate=0.05, weight_decay=0.0, clusters="none")
     rows = Rows.of(block_ND)
@@ -107,7 +107,7 @@ def test_it_is_the_slow_version() -> None:
     assert report.values["loss"] < report.values["first_loss"]
 
 
-def test_the_start_of_the_logits_does_not_matter_beyond_the_penalty() -> None:
+def test_initial_logits_matter_only_through_the_penalty() -> None:
     # The paper starts them at 1/n; softmax has the same weights at 0.
     block_ND, asked = normal(5, D, seed=3), context()
     rule = SDEA(epochs=2, batch_size=8)
@@ -121,7 +121,7 @@ def entropy(predictions_BC: Tensor) -> Tensor:
     return -(predictions_BC * predictions_BC.log()).sum(-1)
 
 
-def test_each_half_of_the_loss_alone() -> None:
+def test_sharpness_and_diversity_losses_can_be_used_separately() -> None:
     rows, asked = Rows.of(normal(6, D, seed=3)), context()
     assert asked.public is not None and asked.reference_D is not None
     weights_M, x_B = normal(6, seed=4).softmax(0), asked.public.x_P
@@ -144,7 +144,7 @@ def test_each_half_of_the_loss_alone() -> None:
         rules.build("sdea", sharpness=False, diversity=False)
 
 
-def test_identical_clients_stay_uniform() -> None:
+def test_identical_rows_keep_uniform_weights() -> None:
     row_D = normal(D, seed=3)
     rule, rows, asked = SDEA(), Rows.of(row_D.repeat(6, 1)), context()
     assert asked.public is not None
@@ -163,7 +163,9 @@ def test_identical_clients_stay_uniform() -> None:
         ([0.30, 0.29, 0.18, 0.17, 0.035, 0.025], [0.235] * 4 + [0.035, 0.025]),
     ],
 )
-def test_the_cooperative_cluster_by_hand(weights: list[float], expected: list[float]) -> None:
+def test_cooperative_cluster_equals_hand_computed_weights(
+    weights: list[float], expected: list[float]
+) -> None:
     weights_M = torch.tensor(weights, dtype=torch.float64)
     found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     torch.testing.assert_close(found_M, torch.tensor(expected, dtype=torch.float64))
@@ -174,7 +176,7 @@ def test_the_cooperative_cluster_by_hand(weights: list[float], expected: list[fl
     st.lists(st.floats(0.01, 1), min_size=1, max_size=12),
     st.sampled_from(["finch", "finch_first", "k_means", "dbscan"]),
 )
-def test_weights_stay_weights(raw: list[float], clusters: Any) -> None:
+def test_cluster_weights_are_positive_and_sum_to_one(raw: list[float], clusters: Any) -> None:
     weights_M = torch.tensor(raw, dtype=torch.float64)
     weights_M /= weights_M.sum()
     found_M = cluster_weights(weights_M, SDEA(clusters=clusters).group(weights_M))
@@ -187,17 +189,17 @@ def test_weights_stay_weights(raw: list[float], clusters: Any) -> None:
     st.lists(st.floats(0.01, 1), min_size=1, max_size=3),
     st.sampled_from(["finch", "finch_first"]),
 )
-def test_up_to_three_clients_are_averaged(raw: list[float], clusters: Any) -> None:
+def test_up_to_three_clients_get_uniform_weights(raw: list[float], clusters: Any) -> None:
     weights_M = torch.tensor(raw, dtype=torch.float64)
     weights_M /= weights_M.sum()
     found_M = cluster_weights(weights_M, SDEA(clusters=clusters).group(weights_M))
     torch.testing.assert_close(found_M, torch.full_like(weights_M, 1 / len(weights_M)))
 
 
-def test_a_single_attacker_is_never_set_apart_by_finch_but_by_the_others() -> None:
+def test_single_attacker_is_isolated_by_k_means_and_dbscan_but_not_by_finch() -> None:
     weights_M = torch.tensor([0.241, 0.24, 0.253, 0.256, 0.01], dtype=torch.float64)
     assert SDEA().group(weights_M).tolist() == [0, 0, 1, 1, 0]
-    # It drags two honest clients down with it; all of these keep the weight they had.
+    # Two honest clients share its cluster; all three keep their learned weights.
     found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     assert found_M[[0, 1, 4]].tolist() == weights_M[[0, 1, 4]].tolist()
     for clusters in ("k_means", "dbscan"):
@@ -205,14 +207,14 @@ def test_a_single_attacker_is_never_set_apart_by_finch_but_by_the_others() -> No
         assert labels == [0, 0, 0, 0, 1]
 
 
-def test_an_honest_pair_with_the_least_weights_counts_as_evil_and_keeps_its_weights() -> None:
+def test_honest_pair_with_the_lowest_weights_is_excluded_from_averaging() -> None:
     weights_M = torch.tensor([0.2, 0.21, 0.22, 0.19, 0.091, 0.089], dtype=torch.float64)
     found_M = cluster_weights(weights_M, SDEA().group(weights_M))
     assert found_M[4:].tolist() == weights_M[4:].tolist()
     torch.testing.assert_close(found_M[:4], torch.full((4,), 0.205, dtype=torch.float64))
 
 
-def test_of_two_pairs_of_attackers_the_upper_gets_away_from_the_first_partition_alone() -> None:
+def test_upper_of_two_attacker_pairs_escapes_only_finch_s_first_partition() -> None:
     honest, hostile = [0.2, 0.22, 0.24, 0.26], [0.0195, 0.0194, 0.0206, 0.0205]
     weights_M = torch.tensor(honest + hostile, dtype=torch.float64)
     found_M = cluster_weights(weights_M, SDEA(clusters="finch_first").group(weights_M))
@@ -224,8 +226,8 @@ def test_of_two_pairs_of_attackers_the_upper_gets_away_from_the_first_partition_
         assert found_M[4:].tolist() == hostile
 
 
-def test_noise_for_public_samples_tells_nobody_apart_that_predicts_alike() -> None:
-    # Samples of zeros: every model predicts the same, whatever it holds.
+def test_public_samples_with_equal_predictions_give_uniform_weights() -> None:
+    # If all samples are zero, all models predict the same, whatever their parameters.
     asked = context()
     assert asked.public is not None
     asked.public.x_P.zero_()
@@ -233,8 +235,8 @@ def test_noise_for_public_samples_tells_nobody_apart_that_predicts_alike() -> No
     torch.testing.assert_close(report.per_row["learned"], torch.full((6,), 1 / 6).double())
 
 
-def test_unsure_models_lose_weight() -> None:
-    """Eight clients share a sharp model, two hold the opposite of what they started from."""
+def test_unconfident_models_lose_weight() -> None:
+    """Eight clients send a confident model; two send the negative of the reference model."""
     asked = context(64)
     assert asked.reference_D is not None
     sharp_D = 2 * asked.reference_D
@@ -246,7 +248,7 @@ def test_unsure_models_lose_weight() -> None:
     assert float(entropy_M[8:].min()) > float(entropy_M[:8].max())
 
 
-def test_rows_without_finite_predictions_are_left_out() -> None:
+def test_rows_with_non_finite_predictions_are_excluded() -> None:
     block_ND = normal(6, D, seed=3).float()
     block_ND[2] *= 3e38 / block_ND[2].abs().max()
     asked = context()
@@ -265,7 +267,7 @@ def test_rows_without_finite_predictions_are_left_out() -> None:
     assert not result_D.any() and report.values["left_out"] == 6
 
 
-def test_every_round_starts_anew_and_draws_its_own_batches() -> None:
+def test_rounds_draw_their_own_batches_and_keep_no_state() -> None:
     block_ND, rule = normal(5, D, seed=3), SDEA(epochs=2, batch_size=8)
     asked = context()
     one, other = (
@@ -276,19 +278,19 @@ def test_every_round_starts_anew_and_draws_its_own_batches() -> None:
     assert not one[1].tensors
 
 
-def test_without_public_samples_it_says_so() -> None:
+def test_missing_public_samples_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"sdea needs public samples.*\[server.public\]"):
         run(normal(4, D, seed=3), Context(reference_D=torch.zeros(D)))
 
 
-def test_the_search_s_defaults_are_the_papers() -> None:
+def test_default_search_settings_equal_the_paper_s() -> None:
     rule = SDEA()
     assert (rule.learning_rate, rule.weight_decay) == (0.005, 1e-5)
     assert (rule.epochs, rule.batch_size) == (20, 64)
 
 
-def test_the_default_clusters_are_the_papers() -> None:
-    """The paper's code averages all but FINCH's lowest group; our variant has two groups."""
+def test_default_clustering_is_the_paper_s_first_finch_partition() -> None:
+    """The paper's code averages all groups except FINCH's lowest; our variant has two groups."""
     weights_M = torch.tensor([0.10, 0.101, 0.14, 0.141, 0.02, 0.021], dtype=torch.float64)
     papers_M, ours_M = SDEA().group(weights_M), SDEA(clusters="finch").group(weights_M)
     assert papers_M.tolist() == [0, 0, 1, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""SignGuard: both filters, the clip, and what happens when none is left."""
+"""SignGuard: both filters, the clipping, and the result if no row is left."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from rampart_fl.shared.robust.rules.sign_guard import SignGuard
 ALL = {"name": "sign_guard", "fraction": 1.0}
 
 
-def test_lengths_are_judged_before_anything_is_clipped() -> None:
-    # Medium length 2: 1 is kept as it is, 4 is kept and clipped, 8 is too long, 0.1 too short.
+def test_norm_filter_runs_before_clipping() -> None:
+    # The median length is 2: 1 is kept, 4 is kept and clipped, 8 is too long, 0.1 is too short.
     block_ND = torch.tensor([[1.0], [2.0], [2.0], [4.0], [8.0], [0.1], [2.0]])
     _, _, report = SignGuard(fraction=1).apply(Rows.of(block_ND), State(), Context())
     expected = torch.tensor([1.0, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0], dtype=torch.float64) / 5
@@ -21,7 +21,7 @@ def test_lengths_are_judged_before_anything_is_clipped() -> None:
     assert report.values["median_norm"] == 2
 
 
-def test_flipped_signs_are_left_out() -> None:
+def test_rows_with_flipped_signs_are_excluded() -> None:
     draws = torch.Generator().manual_seed(0)
     honest_ND = 0.5 + torch.randn(7, 200, generator=draws)
     result_D = aggregate(torch.cat([honest_ND, -honest_ND[:3]]), ALL, f=3)
@@ -32,15 +32,15 @@ def test_flipped_signs_are_left_out() -> None:
     assert float(result_D @ honest_ND.mean(dim=0)) > 0
 
 
-def test_the_result_is_never_longer_than_the_median_norm() -> None:
+def test_result_is_never_longer_than_the_median_norm() -> None:
     draws = torch.Generator().manual_seed(1)
     block_ND = torch.randn(9, 50, generator=draws) * torch.rand(9, 1, generator=draws) * 10
     result_D = aggregate(block_ND, ALL)
     assert float(result_D.norm()) <= float(block_ND.norm(dim=1).median()) + 1e-5
 
 
-def test_nobody_kept_means_no_update() -> None:
-    # The largest cluster is the two rows of the wrong lengths.
+def test_no_update_if_the_two_filters_keep_no_common_row() -> None:
+    # The largest cluster consists of the two rows that fail the length filter.
     block_ND = torch.tensor([[0.01, 0.01], [90.0, 90.0], [1.0, -1.0], [-1.0, 1.0], [1.0, 0.0]])
     _, _, report = SignGuard(fraction=1, lower=0.5, upper=0.9).apply(
         Rows.of(block_ND), State(), Context()
@@ -53,13 +53,13 @@ def test_all_zero_rows_give_zero() -> None:
     assert not aggregate(torch.zeros(4, 3), ALL).any()
 
 
-def test_the_drawn_share_changes_nothing_for_rows_of_one_sign_pattern() -> None:
+def test_sampled_coordinates_do_not_matter_if_all_rows_share_one_sign_pattern() -> None:
     block_ND = torch.ones(6, 1000) * torch.linspace(1, 2, 6)[:, None]
     torch.testing.assert_close(
         aggregate(block_ND, "sign_guard"), aggregate(block_ND, ALL), rtol=0, atol=0
     )
 
 
-def test_bounds_have_to_be_in_order() -> None:
+def test_lower_bound_above_the_upper_bound_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="lower"):
         rules.build("sign_guard", lower=2.0, upper=1.0)

@@ -1,4 +1,4 @@
-"""SMEA against dense covariances of all subsets."""
+"""SMEA, checked against dense covariances of all subsets."""
 
 from itertools import combinations
 
@@ -12,7 +12,7 @@ from rampart_fl.shared.robust.rules import smea
 
 
 @pytest.mark.parametrize(("n", "f", "d"), [(5, 1, 3), (7, 2, 4), (9, 3, 12), (6, 0, 2)])
-def test_it_is_the_subset_of_least_top_variance(n: int, f: int, d: int) -> None:
+def test_result_is_the_mean_of_the_subset_of_least_top_variance(n: int, f: int, d: int) -> None:
     for seed in range(4):
         block_ND = torch.randn(n, d, generator=torch.Generator().manual_seed(seed)).double()
         best = min(
@@ -24,8 +24,8 @@ def test_it_is_the_subset_of_least_top_variance(n: int, f: int, d: int) -> None:
         )
 
 
-def test_bounds_leave_no_subset_out_that_could_win() -> None:
-    """However many subsets are alike, far off, or not to be reached at all."""
+def test_lower_bounds_never_discard_the_best_subset() -> None:
+    """This holds even if many subsets are alike, far away, or at infinite distance."""
     for seed in range(30):
         draws = torch.Generator().manual_seed(seed)
         block_ND = torch.randn(8, 5, generator=draws, dtype=torch.float64)
@@ -41,14 +41,14 @@ def test_bounds_leave_no_subset_out_that_could_win() -> None:
     assert 2 not in smea.least_variance_subset(squared_NN, 6)[0]
 
 
-def test_too_many_subsets_are_refused_with_their_number() -> None:
+def test_too_many_subsets_are_rejected_with_their_number() -> None:
     with pytest.raises(PreconditionError, match=r"C\(n, f\) = 15504 .* most = 100: n=20, f=5"):
         aggregate(torch.zeros(20, 2), {"name": "smea", "most": 100}, f=5)
 
 
 @pytest.mark.parametrize("kind", ["arc", "clipping"])
-def test_rounding_leaves_every_bound_a_subset(kind: str) -> None:
-    """On a line the bound is the variance itself, and clipped rows are two points."""
+def test_search_finds_a_subset_if_rounding_makes_bounds_tight(kind: str) -> None:
+    """On a line, the bound equals the variance, and the clipped rows lie at two points."""
     for seed in range(8):
         block_ND = torch.randn(10, 1, generator=torch.Generator().manual_seed(seed))
         block_ND[:2] *= 1e6
@@ -56,11 +56,11 @@ def test_rounding_leaves_every_bound_a_subset(kind: str) -> None:
         assert float(result_D.abs()) <= float(block_ND[2:].abs().max())
 
 
-def test_identical_rows_have_no_variance() -> None:
+def test_result_equals_the_common_row_if_all_rows_are_identical() -> None:
     assert aggregate(torch.ones(5, 3), "smea", f=1).tolist() == [1, 1, 1]
 
 
-def test_the_search_ends_where_no_variance_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_stops_at_a_subset_with_zero_variance(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = list[int]()
 
     def variances(squared_MM: torch.Tensor, at_BS: torch.Tensor) -> torch.Tensor:

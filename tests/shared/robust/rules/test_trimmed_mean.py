@@ -1,4 +1,4 @@
-"""The trimmed mean against sorted lists."""
+"""The trimmed mean, checked against sorted lists."""
 
 import pytest
 import torch
@@ -14,19 +14,19 @@ def by_hand(block_ND: torch.Tensor, b: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("n", "f"), [(1, 0), (3, 1), (6, 0), (6, 2), (20, 6), (33, 7), (60, 29)])
-def test_extremes_are_cut_on_both_sides(n: int, f: int) -> None:
+def test_b_values_are_trimmed_on_each_side(n: int, f: int) -> None:
     block_ND = torch.randn(n, 41, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     result = aggregate(block_ND, "trimmed_mean", f=f).tolist()
     assert result == pytest.approx(by_hand(block_ND.T, f), abs=1e-14)
 
 
-def test_worked_example() -> None:
+def test_trimmed_mean_reproduces_the_worked_example() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0]])
     assert aggregate(block_ND, "trimmed_mean", f=1).item() == 2
     assert aggregate(block_ND, "trimmed_mean").item() == pytest.approx(21.2)
 
 
-def test_half_f_cuts_as_fedcap_compares() -> None:
+def test_half_f_trims_half_of_f_on_each_side_as_in_fedcap() -> None:
     block_ND = torch.tensor([[0.0], [1.0], [2.0], [3.0], [100.0], [7.0], [8.0]])
     half = {"name": "trimmed_mean", "b": "half_f"}
     assert torch.equal(
@@ -34,20 +34,21 @@ def test_half_f_cuts_as_fedcap_compares() -> None:
     )
 
 
-def test_a_huge_value_leaves_no_trace() -> None:
-    """Sum minus extremes, as elsewhere, gives -0.5 here: 1e20 swallows the honest digits."""
+def test_trimmed_huge_value_causes_no_rounding_error() -> None:
+    """Other implementations subtract the extremes from the sum, which gives -0.5: 1e20 swallows the
+    honest values' digits."""
     block_ND = torch.tensor([[1.0], [2.0], [3.0], [1e20]])
     assert aggregate(block_ND, "trimmed_mean", f=1).item() == 2.5
 
 
-def test_cutting_everything_is_refused() -> None:
-    """Others return 0 or NaN for an empty slice."""
+def test_trimming_all_rows_is_rejected() -> None:
+    """Other implementations return 0 or NaN for an empty slice."""
     with pytest.raises(PreconditionError, match="n > 2b = 4 rows: n=4, f=2"):
         aggregate(torch.zeros(4, 2), "trimmed_mean", f=2)
     with pytest.raises(ConfigurationError):
         rules.build("trimmed_mean", b=-1)
 
 
-def test_a_row_that_was_dropped_counts_against_b() -> None:
+def test_dropped_row_reduces_b() -> None:
     block_ND = torch.tensor([[1.0], [2.0], [30.0], [float("nan")]])
     assert aggregate(block_ND, "trimmed_mean", f=1).item() == 11

@@ -8,7 +8,7 @@ from tests.services.aggregator.api.conftest import Api, slug
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_log_comes_in_pages_and_can_be_checked(api: Api) -> None:
+async def test_audit_log_is_paged_and_its_chain_can_be_verified(api: Api) -> None:
     for name in ("ada", "bob"):
         await api.add(name)
     whole = (await api.ask("GET", "/v1/audit")).json()
@@ -22,12 +22,12 @@ async def test_the_log_comes_in_pages_and_can_be_checked(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", ["since=-1", "since=x", "limit=0", "limit=1001", "since=1e999"])
-async def test_a_malformed_page_is_refused(api: Api, query: str) -> None:
+async def test_malformed_page_parameters_are_refused(api: Api, query: str) -> None:
     answer = await api.ask("GET", f"/v1/audit?{query}")
     assert (answer.status_code, slug(answer)) == (422, "invalid-request")
 
 
-async def test_a_log_that_cannot_be_read_is_named(api: Api) -> None:
+async def test_corrupt_audit_log_is_reported_as_broken(api: Api) -> None:
     await api.add("vera")
     stores = api.live_run.stores
     await stores.redis.client.lset(stores.audit.keys.audit, 0, "nothing")

@@ -1,4 +1,4 @@
-"""Tests of what operators are shown about a client's token."""
+"""Tests of what operators see of clients: token expiry, software, and pages of the list."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.services.aggregator.api.conftest import Api
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_end_of_a_token_is_shown_until_it_is_revoked(api: Api) -> None:
+async def test_token_expiry_is_shown_until_the_token_is_revoked(api: Api) -> None:
     await api.live_run.join("ada")
     record = await api.live_run.stores.clients.record("ada")
     assert record is not None
@@ -30,7 +30,7 @@ async def test_the_end_of_a_token_is_shown_until_it_is_revoked(api: Api) -> None
         ("caf\u00e9/1", ""),
     ],
 )
-async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
+async def test_client_software_is_shown_from_its_last_user_agent(
     api: Api, sent: str, shown: str
 ) -> None:
     await api.live_run.join("ada")
@@ -50,7 +50,7 @@ async def test_the_software_of_a_client_is_shown_as_its_last_request_named_it(
         assert (body if isinstance(body, dict) else body[0])["software"] == shown
 
 
-async def test_clients_come_in_pages_by_id(api: Api) -> None:
+async def test_clients_are_paged_by_id(api: Api) -> None:
     await api.live_run.join("cleo", "ada", "dan", "bob")
     pages = []
     for query in (

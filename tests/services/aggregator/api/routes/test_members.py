@@ -57,7 +57,7 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     return f"/v1/runs/{info.run}"
 
 
-async def test_a_client_is_offered_the_current_run_and_answers_once(api: Api) -> None:
+async def test_client_is_offered_the_current_run_until_it_answers(api: Api) -> None:
     run = await next_run(api)
     ada, bob = await enrol(api, "ada"), await enrol(api, "bob")
     offered = await ticket(api, ada)
@@ -77,7 +77,7 @@ async def test_a_client_is_offered_the_current_run_and_answers_once(api: Api) ->
     assert (members["bob"]["accept"], members["bob"]["reason"]) == (False, "too many epochs")
 
 
-async def test_who_accepts_after_the_start_is_a_member_while_there_are_slots(api: Api) -> None:
+async def test_clients_that_accept_after_the_start_join_until_slots_run_out(api: Api) -> None:
     run = await next_run(api, seated=True)
     ada, bob, cleo = [await enrol(api, name) for name in ("ada", "bob", "cleo")]
     assert (await answer(api, ada, run, slot=1))[1]["slot"] == 1
@@ -103,7 +103,7 @@ async def test_a_run_selects_clients_by_their_labels(api: Api) -> None:
     assert (await ticket(api, bob)).kind == "offer"
 
 
-async def test_a_member_learns_of_its_run_s_end_although_the_next_has_started(api: Api) -> None:
+async def test_member_learns_of_the_end_of_its_run_after_the_next_has_started(api: Api) -> None:
     ada = await enrol(api, "ada")
     assert (await answer(api, ada))[1]["slot"] == 0
     await next_run(api)
@@ -113,8 +113,8 @@ async def test_a_member_learns_of_its_run_s_end_although_the_next_has_started(ap
     assert (await ticket(api, ada, run="gone-9")).run == "next-2", "as if it had named none"
 
 
-async def test_a_client_touches_only_runs_that_it_is_a_member_of(api: Api) -> None:
-    """Models, updates, measurements and customized models of another run are out of reach."""
+async def test_client_may_access_only_runs_of_which_it_is_a_member(api: Api) -> None:
+    """Models, updates, evaluations and customized models of another run are refused."""
     ada = await enrol(api, "ada")
     assert (await answer(api, ada))[1]["slot"] == 0
     run = await next_run(api, seated=True)
@@ -146,7 +146,7 @@ async def test_a_client_touches_only_runs_that_it_is_a_member_of(api: Api) -> No
     assert other.status_code == 404, "nor has its own run the other's blobs"
 
 
-async def test_a_token_is_valid_in_the_next_run_whatever_one_run_decided(api: Api) -> None:
+async def test_declined_evicted_and_late_clients_are_offered_the_next_run(api: Api) -> None:
     """In the first run, one client declines, one is evicted, and one comes too late for a slot."""
     run = await next_run(api, data={**DATA, "clients": 1})
     names = ("ada", "bob", "cleo")
@@ -180,7 +180,7 @@ async def test_a_revoked_token_is_refused_in_every_run(api: Api) -> None:
     assert (await answer(api, bob, run))[0] == 200
 
 
-async def test_an_eviction_belongs_to_its_run(api: Api) -> None:
+async def test_eviction_applies_only_to_its_run(api: Api) -> None:
     ada = await enrol(api, "ada")
     await answer(api, ada)
     evicted = await api.ask("POST", f"{RUN}/clients/ada/evict", json={"reason": "odd"})
@@ -193,7 +193,7 @@ async def test_an_eviction_belongs_to_its_run(api: Api) -> None:
     assert (await api.ask("GET", f"{run}/members")).json()[0]["evicted"] is False
 
 
-async def test_a_client_may_be_barred_from_the_whole_federation(api: Api) -> None:
+async def test_barred_client_is_evicted_from_every_run_until_reinstated(api: Api) -> None:
     ada = await enrol(api, "ada")
     await answer(api, ada)
     barred = await api.ask("POST", "/v1/clients/ada/evict", json={"reason": "stolen"})
@@ -220,7 +220,7 @@ async def test_no_client_is_offered_a_run_that_has_not_started(api: Api) -> None
     assert (reply.kind, reply.run, reply.experiment) == ("wait", "", None)
 
 
-async def test_an_unknown_token_does_not_learn_which_runs_there_are(api: Api) -> None:
+async def test_unknown_token_cannot_tell_which_runs_exist(api: Api) -> None:
     for run in ("test-1", "test-2"):
         for path in ("rounds", "models/global", "experiment", "members"):
             refused = await api.ask("GET", f"/v1/runs/{run}/{path}", mint())

@@ -20,7 +20,7 @@ async def test_health_names_the_worker_that_holds_the_lease(api: Api) -> None:
     assert (await api.ask("GET", "/v1/health", viewer)).json()["worker"] == "second"
 
 
-async def test_health_tells_what_is_wrong(api: Api) -> None:
+async def test_health_reports_problems_of_redis_and_blobs(api: Api) -> None:
     api.runtime.warnings = ["Redis forgets"]
     shutil.rmtree(api.runtime.blobs.folder)
     body = (await api.ask("GET", "/v1/health")).json()

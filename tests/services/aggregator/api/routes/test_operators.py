@@ -16,7 +16,7 @@ async def refused(api: Api, token: str, path: str = "/v1/whoami") -> tuple[int, 
     return answer.status_code, slug(answer)
 
 
-async def test_operators_are_told_who_they_are(api: Api) -> None:
+async def test_whoami_and_operator_list_show_roles_but_no_tokens(api: Api) -> None:
     assert (await api.ask("GET", "/v1/whoami")).json() == {"name": "owner", "role": "operator"}
     viewer, operator = await api.add("vera"), await api.add("bob", "operator")
     assert (await api.ask("GET", "/v1/whoami", viewer)).json() == {"name": "vera", "role": "viewer"}
@@ -31,7 +31,7 @@ async def test_operators_are_told_who_they_are(api: Api) -> None:
         assert secret not in text and token_hash(secret) not in text
 
 
-async def test_a_token_ends_with_its_lifetime(api: Api) -> None:
+async def test_operator_token_expires_after_its_lifetime(api: Api) -> None:
     token = await api.add("vera", lifetime_seconds=3600)
     assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
     keys = api.live_run.stores.operators.keys
@@ -46,7 +46,7 @@ async def test_a_token_ends_with_its_lifetime(api: Api) -> None:
     assert await refused(api, token) == (401, "operator-revoked"), "the name has another token"
 
 
-async def test_a_revoked_token_is_worth_nothing_at_once_in_every_process(api: Api) -> None:
+async def test_revoked_operator_token_is_rejected_immediately_in_every_process(api: Api) -> None:
     token, other = await api.add("bob", "operator"), await api.add("carl", "operator")
     assert (await api.ask("GET", "/v1/whoami", token)).status_code == 200
     # Another process revokes the token.
@@ -66,7 +66,7 @@ async def attribution(api: Api) -> Any:
     return actor.because("a test")
 
 
-async def test_an_unknown_token_learns_nothing(api: Api) -> None:
+async def test_unknown_tokens_all_get_the_same_error(api: Api) -> None:
     await api.ask("DELETE", "/v1/operators/bob")
     token = await api.add("bob")
     await api.ask("DELETE", "/v1/operators/bob")
@@ -88,7 +88,7 @@ async def test_the_owner_can_be_neither_added_nor_revoked(api: Api) -> None:
     assert (await api.ask("GET", "/v1/whoami")).status_code == 200
 
 
-async def test_a_valid_name_is_not_given_twice(api: Api) -> None:
+async def test_name_of_an_active_operator_cannot_be_reused(api: Api) -> None:
     token = await api.add("bob")
     answer = await api.ask("POST", "/v1/operators", json={"name": "bob", "role": "operator"})
     assert (answer.status_code, slug(answer)) == (409, "conflict")
@@ -169,7 +169,7 @@ async def test_a_hostile_name_is_refused(api: Api, name: str) -> None:
     ],
     ids=str,
 )
-async def test_a_malformed_operator_is_refused(api: Api, body: dict[str, Any]) -> None:
+async def test_malformed_operator_request_is_refused(api: Api, body: dict[str, Any]) -> None:
     answer = await api.ask("POST", "/v1/operators", json=body)
     assert (answer.status_code, slug(answer)) == (422, "invalid-request")
 

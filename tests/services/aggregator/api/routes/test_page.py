@@ -26,13 +26,13 @@ OWN = [path for name, path in assets().items() if not name.startswith("vendor/")
 
 
 async def get(api: Api, path: str) -> httpx.Response:
-    """What somebody without a token is answered."""
+    """The answer to a request without a token."""
     transport = httpx.ASGITransport(api.app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         return await client.get(path)
 
 
-async def test_the_page_and_all_its_files_are_served_with_their_headers(api: Api) -> None:
+async def test_page_files_are_served_with_security_headers(api: Api) -> None:
     assert len(assets()) > 30
     for path in ("/", *(f"/assets/{name}" for name in assets())):
         answer = await get(api, path)
@@ -58,13 +58,13 @@ async def test_other_files_are_not_served(api: Api, name: str) -> None:
     assert (answer.status_code, slug(answer)) == (404, "not-found")
 
 
-def test_libraries_are_those_that_were_reviewed() -> None:
+def test_vendored_libraries_match_their_reviewed_hashes() -> None:
     folder = FOLDER / "assets/vendor"
     files = (path for path in folder.iterdir() if path.suffix != ".ts")
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files} == VENDOR
 
 
-def test_the_lock_names_no_registry_and_pins_every_package() -> None:
+def test_package_lock_names_no_registry_and_pins_every_package() -> None:
     text = (ROOT / "tools/page/package-lock.json").read_text()
     assert "://" not in re.sub(r'"url": "[^"]*"', "", text)
     packages = {name: one for name, one in json.loads(text)["packages"].items() if name}
@@ -72,7 +72,7 @@ def test_the_lock_names_no_registry_and_pins_every_package() -> None:
     assert all(one["integrity"].startswith("sha512-") for one in packages.values())
 
 
-def test_no_file_names_another_host_or_needs_an_exception_to_the_policy() -> None:
+def test_page_files_name_no_other_host_and_satisfy_the_csp() -> None:
     for path in (FOLDER / "index.html", *OWN):
         text = path.read_text()
         assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), path
@@ -83,7 +83,7 @@ def test_no_file_names_another_host_or_needs_an_exception_to_the_policy() -> Non
         assert not re.search(r"localStorage|sessionStorage|document\.cookie|indexedDB", text), path
 
 
-def test_every_module_that_is_imported_exists() -> None:
+def test_every_imported_module_exists() -> None:
     for path in OWN:
         for name in re.findall(r"(?:from |import\(|import )\"(\.[^\"]+)\"", path.read_text()):
             assert (path.parent / name).resolve().is_file(), f"{path.name} imports {name}"

@@ -71,7 +71,7 @@ async def state(api: Api, run: str, *states: str) -> RunInfo:
         await asyncio.sleep(0.01)
 
 
-async def test_an_experiment_is_checked_and_queued(working: Api) -> None:
+async def test_submitted_experiment_is_queued_with_the_reason_for_waiting(working: Api) -> None:
     answer = await submit(working, name="tuesday", wait_seconds=60)
     assert answer.status_code == 201, answer.text
     info = RunInfo.model_validate_json(answer.content)
@@ -85,7 +85,7 @@ async def test_an_experiment_is_checked_and_queued(working: Api) -> None:
     assert [one["run"] for one in listed] == ["test-1", "tuesday-2", "next-3"]
 
 
-async def test_runs_come_in_pages_newest_first(working: Api) -> None:
+async def test_runs_are_paged_backwards_from_the_newest(working: Api) -> None:
     for _ in range(4):
         await submit(working)
     names = ["test-1", *(f"next-{number}" for number in range(2, 6))]
@@ -106,7 +106,7 @@ async def test_runs_come_in_pages_newest_first(working: Api) -> None:
         assert (await working.ask("GET", "/v1/runs", params=query)).status_code == 422
 
 
-async def test_an_experiment_may_come_as_the_text_of_its_file(working: Api) -> None:
+async def test_experiment_can_be_submitted_as_toml_text(working: Api) -> None:
     answer = await submit(working, experiment=to_toml(TABLES))
     assert answer.status_code == 201, answer.text
     assert answer.json()["experiment"] == Experiment.from_tables(TABLES).digest()
@@ -116,7 +116,7 @@ async def test_an_experiment_may_come_as_the_text_of_its_file(working: Api) -> N
         assert reason in refused.json()["detail"]
 
 
-async def test_an_experiment_is_estimated_without_a_submission(working: Api) -> None:
+async def test_check_estimates_an_experiment_without_submitting_it(working: Api) -> None:
     answer = await working.ask("POST", "/v1/runs/check", json={"experiment": TABLES})
     assert answer.status_code == 200, answer.text
     expected = estimate(Experiment.from_tables(TABLES))
@@ -134,7 +134,7 @@ async def test_operators_read_the_whole_experiment_even_of_a_queued_run(working:
     assert shown == Experiment.from_tables(tables).tables()
 
 
-async def test_a_submission_sent_twice_is_one_run(working: Api) -> None:
+async def test_repeated_submission_key_creates_only_one_run(working: Api) -> None:
     first = await submit(working, submission="a key")
     second = await submit(working, submission="a key")
     assert (first.status_code, second.status_code) == (201, 200)
@@ -145,7 +145,7 @@ async def test_a_submission_sent_twice_is_one_run(working: Api) -> None:
     assert len((await working.ask("GET", "/v1/runs")).json()) == 2
 
 
-async def test_a_run_that_starts_meanwhile_does_not_wait_for_itself(
+async def test_run_that_starts_during_the_request_does_not_wait_for_itself(
     working: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker starts the run after the API has begun to read what the run waits for."""
@@ -174,7 +174,7 @@ async def test_a_run_that_starts_meanwhile_does_not_wait_for_itself(
     ],
     ids=["number", "key", "model", "rows", "data"],
 )
-async def test_what_cannot_run_is_refused_with_the_reason(
+async def test_invalid_experiments_are_refused_with_a_reason(
     working: Api, changes: dict[str, Any], reason: str
 ) -> None:
     answer = await submit(working, experiment={**TABLES, **changes})
@@ -183,7 +183,7 @@ async def test_what_cannot_run_is_refused_with_the_reason(
     assert len((await working.ask("GET", "/v1/runs")).json()) == 1
 
 
-async def test_without_a_worker_nothing_is_accepted(
+async def test_submissions_are_refused_without_a_worker(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rampart_fl.services.aggregator.api.routes.runs.PATIENCE", 0.1)
@@ -192,7 +192,7 @@ async def test_without_a_worker_nothing_is_accepted(
     assert await api.live_run.stores.runs.submission_count() == 1
 
 
-async def test_a_run_that_waits_is_cancelled_or_deleted(working: Api) -> None:
+async def test_queued_run_can_be_cancelled_and_deleted(working: Api) -> None:
     run = (await submit(working)).json()["run"]
     for verb in ("pause", "resume"):
         answer = await working.ask("POST", f"/v1/runs/{run}/{verb}")
@@ -207,7 +207,7 @@ async def test_a_run_that_waits_is_cancelled_or_deleted(working: Api) -> None:
     assert (answer.status_code, slug(answer)) == (404, "run-not-found")
 
 
-async def test_the_next_run_starts_when_one_is_stopped(working: Api) -> None:
+async def test_next_run_starts_when_the_current_one_is_stopped(working: Api) -> None:
     run = (await submit(working)).json()["run"]
     answer = await working.ask("DELETE", RUN)
     assert (answer.status_code, slug(answer)) == (409, "run-current")
@@ -221,7 +221,7 @@ async def test_the_next_run_starts_when_one_is_stopped(working: Api) -> None:
     assert (await working.ask("GET", f"/v1/runs/{run}/rounds/current")).json()["run"] == run
 
 
-async def test_a_deleted_run_is_gone_at_once(working: Api) -> None:
+async def test_deleted_run_is_not_found_immediately_and_its_blobs_are_removed(working: Api) -> None:
     await working.ask("POST", f"{RUN}/stop")
     await state(working, "test-1", "cancelled")
     assert (await working.ask("DELETE", RUN, params={"reason": "old"})).status_code == 204
@@ -235,13 +235,13 @@ async def test_a_deleted_run_is_gone_at_once(working: Api) -> None:
 
 
 @pytest.mark.parametrize("run", ["..%2F", "Test-1", "test", "x" * 60 + "-1", "test-1%00", "test-x"])
-async def test_hostile_ids_of_runs_are_refused(api: Api, run: str) -> None:
+async def test_malformed_run_ids_are_refused(api: Api, run: str) -> None:
     answer = await api.ask("GET", f"/v1/runs/{run}")
     assert answer.status_code in {404, 422}
     assert slug(answer) in {"not-found", "invalid-request"}
 
 
-async def test_runs_are_counted_as_metrics(working: Api) -> None:
+async def test_metrics_count_queued_runs(working: Api) -> None:
     await submit(working)
     text = (await working.ask("GET", "/metrics")).text
     assert "rampart_queued_runs 1.0" in text

@@ -26,7 +26,7 @@ async def paths(known: Settings) -> set[str]:
 
 
 @pytest.mark.anyio
-async def test_without_the_flag_there_is_no_such_route(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tap_route_exists_only_with_its_setting(caplog: pytest.LogCaptureFixture) -> None:
     usual = await paths(settings())
     assert not [path for path in usual if "tap" in path]
     assert TAP_ENABLED not in caplog.text
@@ -49,7 +49,7 @@ async def test_without_the_flag_there_is_no_such_route(caplog: pytest.LogCapture
     ],
     ids=lambda one: ",".join(one.values()),
 )
-def test_it_refuses_to_start_with_production_settings(production: dict[str, str]) -> None:
+def test_tap_is_rejected_with_production_settings(production: dict[str, str]) -> None:
     settings(**production)
     with pytest.raises(ValidationError, match="for tests on one machine") as refused:
         settings(**production, test_tap=TAP)
@@ -57,6 +57,6 @@ def test_it_refuses_to_start_with_production_settings(production: dict[str, str]
 
 
 @pytest.mark.parametrize("token", ["short", "", OPERATOR])
-def test_its_token_is_a_secret_of_its_own(token: str) -> None:
+def test_tap_token_must_be_a_long_and_separate_secret(token: str) -> None:
     with pytest.raises(ValidationError, match="RAMPART_TEST_TAP must be a secret of at least 16"):
         settings(test_tap=token)

@@ -1,4 +1,4 @@
-"""Uploads that arrive together: each has a receipt of its own, and a failed fsync counts none."""
+"""Uploads that arrive together: each gets its own receipt, and a failed fsync counts none."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ SPEC = ModelSpec.of([("w", (2,))])
 
 
 def upload(samples: int) -> bytes:
-    """An update that claims to have so many samples."""
+    """An update that claims this number of samples."""
     report = {"report": f'{{"samples": {samples}}}'}
     return wire.encode(SPEC, np.zeros(SPEC.dim, np.float32), report)
 
@@ -65,7 +65,7 @@ async def put_all(api: Api, tokens: list[str]) -> list[httpx.Response]:
     )
 
 
-async def test_each_of_the_uploads_that_arrive_together_counts_once(
+async def test_each_simultaneous_upload_counts_once(
     api: Api, live_run: Any, tokens: list[str]
 ) -> None:
     answers = await put_all(api, tokens)
@@ -87,7 +87,7 @@ async def test_each_of_the_uploads_that_arrive_together_counts_once(
     assert sorted(counted) == NAMES, "each upload is one event, however often it was sent"
 
 
-async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
+async def test_upload_is_accepted_only_by_the_run_that_issued_its_ticket(
     api: Api, live_run: Any, tokens: list[str]
 ) -> None:
     """Three members of the first run: in the next, one has a ticket, one has none, one is out."""
@@ -119,7 +119,7 @@ async def test_a_token_and_a_ticket_admit_an_upload_to_their_own_run_only(
     assert counted == NAMES[1:2]
 
 
-async def test_a_failed_sync_counts_none_of_the_uploads(
+async def test_failed_fsync_counts_none_of_the_uploads(
     api: Api, live_run: Any, tokens: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:

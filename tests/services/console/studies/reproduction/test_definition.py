@@ -14,14 +14,14 @@ from tests.services.console.studies.reproduction.small import small
 
 @cache
 def built(name: str, scale: Scale) -> list[Cell]:
-    """All cells of a table with one seed, also those that run only on request."""
+    """All cells of a table with one seed, including cells that run only on request."""
     definition = load(name)
     every = {axis: list(choices) for axis, choices in definition.axes.items()}
     return cells(definition, scale, seeds=1, only=every)
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_cell_is_an_experiment_or_has_a_reason(name: str) -> None:
+def test_every_cell_has_either_unique_runs_or_a_reason(name: str) -> None:
     definition = load(name)
     table = {scale: built(name, scale) for scale in SCALES}
     for scale in ("full", "reduced"):
@@ -40,7 +40,7 @@ def hostile(experiment: Experiment) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_smaller_scale_keeps_clients_attackers_and_local_steps(name: str) -> None:
+def test_reduced_scale_keeps_clients_attackers_and_local_steps(name: str) -> None:
     full = {tuple(c.at.values()): c.runs[0] for c in built(name, "full") if c.runs}
     for cell in built(name, "reduced"):
         if not cell.runs:
@@ -63,7 +63,7 @@ def steps(experiment: Experiment) -> float:
     return experiment.training.epochs * max(train / experiment.training.batch_size, 1)
 
 
-def test_fedcap_s_cells_have_the_authors_settings_and_the_paper_s_values() -> None:
+def test_fedcap_table_1_has_the_authors_settings_and_published_values() -> None:
     grid = {tuple(c.at.values()): c for c in cells(load("fedcap-table-1"), "full", 3)}
     assert len(grid) == 3 * 6 * 8
     lie = grid["cifar10", "lie", "fedcap"]
@@ -87,7 +87,7 @@ def test_fedcap_s_cells_have_the_authors_settings_and_the_paper_s_values() -> No
     assert (baseline.runs[0].fraction, baseline.runs[0].attackers[0].count) == (0.2, 30)
 
 
-def test_fedcap_s_figures_have_all_methods_that_the_paper_compares() -> None:
+def test_fedcap_figures_include_ditto_and_the_paper_settings() -> None:
     figures = {
         f"fedcap-figure-{n}": {cell.at["method"] for cell in built(f"fedcap-figure-{n}", "full")}
         for n in (7, 8, 10)
@@ -101,8 +101,8 @@ def test_fedcap_s_figures_have_all_methods_that_the_paper_compares() -> None:
         assert run.server.customizer["peers"] == round(run.fraction * run.data.clients / 2)
 
 
-def test_fedcap_s_motivation_divides_emnist_otherwise_than_its_evaluation() -> None:
-    """20 % of the samples are IID in section III; there are three groups of classes in VI."""
+def test_fedcap_motivation_and_evaluation_partition_emnist_differently() -> None:
+    """Section III makes 20 % of the samples IID; section VI has three groups of classes."""
     for scale in ("full", "reduced"):
         motivation = {tuple(c.at.values()): c.runs[0] for c in built("fedcap-figure-1", scale)}
         evaluation = {tuple(c.at.values()): c.runs[0] for c in built("fedcap-figure-7", scale)}
@@ -112,20 +112,20 @@ def test_fedcap_s_motivation_divides_emnist_otherwise_than_its_evaluation() -> N
     assert built("fedcap-figure-1", "full")[3].runs[0].data.samples == 300
 
 
-def test_sdea_s_rows_without_public_data_have_the_paper_s_values_and_no_runs() -> None:
+def test_sdea_rows_without_public_data_have_published_values_but_no_runs() -> None:
     rows = [c for c in built("sdea-table-7", "full") if c.at["method"] == "sdea_market1501"]
     assert len(rows) == 24
     assert all("Market1501" in str(cell.reason) and cell.value for cell in rows)
 
 
 @pytest.mark.parametrize("name", names())
-def test_no_table_depends_on_the_shipped_experiments_detectors(name: str) -> None:
+def test_tables_use_only_detectors_from_papers(name: str) -> None:
     runs = [run for cell in built(name, "full") for run in cell.runs]
     used = {detector["name"] for run in runs for detector in run.server.detectors}
     assert used <= {"norm_bound", "fedredefense"}
 
 
-def test_table_3_shares_its_runs_with_table_1() -> None:
+def test_fedcap_table_3_reuses_the_runs_of_table_1() -> None:
     runs = {run.digest() for cell in built("fedcap-table-1", "full") for run in cell.runs}
     grid = {tuple(cell.at.values()): cell for cell in built("fedcap-table-3", "full")}
     result = grid["emnist", "fnr", "lie"]
@@ -135,7 +135,7 @@ def test_table_3_shares_its_runs_with_table_1() -> None:
     assert (calm.attackers, calm.personalizer["lambda"]) == ([], 1.0)
 
 
-def test_a_choice_may_be_left_out() -> None:
+def test_only_selected_choices_are_built_and_unknown_choices_refused() -> None:
     result = cells(small(), "full", 1, {"attack": ["ipm"]})
     assert [(cell.at["method"], cell.value) for cell in result] == [
         ("median", 75.05),
@@ -145,14 +145,14 @@ def test_a_choice_may_be_left_out() -> None:
         cells(small(), "full", 1, {"attack": ["lies"]})
 
 
-def test_a_cell_that_cannot_be_run_has_its_reason() -> None:
+def test_impossible_cells_have_a_reason_only_at_the_given_scale() -> None:
     barred = [{"at": {"attack": "ipm", "scale": "full"}, "reason": "no hours"}]
     result = [cell.reason for cell in cells(small(impossible=barred), "full", 1)]
     assert result == [None, None, "no hours", "no hours"]
     assert all(cell.runs for cell in cells(small(impossible=barred), "reduced", 1))
 
 
-def test_reduced_leaves_cells_out_until_one_of_their_choices_is_selected() -> None:
+def test_reduced_scale_skips_on_request_cells_unless_selected() -> None:
     definition = small(on_request=[{"at": {"attack": "ipm"}}])
     shown = [cell.reason for cell in cells(definition, "reduced", 1)]
     left_out = "left out to save time; run it with --only attack=ipm"
@@ -163,7 +163,7 @@ def test_reduced_leaves_cells_out_until_one_of_their_choices_is_selected() -> No
     assert all(cell.runs for cell in cells(definition, "full", 1))
 
 
-def test_a_wrong_change_is_refused_with_its_cell() -> None:
+def test_invalid_setting_is_refused_with_the_name_of_its_cell() -> None:
     wrong = [{"at": {"method": "median"}, "change": {"server": {"rul": "median"}}}]
     with pytest.raises(ConfigurationError, match=r"attack lie, method median: server.rul: no such"):
         cells(small(settings=wrong), "full", 1)

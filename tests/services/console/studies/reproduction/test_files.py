@@ -1,4 +1,4 @@
-"""The files of tables and papers: all are read, and a wrong one is refused."""
+"""The files of tables and papers: all are consistent, and invalid files are refused."""
 
 import tomllib
 from pathlib import Path
@@ -40,33 +40,33 @@ def test_every_paper_has_a_table() -> None:
         ({"settings": [{"at": {"data": "wisdm"}}]}, r"settings\.\d+\.change: Field required"),
     ],
 )
-def test_a_wrong_file_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_table_file_is_refused_with_a_reason(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         small(**changes)
 
 
-def test_an_unknown_table_has_a_near_one() -> None:
+def test_unknown_table_name_gets_a_suggestion() -> None:
     with pytest.raises(UnknownMember, match="did you mean 'fedcap-table-1'"):
         load("fedcap-tabel-1")
 
 
-def test_every_table_is_on_its_paper_s_page() -> None:
+def test_every_table_is_named_on_its_papers_page() -> None:
     for name in names():
         assert f"`{name}`" in (PAGES / f"{load(name).paper}.md").read_text()
 
 
-def test_hours_are_of_tables() -> None:
+def test_estimated_hours_refer_to_existing_tables_and_scales() -> None:
     assert hours().keys() <= set(names())
     assert all(table.keys() <= {"reduced", "full"} for table in hours().values())
 
 
-def test_a_reduced_table_takes_at_most_an_hour_on_two_cores() -> None:
+def test_reduced_tables_take_at_most_two_core_hours() -> None:
     reduced = {name: hours().get(name, {}).get("reduced") for name in names()}
     unknown = {name for name, estimate in reduced.items() if estimate is None}
     assert not unknown, "python -m benchmarks.hours --only"
     assert {name: estimate for name, estimate in reduced.items() if estimate and estimate > 2} == {}
 
 
-def test_files_are_one_table_each() -> None:
+def test_table_file_names_contain_their_paper() -> None:
     for path in TABLES.glob("*.toml"):
         assert tomllib.loads(path.read_text())["paper"] in path.stem

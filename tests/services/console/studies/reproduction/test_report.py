@@ -1,4 +1,4 @@
-"""What is written of a table: means, intervals, differences, reasons and pictures."""
+"""The report of a table: means, intervals, differences, reasons and plots."""
 
 import json
 import re
@@ -38,7 +38,7 @@ VERSIONS = {"python": "3.11", "torch": "2"}
 
 
 def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[CellResult]:
-    """Runs with these accuracies, keyed by method; other cells are not run."""
+    """Results with these accuracies, keyed by method; cells of other methods did not run."""
 
     def made(cell: Cell) -> CellResult:
         runs = plan([cell])
@@ -57,13 +57,13 @@ def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[Cel
     return [made(cell) for cell in cells(definition, "full", 3)]
 
 
-def test_the_interval_is_student_s() -> None:
+def test_interval_uses_students_t_distribution() -> None:
     # 4.302653 is the 97.5 % quantile of Student's t with two degrees of freedom.
     assert interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / sqrt(3), rel=1e-6)
     assert interval([1.0]) is None
 
 
-def test_a_cell_stands_beside_the_paper_s() -> None:
+def test_markdown_shows_the_published_value_beside_our_mean() -> None:
     definition = parse(TABLE)
     text = markdown(definition, "full", outcomes(definition, {"median": [0.4, 0.5]}), "command")
     half = 12.706205 * sqrt(0.005) / sqrt(2) * 100
@@ -76,14 +76,14 @@ def test_a_cell_stands_beside_the_paper_s() -> None:
     assert "8 seconds" in text and "torch 2" in text
 
 
-def test_the_smoke_scale_says_that_it_shows_nothing() -> None:
+def test_smoke_report_says_that_it_only_shows_that_a_cell_runs() -> None:
     definition = load("sdea-table-4")
     (cell,) = cells(definition, "smoke")
     text = markdown(definition, "smoke", [outcome(cell, {})], "command")
     assert "shows only that a cell runs" in text and "67.47" not in text
 
 
-def test_files_and_pictures_are_written(tmp_path: Path) -> None:
+def test_json_and_plots_are_written(tmp_path: Path) -> None:
     definition = parse(TABLE)
     write(tmp_path, "small", definition, "full", outcomes(definition, {"median": [0.4]}), "command")
     told = json.loads((tmp_path / "small-full.json").read_text())
@@ -104,7 +104,7 @@ def test_files_and_pictures_are_written(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "small-full.svg").read_text()
 
 
-def test_curves_over_rounds_and_over_choices() -> None:
+def test_curves_run_over_rounds_or_over_choices() -> None:
     definition = parse(TABLE + '[figure]\nalong = "rounds"\nmeasures = ["accuracy"]\n')
     result = outcomes(definition, {"median": [0.4, 0.6], "fedcap": [0.8]})
     assert definition.figure is not None
@@ -120,7 +120,7 @@ def test_curves_over_rounds_and_over_choices() -> None:
     assert spread["accuracy", "LIE"] == [pytest.approx(12.706205 * 10, rel=1e-6), None]
 
 
-def test_all_figures_of_a_run_may_share_a_panel() -> None:
+def test_all_measures_of_a_run_can_share_a_panel() -> None:
     head = '[figure]\nalong = "rounds"\npanels = "attack"\ntogether = true\n'
     definition = parse(TABLE + head + 'measures = ["accuracy", "loss"]\n')
     result = outcomes(definition, {"median": [0.4]})

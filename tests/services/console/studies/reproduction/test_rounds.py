@@ -1,4 +1,4 @@
-"""The curves of a run, by hand from its records."""
+"""The curves of a run, recomputed by hand from its records."""
 
 from statistics import fmean
 
@@ -11,7 +11,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import simulate
 
 
-def test_norms_entropies_and_weights_of_both_sides() -> None:
+def test_norm_entropy_and_weight_are_summarized_per_side() -> None:
     record = RoundRecord(
         round=0,
         status="published",
@@ -30,7 +30,7 @@ def test_norms_entropies_and_weights_of_both_sides() -> None:
     assert of_side(empty, ["a"]) == {"norm": None, "entropy": None, "weight": None}
 
 
-def test_a_run_has_the_curves_of_its_records() -> None:
+def test_curves_equal_values_recomputed_from_the_records() -> None:
     tables = {
         "name": "two",
         "rounds": 2,

@@ -1,4 +1,4 @@
-"""Cells are run once, kept, and continued after a kill."""
+"""Each cell runs once, its result is kept, and a killed study resumes."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_finished_cells_are_kept_and_not_run_again(tmp_path: Path) -> None:
     assert plain(again) == plain(first)
 
 
-def test_a_run_that_fails_is_a_reason_and_is_not_kept(
+def test_failed_run_is_reported_as_missing_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAMPART_DATA_DIR", str(tmp_path / "empty"))
@@ -74,7 +74,7 @@ def test_a_run_that_fails_is_a_reason_and_is_not_kept(
 
 
 @pytest.mark.processes
-def test_a_killed_run_continues_with_the_same_table(tmp_path: Path) -> None:
+def test_killed_study_resumes_to_the_same_table(tmp_path: Path) -> None:
     rounds, folder = 25, tmp_path / "killed"
     text = TABLE.replace("ROUNDS", str(rounds))
     started = subprocess.Popen([sys.executable, "-c", SCRIPT, text, str(folder)], env=os.environ)

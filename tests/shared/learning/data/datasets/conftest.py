@@ -1,4 +1,4 @@
-"""Folders of their own for the tests' files, and no network."""
+"""Separate folders for the tests' files, and no network."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from rampart_fl.shared.learning.data.datasets.openml import Rows
 
 
 class Folders(NamedTuple):
-    """Where files are looked for."""
+    """The folders in which data files are searched for."""
 
     own: Path
     cache: Path

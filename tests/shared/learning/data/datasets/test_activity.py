@@ -47,7 +47,9 @@ def test_damaged_records_are_left_out() -> None:
     assert (y.tolist(), users.tolist()) == ([4], [7])
 
 
-def test_the_raw_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raw_file_is_parsed_once_and_then_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, kept = tmp_path / "own", tmp_path / "kept"
     folder.mkdir()
     monkeypatch.setenv(VARIABLE, str(folder))
@@ -69,7 +71,9 @@ def test_the_raw_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [path.name for path in kept.iterdir()] == ["wisdm_raw.npz"]
 
 
-def test_a_raw_file_without_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raw_file_without_a_full_window_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "WISDM_ar_v1.1_raw.txt").write_text(records(1, "Standing", 100))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE, str(tmp_path / "kept"))
@@ -96,7 +100,7 @@ def test_features_are_standardized_by_training_samples(
     held = server_data("wisdm", 8, table, seed=1, role="root").x
     for unseen in (test, held):
         assert unseen.mean(0).abs().max() > 0.05
-    # The same mean and deviation apply to all samples: one straight line leads back to the file.
+    # The same mean and deviation apply to all samples: one linear map restores the file's values.
     raw = np.sort(x[:, 0])
     result = np.sort(torch.cat([train, test, held])[:, 0].numpy())
     slope = (raw[-1] - raw[0]) / (result[-1] - result[0])

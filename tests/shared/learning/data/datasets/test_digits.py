@@ -1,11 +1,11 @@
-"""The bundled digits: real images, in the range that models take."""
+"""The bundled digits: real images, scaled to the models' input range."""
 
 import torch
 
 from rampart_fl.shared.learning.data.datasets import datasets
 
 
-def test_the_bundled_images() -> None:
+def test_bundled_digits_have_the_expected_shape_range_and_labels() -> None:
     digits = datasets.build("digits")
     samples = digits.load()
     assert samples.x.shape == (1797, *digits.shape)
@@ -14,7 +14,7 @@ def test_the_bundled_images() -> None:
     assert samples.groups is None
 
 
-def test_they_are_what_scikit_learn_loads() -> None:
+def test_bundled_digits_equal_those_of_scikit_learn() -> None:
     from sklearn.datasets import load_digits  # Its import takes a second.
 
     samples, bunch = datasets.build("digits").load(), load_digits()

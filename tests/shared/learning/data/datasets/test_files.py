@@ -1,4 +1,4 @@
-"""Where a file is searched, in which order, and the error if it is missing or wrong."""
+"""Data files: the search order, and the error if a file is missing or invalid."""
 
 import tempfile
 from pathlib import Path
@@ -30,7 +30,7 @@ def usps() -> Dataset:
     return datasets.build("usps")
 
 
-def test_ones_own_folder_comes_before_the_cache(usps: Dataset, folders: Any) -> None:
+def test_own_folder_takes_precedence_over_the_cache(usps: Dataset, folders: Any) -> None:
     assert usps.source().kind == "OpenML"
     assert not usps.source().present
     write(folders.cache, value=51)
@@ -42,7 +42,7 @@ def test_ones_own_folder_comes_before_the_cache(usps: Dataset, folders: Any) -> 
     assert float(usps.load().take().max()) == 1
 
 
-def test_the_cache_is_in_ones_home_by_default(
+def test_cache_is_in_the_home_directory_by_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -55,7 +55,7 @@ def test_the_cache_is_in_ones_home_by_default(
     assert cache() == tmp_path / "elsewhere"
 
 
-def test_a_user_without_a_home_reads_its_own_folder_all_the_same(
+def test_own_folder_is_read_without_a_home_directory(
     usps: Dataset, folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(_: int) -> None:
@@ -69,7 +69,9 @@ def test_a_user_without_a_home_reads_its_own_folder_all_the_same(
     assert cache() == Path(tempfile.gettempdir()) / "rampart"
 
 
-def test_a_cache_that_cannot_be_written(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_is_reported_and_gets_no_partial_file(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folders.own / "file").touch()
     monkeypatch.setenv(CACHE, str(folders.own / "file" / "cache"))
     member = datasets.build("usps")
@@ -79,7 +81,9 @@ def test_a_cache_that_cannot_be_written(folders: Any, monkeypatch: pytest.Monkey
     assert [path.name for path in folders.own.iterdir()] == ["file"]
 
 
-def test_nowhere(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_reported_with_instructions(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(VARIABLE)
     for name in datasets.names():
         member = datasets.build(name)
@@ -110,7 +114,7 @@ def test_nowhere(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"x_train": np.array([{}, {}, {}], dtype=object)}, "cannot read"),
     ],
 )
-def test_what_is_wrong_with_a_file(
+def test_invalid_arrays_are_rejected_with_the_reason(
     arrays: dict[str, Any], message: str, usps: Dataset, folders: Any
 ) -> None:
     write(folders.own, **arrays)
@@ -118,19 +122,21 @@ def test_what_is_wrong_with_a_file(
         usps.load()
 
 
-def test_a_file_that_is_no_archive(usps: Dataset, folders: Any) -> None:
+def test_file_that_is_not_an_archive_is_rejected(usps: Dataset, folders: Any) -> None:
     (folders.own / "usps.npz").write_text("no archive")
     with pytest.raises(ConfigurationError, match="cannot read"):
         usps.load()
 
 
-def test_groups_need_both_parts(usps: Dataset, folders: Any) -> None:
+def test_groups_are_ignored_unless_both_parts_have_them(usps: Dataset, folders: Any) -> None:
     write(folders.own, group_train=np.array([4, 5, 6], dtype=np.uint8))
     assert usps.load().groups is None
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.float32])
-def test_numbers_of_every_kind_mean_the_same(kind: type, usps: Dataset, folders: Any) -> None:
+def test_bytes_integers_and_floats_give_the_same_pixels(
+    kind: type, usps: Dataset, folders: Any
+) -> None:
     draws = np.random.default_rng(3)
     pixels = draws.integers(0, 256, (5, 16, 16))
     x = (pixels / 255).astype(kind) if kind is np.float32 else pixels.astype(kind)
@@ -142,14 +148,14 @@ def test_numbers_of_every_kind_mean_the_same(kind: type, usps: Dataset, folders:
     assert (samples.x.dtype == torch.uint8) == (kind is np.uint8)
 
 
-def test_parts_of_different_kinds(usps: Dataset, folders: Any) -> None:
+def test_parts_of_different_dtypes_are_combined(usps: Dataset, folders: Any) -> None:
     x = np.full((2, 16, 16), 51, dtype=np.uint8)
     write(folders.own, x_train=np.full((3, 16, 16), 0.2, dtype=np.float32), x_test=x)
     assert usps.load().take().unique().tolist() == pytest.approx([0.2])
 
 
 @pytest.mark.parametrize("name", ["usps", "hapt"])
-def test_a_folder_that_is_none_is_named(name: str, folders: Any) -> None:
+def test_nonexistent_data_folder_is_named_in_the_error(name: str, folders: Any) -> None:
     with pytest.raises(ConfigurationError) as caught:
         datasets.build(name).fetch()
     assert "not a folder" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Data sets from OpenML: fetched once, checked, refused with the reason; no network."""
+"""Data sets from OpenML: fetched once, checked, rejected with the reason; no network."""
 
 import gzip
 import hashlib
@@ -20,12 +20,12 @@ from rampart_fl.shared.learning.data.datasets.openml import Rows
 
 ON_OPENML = [n for n in datasets.names() if getattr(datasets.get(n), "openml", 0)]
 TABLE = openml.table
-"""The real one; the folders' fixture puts another in its place."""
+"""The real function; the fixture `folders` replaces it."""
 
 
 @pytest.fixture
 def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Lets OpenML answer with a table; gives the list of the data sets that were asked for."""
+    """Makes OpenML answer with a table; returns the list of the requested data sets."""
 
     def answer(x: np.ndarray, y: np.ndarray) -> list[int]:
         asked = []
@@ -41,7 +41,7 @@ def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
 
 
 def small(monkeypatch: pytest.MonkeyPatch, name: str, total: int, train: int) -> FileDataset:
-    """A data set that is whole with a few samples."""
+    """A data set that counts as complete with a few samples."""
     member = datasets.build(name)
     assert isinstance(member, FileDataset)
     monkeypatch.setattr(type(member), "total", total)
@@ -49,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch, name: str, total: int, train: int) ->
     return member
 
 
-def test_numbers_and_splits_of_the_tables() -> None:
+def test_data_sets_have_the_published_ids_sizes_and_splits() -> None:
     # Data sets by their published sizes: (OpenML's number, rows, training rows).
     known = {n: datasets.get(n) for n in ON_OPENML}
     assert {n: (c.openml, c.total, c.train) for n, c in known.items()} == {
@@ -63,7 +63,7 @@ def test_numbers_and_splits_of_the_tables() -> None:
     }
 
 
-def test_fetched_once(
+def test_data_set_is_fetched_once_and_then_cached(
     answers: Callable[..., list[int]], folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = small(monkeypatch, "mnist", 30, 20)
@@ -89,7 +89,7 @@ def test_fetched_once(
         (np.zeros((30, 784)), np.arange(30), r"outside 0\.\.9"),
     ],
 )
-def test_a_wrong_answer_is_not_kept(
+def test_invalid_tables_are_rejected_and_not_cached(
     x: np.ndarray,
     y: np.ndarray,
     message: str,
@@ -105,7 +105,7 @@ def test_a_wrong_answer_is_not_kept(
     assert not folders.cache.exists()
 
 
-def test_usps_has_its_own_numbers(
+def test_usps_pixels_and_labels_are_converted_to_the_common_ranges(
     answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = small(monkeypatch, "usps", 3, 2)
@@ -116,7 +116,7 @@ def test_usps_has_its_own_numbers(
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_coloured_images_in_either_order(
+def test_colour_images_are_read_with_channels_first_or_last(
     last: bool, answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = small(monkeypatch, "svhn", 4, 2)
@@ -131,7 +131,7 @@ def test_coloured_images_in_either_order(
     assert channels_first(table.astype(np.uint8), 3, 32, 32).flags.c_contiguous
 
 
-def test_phishing_in_binary_columns(
+def test_phishing_features_are_one_hot_encoded(
     answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 22 features with two values and 8 with three: 68 columns.
@@ -146,7 +146,7 @@ def test_phishing_in_binary_columns(
     assert samples.x[1].tolist() == [0, 1] * 22 + [0, 1, 0] * 8
 
 
-def test_phishing_with_other_columns(
+def test_phishing_table_with_a_wrong_feature_count_is_rejected(
     answers: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = small(monkeypatch, "phishing", 10, 8)
@@ -172,7 +172,7 @@ def site(
     checksum: str | None = None,
     address: str = "https://www.openml.org/data/v1/download/9/sites.arff",
 ) -> dict[str, bytes]:
-    """What OpenML answers for one data set, by the end of the address."""
+    """OpenML's answers for one data set, keyed by the end of the address."""
     columns = [("address", "nominal"), ("length", "nominal"), ("pixels", "numeric")]
     features = [
         {
@@ -246,7 +246,7 @@ class OpenML:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OpenML]]:
-    """Lets a server with these pages stand for OpenML."""
+    """Replaces OpenML with a server that has these pages."""
     with ExitStack() as started:
 
         def serve(pages: dict[str, bytes], compressed: bool = False, **options: Any) -> OpenML:
@@ -258,16 +258,18 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., OpenML]]
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_table_is_read(answered: Callable[..., OpenML], compressed: bool) -> None:
+def test_table_is_read_with_and_without_compression(
+    answered: Callable[..., OpenML], compressed: bool
+) -> None:
     server = answered(site(), compressed)
     x, y = TABLE(4534)
-    # Categories are the numbers that they name, not their positions in the list.
+    # A category's value is the number that it names, not its position in the list.
     assert x.tolist() == [[-1, 1, 2.5], [1, -1, 7], [1, 0, 0]]
     assert y.tolist() == [1, -1, 1]
     assert len(server.asked) == len(set(server.asked)) == 3  # nothing is loaded twice
 
 
-def test_columns_that_identify_rows_are_left_out_and_quotes_are_read(
+def test_ignored_columns_are_left_out_and_quoted_values_are_read(
     answered: Callable[..., OpenML],
 ) -> None:
     text = ARFF.replace("-1,1,2.5,1", "'-1', 1 ,2.5,'1'").replace("@DATA", "@data")
@@ -290,7 +292,7 @@ def test_rows_are_counted_while_they_arrive(answered: Callable[..., OpenML]) -> 
     assert told == [100, 200]
 
 
-def test_a_short_outage_is_waited_for_and_a_refusal_is_not(
+def test_requests_are_retried_after_short_outages_but_not_after_refusals(
     answered: Callable[..., OpenML],
 ) -> None:
     server = answered(site(), failures=3)
@@ -320,7 +322,7 @@ def test_a_short_outage_is_waited_for_and_a_refusal_is_not(
         ({**site(), "json/data/4534": b"{}"}, "data_set_description"),
     ],
 )
-def test_answers_that_are_none(
+def test_malformed_answers_are_rejected(
     pages: dict[str, bytes], message: str | None, answered: Callable[..., OpenML]
 ) -> None:
     answered(pages)
@@ -328,7 +330,7 @@ def test_answers_that_are_none(
         TABLE(4534)
 
 
-def test_without_a_network_it_says_what_to_do(
+def test_error_without_a_network_says_what_to_do(
     folders: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -345,9 +347,7 @@ def test_without_a_network_it_says_what_to_do(
     assert not folders.cache.exists()
 
 
-def test_a_network_that_swallows_everything_is_given_up(
-    folders: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_server_times_out(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(openml, "ADDRESS", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(openml, "PATIENCE", 0.0)

@@ -1,4 +1,4 @@
-"""Synthetic means: the spread that was asked for, the truth as the only test sample."""
+"""Synthetic means: the configured spread, and the true mean as the only test sample."""
 
 import torch
 
@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.datasets import datasets
 TABLE = {"name": "synthetic_means", "clients": 6, "samples": 4, "dimension": 3}
 
 
-def test_the_spread_between_and_within_clients() -> None:
+def test_spread_between_and_within_clients_matches_the_defaults() -> None:
     table = {"name": "synthetic_means", "clients": 4000, "samples": 20, "dimension": 2}
     samples = datasets.parse(table).load()
     x_NMd = samples.x.view(4000, 21, 2)
@@ -18,7 +18,7 @@ def test_the_spread_between_and_within_clients() -> None:
     assert truth_Nd.mean().abs() < 0.1 and noise_NMd.mean().abs() < 0.2
 
 
-def test_a_client_is_tested_on_the_truth_alone() -> None:
+def test_clients_are_tested_only_on_their_true_mean() -> None:
     data = Data(dataset=TABLE, partition="by_group", clients=6)
     samples = datasets.parse(TABLE).draw(5)
     assert samples is not None
@@ -34,7 +34,7 @@ def test_a_client_is_tested_on_the_truth_alone() -> None:
     assert sorted(owned) == list(range(6))
 
 
-def test_every_seed_draws_other_means() -> None:
+def test_different_seeds_draw_different_means() -> None:
     data = Data(dataset=TABLE, partition="by_group", clients=6)
     one, other, again = (client_data(data, 0, seed).x_test for seed in (1, 2, 1))
     assert torch.equal(one, again) and not torch.equal(one, other)

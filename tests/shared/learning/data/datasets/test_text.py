@@ -1,4 +1,4 @@
-"""Texts as token numbers: words, padding, cutting, and what is no text."""
+"""Texts as token numbers: words, padding, truncation, and arrays that are not texts."""
 
 import zlib
 from pathlib import Path
@@ -29,7 +29,9 @@ def test_the_vocabulary_bounds_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("kind", ["S", "U"])
-def test_texts_from_a_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_from_files_and_other_arrays_are_rejected(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = np.array(["Söhne of war", "sports"]).astype("U")
     x = np.char.encode(texts, "utf-8") if kind == "S" else texts
     y = np.array([0, 1], dtype=np.uint8)

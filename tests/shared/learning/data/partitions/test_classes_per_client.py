@@ -1,4 +1,4 @@
-"""Label skew: exactly so many classes each, and classes shared evenly."""
+"""Label skew: an exact number of classes per client, and classes shared evenly."""
 
 import pytest
 import torch
@@ -15,7 +15,9 @@ from rampart_fl.shared.learning.data.partitions import partitions
     clients=st.integers(1, 30),
     seed=st.integers(0, 100),
 )
-def test_balanced(labels: int, classes: int, clients: int, seed: int) -> None:
+def test_every_client_has_the_exact_number_of_classes_shared_evenly(
+    labels: int, classes: int, clients: int, seed: int
+) -> None:
     classes = min(classes, labels)
     y = torch.arange(labels).repeat_interleave(60)
     member = partitions.build("classes_per_client", classes=classes)
@@ -38,7 +40,7 @@ def test_draws_differ_by_seed() -> None:
     assert first == again != other
 
 
-def test_unbalanced_clients_keep_their_classes() -> None:
+def test_imbalanced_clients_keep_their_number_of_classes() -> None:
     y = torch.arange(10).repeat_interleave(600)
     member = partitions.build("classes_per_client", classes=2, imbalance=100)
     parts = member.split(y, 50, torch.Generator().manual_seed(1))
@@ -48,7 +50,7 @@ def test_unbalanced_clients_keep_their_classes() -> None:
     assert max(sizes) > 50 * min(sizes)
 
 
-def test_what_cannot_be_divided() -> None:
+def test_too_many_classes_or_too_few_samples_are_rejected() -> None:
     y, draws = torch.tensor([0, 1, 1, 1]), torch.Generator()
     with pytest.raises(ConfigurationError, match="3 classes per client, but the data has 2"):
         partitions.build("classes_per_client", classes=3).split(y, 2, draws)

@@ -20,7 +20,7 @@ def largest_share(parts: list[torch.Tensor]) -> float:
     return sum(float(Y[part].bincount().max()) / len(part) for part in parts) / len(parts)
 
 
-def test_all_samples_are_dealt_and_everyone_has_the_minimum() -> None:
+def test_all_samples_are_dealt_and_every_client_has_the_minimum() -> None:
     parts = split(beta=0.3, minimum=40)
     assert sum(len(part) for part in parts) == 2000
     assert min(len(part) for part in parts) >= 40
@@ -31,7 +31,7 @@ def test_small_beta_is_skewed_and_large_beta_is_not() -> None:
     assert largest_share(split(beta=1000.0)) < 0.13
 
 
-def test_balance_narrows_the_sizes() -> None:
+def test_balanced_option_narrows_the_spread_of_sizes() -> None:
     spread = [
         max(map(len, parts)) - min(map(len, parts))
         for parts in (split(beta=0.2, balanced=True), split(beta=0.2, balanced=False))
@@ -39,7 +39,7 @@ def test_balance_narrows_the_sizes() -> None:
     assert spread[0] < spread[1]
 
 
-def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_minimum_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="8 clients with 300 each"):
         split(minimum=300)
     monkeypatch.setattr(dirichlet, "TRIES", 30)
@@ -48,7 +48,7 @@ def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-def test_against_a_loop_over_samples(balanced: bool) -> None:
+def test_partition_equals_a_loop_over_samples(balanced: bool) -> None:
     # The same draws: per class a permutation, then the clients' gammas.
     clients, beta, draws = 8, 0.4, torch.Generator().manual_seed(6)
     held: list[list[int]] = [[] for _ in range(clients)]
@@ -72,11 +72,11 @@ def test_against_a_loop_over_samples(balanced: bool) -> None:
     )
     assert [part.tolist() for part in parts] == [sorted(own) for own in held]
     if balanced:
-        # Whoever has the average already gets nothing more: at most one class above it.
+        # A client that already has the average gets nothing more: at most one class above it.
         assert max(map(len, parts)) < len(Y) / clients + 200
 
 
-def test_moments_of_the_shares() -> None:
+def test_shares_have_the_moments_of_a_dirichlet_distribution() -> None:
     # Dir(β·1_K) has mean 1/K and variance (1 - 1/K)/K/(Kβ + 1).
     draws, k, beta = torch.Generator().manual_seed(7), 5, 0.3
     shares_TK = torch.stack([_dirichlet(beta, k, draws) for _ in range(4000)])

@@ -5,7 +5,7 @@ import torch
 from rampart_fl.shared.learning.data.partitions import partitions
 
 
-def test_the_papers_shares_on_62_classes() -> None:
+def test_clients_hold_mostly_samples_of_their_own_group_of_classes() -> None:
     y = torch.arange(62).repeat(400)
     parts = partitions.build("dominant_groups", samples=100).split(
         y, 9, torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""IID partitions: even sizes, every sample used."""
+"""IID partitions: every sample is used, and sizes are even or imbalanced as configured."""
 
 import pytest
 import torch
@@ -13,12 +13,12 @@ def test_every_sample_goes_to_one_client_and_sizes_differ_by_one() -> None:
     assert sorted(len(part) for part in parts) == [10] * 7 + [11] * 3
 
 
-def test_too_few_samples() -> None:
+def test_too_few_samples_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="3 samples are not enough for 4 clients"):
         partitions.build("iid").split(torch.zeros(3), 4, torch.Generator())
 
 
-def test_sizes_over_two_orders_of_magnitude() -> None:
+def test_imbalance_is_the_ratio_of_the_largest_to_the_smallest_size() -> None:
     member = partitions.build("iid", imbalance=100)
     parts = member.split(torch.zeros(5000), 20, torch.Generator().manual_seed(1))
     assert torch.cat(parts).sort().values.tolist() == list(range(5000))
@@ -33,7 +33,7 @@ def test_every_client_of_a_small_data_set_has_a_sample() -> None:
     assert min(len(part) for part in parts) == 1
 
 
-def test_a_quarter_of_the_clients_has_all_but_a_few_samples() -> None:
+def test_large_clients_have_imbalance_times_as_many_samples() -> None:
     member = partitions.build("iid", imbalance=50, large=0.25)
     parts = member.split(torch.zeros(2120), 8, torch.Generator().manual_seed(1))
     assert torch.cat(parts).sort().values.tolist() == list(range(2120))

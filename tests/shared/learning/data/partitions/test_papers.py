@@ -1,4 +1,4 @@
-"""The papers' divisions of the real data, where their files are here."""
+"""The papers' divisions of the real data; skipped if the files are missing."""
 
 import pytest
 import torch
@@ -11,14 +11,14 @@ from rampart_fl.shared.learning.data.datasets.files import VARIABLE
 
 
 def real(data: Data) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set and who holds what; skips where the file is not in one's own folder."""
+    """The data set and each client's positions; skips if the file is not in the user's folder."""
     name = str(data.dataset["name"])
     if datasets.build(name).source().kind != VARIABLE:
         pytest.skip(f"{VARIABLE} has no {name}")
     return partition_data(data, seed=1)
 
 
-def test_fedcap_on_cifar10() -> None:
+def test_fedcap_clients_of_cifar10_have_two_classes_and_equal_sizes() -> None:
     data = Experiment.load("fedcap-cifar10").data
     samples, parts = real(data)
     assert len(parts) == 20
@@ -28,7 +28,7 @@ def test_fedcap_on_cifar10() -> None:
     assert len(client_data(data, 3, seed=1).y_train) == 400
 
 
-def test_fedcap_on_emnist() -> None:
+def test_fedcap_clients_of_emnist_have_a_dominant_kind_of_character() -> None:
     data = Experiment.load("fedcap-emnist").data
     samples, parts = real(data)
     size = data.partition["samples"]
@@ -38,12 +38,12 @@ def test_fedcap_on_emnist() -> None:
     own = shares.argmax(1)
     assert own.tolist() == sorted(own.tolist())
     assert own.bincount().tolist() == [34, 33, 33]
-    # Four fifths, and what its kind has of the rest, which is drawn from all.
+    # Four fifths, plus the kind's share of the rest, which is drawn from all kinds.
     assert float(shares.amax(1).min()) >= 0.8
     assert float(shares.amax(1).max()) < 0.97
 
 
-def test_fedcap_on_wisdm() -> None:
+def test_fedcap_clients_of_wisdm_are_single_users() -> None:
     samples, parts = real(Experiment.load("fedcap-wisdm-features").data)
     assert samples.groups is not None
     users = [samples.groups[part].unique().tolist() for part in parts]
@@ -52,7 +52,7 @@ def test_fedcap_on_wisdm() -> None:
 
 
 @pytest.mark.parametrize("beta", [0.3, 0.5])
-def test_sdea_on_mnist(beta: float) -> None:
+def test_sdea_clients_of_mnist_share_all_samples_with_ten_or_more_each(beta: float) -> None:
     table = {"dataset": "mnist", "clients": 20}
     samples, parts = real(
         Data.model_validate({**table, "partition": {"name": "dirichlet", "beta": beta}})

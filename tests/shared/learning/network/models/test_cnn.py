@@ -1,4 +1,4 @@
-"""The convolutional family: FedCAP's three networks by their layer sizes."""
+"""The convolutional family: layer sizes of published and other networks, and invalid shapes."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ from rampart_fl.shared.learning.network.models import models
         ({"channels": [30, 30], "kernel": 3, "padding": 1, "hidden": 200}, (1, 28, 28), 10, 1470),
     ],
 )
-def test_layer_sizes(
+def test_first_hidden_layer_has_the_expected_number_of_inputs(
     parameters: dict[str, object], shape: tuple[int, ...], classes: int, flat: int
 ) -> None:
     module = models.build("cnn", **parameters).build(shape, classes)
@@ -40,27 +40,27 @@ def test_layer_sizes(
     assert module(torch.zeros(2, *shape)).shape == (2, classes)
 
 
-def test_layers_stand_in_order_of_their_names() -> None:
+def test_layers_are_in_alphabetical_order_with_output_last() -> None:
     names = [name for name, _ in models.build("cnn").build((1, 8, 8), 10).named_parameters()]
     owners = [name.partition(".")[0] for name in names]
-    assert owners == sorted(owners) == sorted(owners)
+    assert owners == sorted(owners)
     assert owners[-1] == "output"
 
 
-def test_what_does_not_fit() -> None:
+def test_unsuitable_sample_shapes_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="too deep for samples of shape"):
         models.build("cnn", kernel=5, padding=0).build((1, 8, 8), 10)
     with pytest.raises(ConfigurationError, match="takes images"):
         models.build("cnn").build((43,), 6)
 
 
-def test_the_parameters_of_lenet_by_count() -> None:
+def test_lenet_has_the_published_number_of_parameters() -> None:
     module = models.build("cnn", channels=[6, 16], kernel=5, padding=0, hidden=[120, 84]).build(
         (1, 28, 28), 10
     )
     assert sum(parameter.numel() for parameter in module.parameters()) == 44_426
 
 
-def test_a_hidden_layer_needs_a_unit() -> None:
+def test_hidden_layer_without_units_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="at least one unit"):
         models.build("cnn", hidden=[8, 0])

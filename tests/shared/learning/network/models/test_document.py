@@ -1,4 +1,4 @@
-"""docs/models.md has every model, as the code has it."""
+"""docs/models.md describes every model, and agrees with the code."""
 
 import re
 from math import prod
@@ -18,16 +18,16 @@ ROWS = {
     )
 }
 APART = {"module", "mean"}
-"""Said in the text: their parameters are the user's, or the data set's."""
+"""Only in the text: the user or the data set determines their number of parameters."""
 
 
-def test_every_model_is_there() -> None:
+def test_every_model_is_documented() -> None:
     assert set(ROWS) | APART == set(models.names())
     assert all(f"`{name}`" in TEXT for name in APART)
 
 
 @pytest.mark.parametrize("name", sorted(ROWS))
-def test_its_row_is_true(name: str) -> None:
+def test_documented_parameter_count_and_paper_match_the_code(name: str) -> None:
     _, _, counted_on, classes, parameters, paper = ROWS[name]
     shape = tuple(int(size) for size in counted_on.split("x"))
     module = models.build(name).build(shape, int(classes))
@@ -35,7 +35,9 @@ def test_its_row_is_true(name: str) -> None:
     assert paper == models.get(name).paper
 
 
-def test_the_network_that_it_shows_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_network_in_the_manual_can_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     code = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)

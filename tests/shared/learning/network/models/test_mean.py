@@ -1,4 +1,4 @@
-"""The mean's model: its output is a residual, its loss is smallest at the samples' mean."""
+"""The model `mean`: its output is a residual, and it is only for estimation tasks."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_the_output_is_the_residual_of_every_sample() -> None:
 
 
 @pytest.mark.parametrize(("model", "dataset"), [("mean", "digits"), ("mlp", "synthetic_means")])
-def test_a_model_of_another_task_is_refused(model: str, dataset: str) -> None:
+def test_model_of_another_task_is_rejected(model: str, dataset: str) -> None:
     tables = {"name": "odd", "data": {"dataset": dataset}, "model": model}
     with pytest.raises(ConfigurationError, match=r"is for .*estimation"):
         build_module(Experiment.from_tables(tables))

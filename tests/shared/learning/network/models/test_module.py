@@ -1,4 +1,4 @@
-"""A user's own network: arguments that are filled in, and the error for each mistake."""
+"""A user's own network: its arguments, and the error for each mistake."""
 
 from typing import Any
 
@@ -40,14 +40,14 @@ class Frozen(Net):
 
 
 class Drawing(Net):
-    """Draws in forward while it is trained, without a layer that says so."""
+    """Draws at random in forward during training, without a dropout layer."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(nn.functional.dropout(x, training=self.training))
 
 
 class Twofold(Net):
-    """Has a second output while it is trained."""
+    """Has a second output during training."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits = super().forward(x)
@@ -55,14 +55,14 @@ class Twofold(Net):
 
 
 class Broken(Net):
-    """Looks for what it does not have."""
+    """Uses an attribute that does not exist."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(self.embedding(x))
 
 
 class Normalized(Net):
-    """Has running statistics, which a trial must not move."""
+    """Has running statistics, which a trial batch must not change."""
 
     def __init__(self, classes: int) -> None:
         super().__init__(classes)
@@ -71,7 +71,7 @@ class Normalized(Net):
 
 @pytest.fixture(autouse=True)
 def package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes this file a package of the user's, under the name `own`."""
+    """Makes this file's classes importable from a user's package `own`."""
     import sys
     import types
 
@@ -82,7 +82,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "own", own)
 
 
-def test_arguments_are_passed_and_filled_in() -> None:
+def test_arguments_are_passed_and_classes_or_shape_are_filled_in() -> None:
     module = models.parse({"name": "module", "path": "own:Net", "width": 5}).build((4,), 2)
     assert isinstance(module, Net)
     assert module.hidden.out_features == 5
@@ -108,12 +108,14 @@ def test_arguments_are_passed_and_filled_in() -> None:
         ({"path": "own:Net", "width": "5"}, (4,), "cannot be built: TypeError"),
     ],
 )
-def test_mistakes_are_named(table: dict[str, Any], shape: tuple[int, ...], message: str) -> None:
+def test_unusable_modules_are_rejected_with_the_reason(
+    table: dict[str, Any], shape: tuple[int, ...], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         models.build("module", **table).build(shape, 2)
 
 
-def test_a_trial_leaves_the_module_as_it_was() -> None:
+def test_trial_batch_leaves_the_module_unchanged() -> None:
     module = models.build("module", path="own:Normalized").build((4,), 2)
     counted = [b for name, b in module.named_buffers() if name.endswith("num_batches_tracked")]
     assert [int(count) for count in counted] == [0]
@@ -121,6 +123,6 @@ def test_a_trial_leaves_the_module_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("path", ["own", "own.Net", "own:", "own:Net()", "../own:Net"])
-def test_a_path_has_a_form(path: str) -> None:
+def test_malformed_paths_are_rejected(path: str) -> None:
     with pytest.raises(ConfigurationError, match="path"):
         models.build("module", path=path)

@@ -10,7 +10,7 @@ CIFAR, MNIST, WISDM = (3, 32, 32), (1, 28, 28), (3, 1, 200)
 
 
 def first_block(before: int, after: int) -> int:
-    """Of a group: normalization, two convolutions with another between, a 1x1 convolution."""
+    """First of a group: two normalizations, two convolutions and a 1x1 convolution."""
     return 2 * before + before * after * 9 + 2 * after + after * after * 9 + before * after
 
 
@@ -99,7 +99,7 @@ COUNTS = [
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "layers", "total"), COUNTS, ids=[case[0] for case in COUNTS]
 )
-def test_parameters_by_hand(
+def test_parameter_counts_match_hand_calculation(
     name: str, shape: tuple[int, ...], classes: int, layers: list[int], total: int
 ) -> None:
     module = models.build(name).build(shape, classes)
@@ -107,7 +107,7 @@ def test_parameters_by_hand(
     assert module(torch.zeros(2, *shape)).shape == (2, classes)
 
 
-def test_logits_of_lenet_may_be_negative() -> None:
+def test_lenet_logits_may_be_negative() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = models.build("lenet5").build(MNIST, 10)
@@ -118,6 +118,6 @@ def test_logits_of_lenet_may_be_negative() -> None:
 @pytest.mark.parametrize(
     ("name", "shape"), [("alexnet", (3, 28, 28)), ("lenet5", (1, 8, 8)), ("text", (1, 8, 8))]
 )
-def test_samples_that_do_not_fit(name: str, shape: tuple[int, ...]) -> None:
+def test_unsuitable_sample_shapes_are_rejected(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigurationError, match=r"samples of shape \("):
         models.build(name).build(shape, 10)

@@ -1,4 +1,4 @@
-"""The text model: padding and order of tokens change nothing, every model has its own vectors."""
+"""The text model: padding and token order do not matter, and stacked models do not mix."""
 
 import torch
 from torch.nn import functional
@@ -8,14 +8,14 @@ from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import unflatten
 
 
-def test_padding_and_order_change_nothing() -> None:
+def test_output_does_not_depend_on_padding_or_token_order() -> None:
     module = Text(vocabulary=20, features=3).build((5,), 2)
     one = module(torch.tensor([[4, 7, 4, 0, 0]]))
     torch.testing.assert_close(one, module(torch.tensor([[0, 7, 0, 4, 4]])))
     assert not torch.allclose(one, module(torch.tensor([[7, 7, 4, 0, 0]])))
 
 
-def test_stacked_models_look_up_their_own_vectors() -> None:
+def test_stacked_models_use_their_own_embeddings() -> None:
     network = Stacked(Text(vocabulary=20, features=3, hidden=[4]).build((5,), 2).double())
     draws = torch.Generator().manual_seed(1)
     models_KD = torch.randn(3, network.spec.dim, generator=draws, dtype=torch.float64)

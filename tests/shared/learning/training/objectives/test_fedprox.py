@@ -1,4 +1,4 @@
-"""FedProx: where it comes to rest, and which models it holds."""
+"""FedProx: its gradient, and the models to which it applies."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,11 +32,11 @@ def after(
     return result.update_D, result.personal
 
 
-def test_one_step_is_a_plain_one_pulled_back(
+def test_second_step_adds_the_proximal_gradient(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
-    """w1 = -η g0 from w^t = 0; the second step subtracts η μ w1 besides its gradient."""
-    data = clients[2]  # Four samples: one step an epoch.
+    """Relative to w^t, w1 = -η g0; the second step subtracts η μ w1 in addition to its gradient."""
+    data = clients[2]  # Four samples: one step per epoch.
     training = {"epochs": 2, "batch_size": 4, "learning_rate": 0.1}
     plain = make_learner(personalizer="none", training=training)
     held = make_learner(personalizer="none", training={**training, "objective": ["fedprox"]})
@@ -49,7 +49,7 @@ def test_one_step_is_a_plain_one_pulled_back(
     assert torch.allclose(held_D, free_D - 0.1 * 0.01 * first_D, rtol=0, atol=1e-15)
 
 
-def test_a_strong_pull_keeps_the_model_where_it_was(
+def test_larger_mu_gives_shorter_updates(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     lengths = [
@@ -60,7 +60,7 @@ def test_a_strong_pull_keeps_the_model_where_it_was(
 
 
 @pytest.mark.parametrize("personalizer", ["none", "fine_tune", "local", "fedcap"])
-def test_without_weight_every_bit_is_the_plain_one(
+def test_mu_of_zero_equals_plain_training_bit_for_bit(
     make_learner: MakeLearner, clients: list[ClientData], personalizer: str
 ) -> None:
     plain_D, plain = after(make_learner, clients[0], "plain", personalizer)
@@ -70,7 +70,7 @@ def test_without_weight_every_bit_is_the_plain_one(
     assert all(torch.equal(plain[name], zero[name]) for name in plain)
 
 
-def test_personal_models_are_left_alone_unless_told(
+def test_personal_models_have_no_proximal_term_unless_configured(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     ditto = {"name": "ditto", "lambda": 0.3}
@@ -86,7 +86,7 @@ def test_personal_models_are_left_alone_unless_told(
     assert torch.allclose(both["model"], stronger["model"], rtol=0, atol=1e-12)
 
 
-def test_a_model_that_is_never_exchanged_is_not_held(
+def test_model_that_is_never_exchanged_has_no_proximal_term(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     _, plain = after(make_learner, clients[0], [], "local")
@@ -94,6 +94,6 @@ def test_a_model_that_is_never_exchanged_is_not_held(
     assert torch.equal(plain["model"], held["model"])
 
 
-def test_parameters() -> None:
+def test_negative_mu_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"mu.*greater than or equal to 0"):
         objectives.build("fedprox", mu=-1)

@@ -1,4 +1,4 @@
-"""HMSDFL: against a loop with torch alone, the closed form of linear models, and its tiers."""
+"""HMSDFL: compared with plain torch and with linear models' closed form, and its tiers."""
 
 import copy
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def plain_hmsdfl(
 
 
 @pytest.mark.parametrize("projections", [1, 3])
-def test_a_round_equals_the_algorithm_in_torch_alone(
+def test_training_equals_the_papers_algorithm_in_plain_torch(
     make_learner: MakeLearner, clients: list[ClientData], projections: int
 ) -> None:
     term = {"name": "hmsdfl", "lambda": 0.01, "n_projections": projections}
@@ -78,8 +78,8 @@ def linear_learner(weight: float, bias: bool = True) -> Learner:
     )
 
 
-def test_of_a_linear_model_no_bit_changes(clients: list[ClientData]) -> None:
-    """The Jacobian of z = W x + b is the same everywhere: its norm has no slope."""
+def test_training_of_a_linear_model_is_unchanged_bit_for_bit(clients: list[ClientData]) -> None:
+    """The Jacobian of z = W x + b is constant, so the gradient of its norm is 0."""
     free, held = linear_learner(0.0), linear_learner(10.0)
     received_D = free.initial_model()
     names = {"seed": 1, "client": "a", "round_": 0}
@@ -88,8 +88,10 @@ def test_of_a_linear_model_no_bit_changes(clients: list[ClientData]) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_norm_of_a_linear_model_in_closed_form(clients: list[ClientData], bias: bool) -> None:
-    """C (|x|² + 1) with a bias, C |x|² without: the mean over samples, by many measurements."""
+def test_norm_of_a_linear_model_matches_its_closed_form(
+    clients: list[ClientData], bias: bool
+) -> None:
+    """C (|x|² + 1) with a bias, C |x|² without: mean over samples and over many measurements."""
     learner = linear_learner(0.0, bias)
     names = [str(k) for k in range(60)]
     batches = Batches.draw([len(clients[1].y_train)] * 60, names, learner.training, 1, 0)
@@ -100,10 +102,10 @@ def test_the_norm_of_a_linear_model_in_closed_form(clients: list[ClientData], bi
     assert float(measured) == pytest.approx(float(exact), rel=0.1)
 
 
-def test_the_norm_of_a_network_is_that_of_its_jacobian(
+def test_norm_of_a_network_matches_its_full_jacobian(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
-    """Against the whole matrix ∂z/∂θ of every sample, averaged over directions."""
+    """Many random directions average to the norm of every sample's whole matrix ∂z/∂θ."""
     learner = make_learner(model={"name": "mlp", "hidden": [3]})
     model_D = learner.initial_model()
 
@@ -121,7 +123,7 @@ def test_the_norm_of_a_network_is_that_of_its_jacobian(
     assert float(found_K.mean()) == pytest.approx(float(expected), rel=0.05)
 
 
-def test_running_statistics_are_no_parameters() -> None:
+def test_running_statistics_are_excluded_from_the_jacobian() -> None:
     network = Stacked(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double())
     end, draws = network.spec.trainable, torch.Generator().manual_seed(1)
     model_D = torch.rand(network.spec.dim, generator=draws, dtype=torch.float64) + 0.5
@@ -146,7 +148,7 @@ def test_running_statistics_are_no_parameters() -> None:
     assert float(gradient_KD[0, 0]) == pytest.approx(float(above - below) / 2e-6, rel=1e-4)
 
 
-def test_training_with_it_makes_the_jacobian_smaller(
+def test_larger_weight_gives_smaller_jacobian_norm(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     norms = []
@@ -159,7 +161,7 @@ def test_training_with_it_makes_the_jacobian_smaller(
     assert norms[0] > norms[1] > norms[2]
 
 
-def test_a_measurement_does_not_depend_on_who_is_measured_beside(
+def test_measured_norm_does_not_depend_on_other_clients_or_chunk_size(
     make_learner: MakeLearner, clients: list[ClientData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make_learner()
@@ -182,24 +184,26 @@ def test_a_measurement_does_not_depend_on_who_is_measured_beside(
     ("resources", "count"),
     [(0.5, 0), (1, 1), (2, 1), (4, 3), (7.9, 9), (8, 10), (float("inf"), 10)],
 )
-def test_a_machine_takes_the_projections_that_it_affords(resources: float, count: int) -> None:
+def test_number_of_projections_depends_on_the_machines_resources(
+    resources: float, count: int
+) -> None:
     assert HMSDFL(tier="auto").projections(10, resources) == count
 
 
 @pytest.mark.parametrize(("resources", "count"), [(1.5, 1), (4, 10)])
-def test_the_minimum_tier_may_reach_up_to_the_high_one(resources: float, count: int) -> None:
+def test_minimum_tier_may_extend_to_the_high_tier(resources: float, count: int) -> None:
     terms = HMSDFL(tier="auto", low_resources=4.0, high_resources=4.0)
     assert terms.projections(10, resources) == count
 
 
-def test_a_machine_below_the_minimum_trains_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_below_the_minimum_trains_without_the_term(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "probe", lambda: 0.5)
     assert HMSDFL(tier="auto").weight == 0
     monkeypatch.setattr(machine, "probe", lambda: 1.0)
     assert HMSDFL(tier="auto").weight == 1e-4
 
 
-def test_parameters() -> None:
+def test_invalid_parameters_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"lambda.*greater than or equal to 0"):
         objectives.build("hmsdfl", **{"lambda": -1})
     with pytest.raises(ConfigurationError, match="tier"):

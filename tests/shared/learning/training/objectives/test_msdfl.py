@@ -1,4 +1,4 @@
-"""MSDFL: both forms against their closed form for a linear model, and against a loop in torch."""
+"""MSDFL: both forms equal the closed form of a linear model and a loop in plain torch."""
 
 import copy
 
@@ -40,7 +40,7 @@ def closed_form(weights_D: Tensor, x_BF: Tensor, y_B: Tensor, form: str) -> Tens
 
 
 @pytest.mark.parametrize("form", ["per_sample", "batch_sum"])
-def test_of_a_linear_model_in_closed_form(form: str) -> None:
+def test_gradient_of_a_linear_model_matches_its_closed_form(form: str) -> None:
     at = point(nn.Sequential(nn.Linear(4, 5, bias=False)), 4)
     found_KD = objectives.build("msdfl", **{"lambda": 0.3, "form": form}).gradient(at)
     for k, size in enumerate((3, 2)):
@@ -50,7 +50,7 @@ def test_of_a_linear_model_in_closed_form(form: str) -> None:
         assert torch.allclose(found_KD[k], expected_D, rtol=0, atol=1e-12)
 
 
-def test_constant_logits_give_the_norm_by_hand() -> None:
+def test_closed_form_matches_hand_calculation_at_zero_weights() -> None:
     """At W = 0, p = 1/5 and the norm is 1/5 |δ - 1/5| |x| = 1/5 sqrt(4/5) |x|."""
     x_BF, y_B = torch.tensor([[3.0, 4.0]]).double(), torch.tensor([2])
     norm = closed_form(torch.zeros(10).double(), x_BF, y_B, "per_sample")
@@ -58,7 +58,7 @@ def test_constant_logits_give_the_norm_by_hand() -> None:
 
 
 def looped(network: Stacked, model_D: Tensor, x_BF: Tensor, y_B: Tensor, form: str) -> Tensor:
-    """The term's gradient with torch.nn, one sample after the other."""
+    """The term's gradient with torch.nn, one sample at a time."""
     module = load(copy.deepcopy(network.module), model_D)
     names, tensors = zip(*module.named_parameters(), strict=True)
     slopes = []
@@ -76,7 +76,7 @@ def looped(network: Stacked, model_D: Tensor, x_BF: Tensor, y_B: Tensor, form: s
 
 @pytest.mark.parametrize("form", ["per_sample", "batch_sum"])
 @pytest.mark.parametrize("at_once", [1, 10**9])
-def test_of_a_network_sample_by_sample(
+def test_gradient_of_a_network_equals_a_loop_over_samples(
     form: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module_of_msdfl, "AT_ONCE", at_once)
@@ -88,7 +88,7 @@ def test_of_a_network_sample_by_sample(
         assert torch.allclose(found_KD[k], expected_D, rtol=0, atol=1e-12)
 
 
-def test_the_forms_differ() -> None:
+def test_per_sample_and_batch_sum_forms_differ() -> None:
     at = point(nn.Sequential(nn.Linear(4, 5)), 4)
     one, other = (
         objectives.build("msdfl", form=f).gradient(at) for f in ("per_sample", "batch_sum")
@@ -96,13 +96,13 @@ def test_the_forms_differ() -> None:
     assert not torch.allclose(one, other)
 
 
-def test_a_sample_without_a_slope_has_no_pull() -> None:
+def test_sample_with_zero_gradient_contributes_zero_not_nan() -> None:
     """x = 0 and no bias: the norm is 0 and so is its (sub)gradient, not NaN."""
     at = point(nn.Sequential(nn.Linear(4, 5, bias=False)), 4)
     at.batch.x_KB.zero_()
     assert not objectives.build("msdfl").gradient(at).any()
 
 
-def test_parameters() -> None:
+def test_unknown_form_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="form"):
         objectives.build("msdfl", form="per_class")

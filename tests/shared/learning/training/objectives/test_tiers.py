@@ -1,4 +1,4 @@
-"""Tiers: each client has the term of its tier, whoever trains beside it."""
+"""Tiers: each client gets its tier's term, whichever clients train in the same batch."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def point() -> Point:
     return Point(network, models_KD, models_KD, batch, taken)
 
 
-def test_every_client_has_the_gradient_of_its_own_tier() -> None:
+def test_each_client_gets_the_gradient_of_its_tier() -> None:
     mixed = Tiers(lambda_=0.1, shares=(0.25, 0.25, 0.25))
     tiers = [mixed.tier(SEED, name) for name in NAMES]
     assert set(tiers) == {*TIERS, None}
@@ -46,20 +46,20 @@ def test_every_client_has_the_gradient_of_its_own_tier() -> None:
         assert torch.allclose(gradient_KD[k], alone_KD[k], atol=1e-6) and alone_KD[k].any()
 
 
-def test_the_minimum_tier_may_have_hmsdfl_with_one_projection() -> None:
+def test_minimum_tier_can_use_hmsdfl_with_one_projection() -> None:
     mixed = Tiers(lambda_=0.1, shares=(0, 0, 1), minimum="hmsdfl")
     (one,) = parse_terms([{"name": "hmsdfl", "lambda": 0.1, "tier": "minimum"}])
     assert torch.allclose(mixed.gradient(point()), one.gradient(point()), atol=1e-6)
 
 
-def test_tiers_have_their_shares() -> None:
+def test_tiers_are_assigned_in_the_configured_shares() -> None:
     mixed = Tiers(shares=(0.5, 0.2, 0.2))
     drawn = [mixed.tier(3, f"client-{k}") for k in range(2000)]
     for tier, share in zip((*TIERS, None), (0.5, 0.2, 0.2, 0.1), strict=True):
         assert drawn.count(tier) / 2000 == pytest.approx(share, abs=0.04)
 
 
-def test_shares_above_one_are_refused_and_none_at_all_changes_nothing() -> None:
+def test_shares_above_1_are_rejected_and_zero_shares_give_zero_weight() -> None:
     with pytest.raises(ValueError, match=r"shares: 0.5, 0.5, 0.5 exceed 1"):
         Tiers(shares=(0.5, 0.5, 0.5))
     assert Tiers(shares=(0, 0, 0)).weight == 0

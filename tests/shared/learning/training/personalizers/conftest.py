@@ -1,4 +1,4 @@
-"""Plain training of one client after another, with `torch.nn` and `torch.autograd` alone.
+"""A sequential reference of training that uses only `torch.nn` and `torch.autograd`.
 
 Legend: D parameters.
 """
@@ -25,7 +25,7 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 @dataclass
 class Plain:
-    """One personalizer under test: all clients at once, and what one by one needs."""
+    """One personalizer under test: the batched round, and the inputs of a sequential reference."""
 
     learner: Learner
     clients: list[ClientData]
@@ -39,12 +39,12 @@ class Plain:
         self.head_D = torch.tensor([name.startswith("output.") for name in self.coordinates()])
 
     def coordinates(self) -> Iterator[str]:
-        """The name of the tensor of each coordinate."""
+        """The tensor name of each coordinate."""
         for name, start, stop in self.learner.spec.layout:
             yield from [name] * (stop - start)
 
     def at_once(self) -> CohortResult:
-        """All clients' round."""
+        """One batched round of all clients."""
         sizes = [len(data.y_train) for data in self.clients]
         batches = Batches.draw(sizes, NAMES, self.learner.training, SEED, ROUND)
         cohort = Cohort.of(self.clients, torch.float64)
@@ -59,7 +59,7 @@ class Plain:
                 yield data.x_train[at], data.y_train[at]
 
     def gradient(self, model_D: Tensor, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-        """Of a loss at a vector (D,)."""
+        """The gradient of a loss at a parameter vector (D,)."""
         module = load(copy.deepcopy(self.learner.network.module), model_D)
         loss(module, x, y).backward()
         result = dict(module.named_parameters())
@@ -71,5 +71,5 @@ class Plain:
 def plain(
     make_learner: Callable[..., Learner], clients: list[ClientData]
 ) -> Callable[[object], Plain]:
-    """Puts a personalizer under test."""
+    """Builds the test setup of a personalizer."""
     return lambda personalizer: Plain(make_learner(personalizer=personalizer), clients)

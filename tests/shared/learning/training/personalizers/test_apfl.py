@@ -1,4 +1,4 @@
-"""APFL: a step by hand, a plain loop, and both ends of the mixture."""
+"""APFL: a hand-computed mixture, a plain PyTorch loop, and both extremes of alpha."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(module(x), y)
 
 
-def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
+def test_apfl_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain]) -> None:
     one = plain({"name": "apfl", "alpha": 0.3})
     trained, rate = one.at_once(), one.learner.training.learning_rate
     for k, received_D in enumerate(one.received_KD):
@@ -36,7 +36,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "like"), [(0.0, "none"), (1.0, "local")])
-def test_the_ends_of_a_fixed_mixture(
+def test_fixed_alpha_0_and_1_reduce_to_global_and_local_training(
     plain: Callable[[object], Plain], alpha: float, like: str
 ) -> None:
     one, other = plain({"name": "apfl", "alpha": alpha, "adaptive": False}), plain(like)
@@ -51,7 +51,7 @@ def test_the_ends_of_a_fixed_mixture(
     assert (mixed.personal["alpha"] == alpha).all()
 
 
-def test_the_mixture_by_hand() -> None:
+def test_personalized_model_is_the_alpha_weighted_mixture() -> None:
     """0.25 · 8 + 0.75 · 4."""
     member = personalizers.build("apfl")
     personal = {"model": torch.tensor([[8.0]]), "alpha": torch.tensor([0.25])}
@@ -60,6 +60,6 @@ def test_the_mixture_by_hand() -> None:
     assert mixed_KD.tolist() == [[5.0]]
 
 
-def test_parameters() -> None:
+def test_alpha_above_1_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="alpha"):
         personalizers.build("apfl", alpha=1.5)

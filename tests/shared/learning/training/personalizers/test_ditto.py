@@ -1,4 +1,4 @@
-"""Ditto: a plain loop, and both ends of the pull towards the global model."""
+"""Ditto: a plain PyTorch loop, and both extremes of the pull towards the global model."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def ditto(pull: float) -> dict[str, object]:
     return {"name": "ditto", "lambda": pull}
 
 
-def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
+def test_ditto_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain]) -> None:
     one = plain(ditto(0.3))
     trained, rate = one.at_once(), one.learner.training.learning_rate
     for k, received_D in enumerate(one.received_KD):
@@ -26,7 +26,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
         assert torch.allclose(trained.personal["model"][k], v_D, rtol=0, atol=1e-9)
 
 
-def test_without_pull_it_is_local_training_beside_plain_averaging(
+def test_lambda_0_equals_local_training_beside_plain_averaging(
     plain: Callable[[object], Plain],
 ) -> None:
     free, local, averaged = (plain(name).at_once() for name in (ditto(0.0), "local", "none"))
@@ -34,14 +34,16 @@ def test_without_pull_it_is_local_training_beside_plain_averaging(
     assert torch.allclose(free.update_KD, averaged.update_KD, rtol=0, atol=1e-12)
 
 
-def test_a_strong_pull_stays_at_the_received_model(plain: Callable[[object], Plain]) -> None:
-    """One step with η λ = 1 lands on the received model, less the gradient step."""
+def test_strong_pull_keeps_the_personal_model_near_the_received_model(
+    plain: Callable[[object], Plain],
+) -> None:
+    """With η λ = 1, each step lands on the received model minus one gradient step."""
     one = plain(ditto(100.0))
     assert one.learner.training.learning_rate == 1 / 100.0
     kept_KD = one.at_once().personal["model"]
     assert (kept_KD - one.received_KD).abs().max() < 0.05
 
 
-def test_parameters() -> None:
+def test_negative_lambda_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"lambda.*greater than or equal to 0"):
         personalizers.build("ditto", **{"lambda": -1})

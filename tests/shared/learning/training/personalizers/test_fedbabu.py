@@ -1,4 +1,4 @@
-"""FedBABU: a plain loop of both models, for everything that fine-tuning may move."""
+"""FedBABU: a plain PyTorch loop of both models, for each choice of fine-tuned parameters."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def loss(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("tuned", ["all", "head", "body"])
-def test_a_plain_loop(plain: Callable[[object], Plain], tuned: str) -> None:
+def test_fedbabu_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain], tuned: str) -> None:
     one = plain({"name": "fedbabu", "tuned": tuned})
     trained, rate = one.at_once(), one.learner.training.learning_rate
     body_D = ~one.head_D
@@ -31,7 +31,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain], tuned: str) -> None:
         assert torch.allclose(trained.personal["model"][k], own_D, rtol=0, atol=1e-9)
 
 
-def test_each_round_tunes_from_what_it_received(plain: Callable[[object], Plain]) -> None:
+def test_each_round_fine_tunes_from_the_received_model(plain: Callable[[object], Plain]) -> None:
     one = plain("fedbabu")
     before = one.at_once()
     one.personal = before.personal

@@ -1,4 +1,4 @@
-"""FedCAP's personal model: its fixed point, and that lambda ties it to the received model."""
+"""FedCAP's personal model: its fixed point, and the pull of lambda to the received model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,23 +49,21 @@ def run(
 
 @pytest.mark.parametrize("name", ["fedcap", "ditto"])
 @pytest.mark.parametrize("pull", [0.0, 0.1, 1.0, 4.0])
-def test_the_fixed_point_lies_between_own_optimum_and_received_model(
-    name: str, pull: float
-) -> None:
+def test_fixed_point_lies_between_local_optimum_and_received_model(name: str, pull: float) -> None:
     own, uploaded = run({"lambda": pull}, received=1.0, steps=400, name=name)
     assert own == pytest.approx((2.0 * 3.0 + pull * 1.0) / (2.0 + pull))
     assert uploaded == pytest.approx(3.0)
 
 
-def test_one_step_by_hand() -> None:
+def test_one_step_matches_hand_computed_values() -> None:
     """v = 0 - 0.1 (2 (0 - 3) + 0.5 (0 - 1)) and w = 1 - 0.1 · 2 (1 - 3)."""
     assert run({"lambda": 0.5}, received=1.0, steps=1) == pytest.approx((0.65, 1.4))
 
 
-def test_without_pull_the_server_does_not_matter() -> None:
+def test_lambda_0_makes_the_personal_model_independent_of_the_server() -> None:
     assert run({"lambda": 0.0}, 1.0, 7)[0] == run({"lambda": 0.0}, -50.0, 7)[0]
 
 
-def test_parameters() -> None:
+def test_negative_lambda_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"lambda.*greater than or equal to 0"):
         personalizers.build("fedcap", **{"lambda": -1})

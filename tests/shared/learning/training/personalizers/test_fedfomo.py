@@ -1,4 +1,4 @@
-"""FedFomo's client: the worked example, a slow version, and what is held out of training."""
+"""FedFomo's client: the worked example, a slow reference, and the held-out samples."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def losses(table: dict[tuple[float, ...], float]):
     return loss
 
 
-def test_the_worked_example() -> None:
+def test_peer_weights_match_the_worked_example() -> None:
     received_KD, own = torch.tensor([[9.0, 9.0]]), {"model": torch.zeros(1, 2)}
     table = {(0.0, 0.0): 1.0, **dict(EXAMPLE)}
     start_KD, reported = FedFomo().start(
@@ -41,7 +41,7 @@ def test_the_worked_example() -> None:
     assert own["model"].tolist() == [[0.0, 0.0]] and received_KD.tolist() == [[9.0, 9.0]]
 
 
-def test_where_nothing_is_better_the_own_model_stays() -> None:
+def test_own_model_is_kept_if_no_peer_has_a_lower_loss() -> None:
     own = {"model": torch.tensor([[0.5, -0.5]])}
     table = {(0.5, -0.5): 1.0, (1.0, 1.0): 1.0, (2.0, 2.0): 3.0}
     offers = offered([(1.0, 1.0), (2.0, 2.0), (0.5, -0.5)])
@@ -50,14 +50,14 @@ def test_where_nothing_is_better_the_own_model_stays() -> None:
     assert [float(column) for column in reported.values()] == [0.0, 0.0, 0.0]
 
 
-def test_without_an_offer_the_own_model_goes_on() -> None:
+def test_own_model_is_kept_if_no_peers_are_offered() -> None:
     own = {"model": torch.tensor([[0.5, -0.5]])}
     start_KD, reported = FedFomo().start(own["model"] * 0, own, (), losses({}))
     assert torch.equal(start_KD, own["model"]) and reported == {}
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1e30])
-def test_a_model_that_answers_nonsense_weighs_nothing(loss: float) -> None:
+def test_peer_with_huge_or_non_finite_loss_gets_zero_weight(loss: float) -> None:
     own = {"model": torch.zeros(1, 2)}
     table = {(0.0, 0.0): 1.0, (HUGE, -HUGE): loss, (0.0, 2.0): 0.5}
     offers = offered([(HUGE, -HUGE), (0.0, 2.0)])
@@ -66,7 +66,7 @@ def test_a_model_that_answers_nonsense_weighs_nothing(loss: float) -> None:
     torch.testing.assert_close(start_KD, torch.tensor([[0.0, 2.0]]))
 
 
-def test_each_client_weighs_only_what_it_was_offered() -> None:
+def test_each_client_weights_only_the_models_offered_to_it() -> None:
     own = {"model": torch.zeros(2, 2)}
     models_KD = torch.tensor([[1.0, 0.0], [float("nan"), 1.0]])
     table = {(0.0, 0.0): 1.0, (1.0, 0.0): 0.5}
@@ -92,7 +92,7 @@ EXPERIMENT = Experiment.from_tables(
 )
 
 
-def test_a_round_is_the_formula_then_plain_training_on_the_rest() -> None:
+def test_round_mixes_peers_by_the_formula_then_trains_on_remaining_samples() -> None:
     learner, data = Learner.of(EXPERIMENT), client_data(EXPERIMENT.data, 2, 0)
     draws = torch.Generator().manual_seed(4)
     first_D = learner.initial_model()
@@ -135,7 +135,7 @@ def test_a_round_is_the_formula_then_plain_training_on_the_rest() -> None:
     torch.testing.assert_close(received_D + result.update_D, model_D, rtol=0, atol=1e-5)
 
 
-def test_all_at_once_equal_one_by_one_whatever_each_is_offered() -> None:
+def test_batched_round_equals_sequential_rounds_with_unequal_offers() -> None:
     learner = Learner.of(EXPERIMENT)
     learner.network.module.double()
     names, data = ["a", "b", "c"], [client_data(EXPERIMENT.data, k, 0) for k in (1, 5, 9)]
@@ -171,7 +171,7 @@ def test_all_at_once_equal_one_by_one_whatever_each_is_offered() -> None:
             assert alone.metrics[f"weight_{place:02d}"] == pytest.approx(float(column[k]), abs=1e-9)
 
 
-def test_what_is_held_out_is_the_same_every_round_and_never_trained_on() -> None:
+def test_held_out_samples_are_fixed_across_rounds_and_never_trained_on() -> None:
     training = Training(epochs=3, batch_size=4)
     sizes, names = [11, 5, 2, 1], ["a", "b", "c", "d"]
     first = Batches.draw(sizes, names, training, 1, 0, held_out=0.2)
@@ -186,7 +186,7 @@ def test_what_is_held_out_is_the_same_every_round_and_never_trained_on() -> None
     assert all(len(one) == 0 for one in Batches.draw(sizes, names, training, 1, 0).held)
 
 
-def test_a_server_that_offers_nothing_is_refused() -> None:
+def test_server_that_offers_no_models_is_rejected() -> None:
     tables = {**EXPERIMENT.tables(), "server": {}}
     with pytest.raises(ConfigurationError, match="weighs models that the server offers"):
         validate(Experiment.from_tables(tables))

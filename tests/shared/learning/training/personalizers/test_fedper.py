@@ -1,4 +1,4 @@
-"""FedPer: a plain loop, and that heads neither leave their clients nor reach them."""
+"""FedPer: a plain PyTorch loop, and heads that are neither uploaded nor received."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(module(x), y)
 
 
-def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
+def test_fedper_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain]) -> None:
     one = plain("fedper")
     trained, rate = one.at_once(), one.learner.training.learning_rate
     for k, received_D in enumerate(one.received_KD):
@@ -32,7 +32,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
         assert torch.allclose(trained.personal["model"][k], body_D, rtol=0, atol=1e-9)
 
 
-def test_the_received_head_is_not_used(plain: Callable[[object], Plain]) -> None:
+def test_received_head_is_ignored(plain: Callable[[object], Plain]) -> None:
     one = plain({"name": "fedper", "head": "output"})
     before = one.at_once()
     one.received_KD[:, one.head_D] += 9
@@ -42,7 +42,7 @@ def test_the_received_head_is_not_used(plain: Callable[[object], Plain]) -> None
     assert before.metrics["correct_personalized"].equal(after.metrics["correct_personalized"])
 
 
-def test_a_head_of_several_layers(plain: Callable[[object], Plain]) -> None:
+def test_head_can_span_several_layers(plain: Callable[[object], Plain]) -> None:
     one = plain({"name": "fedper", "head": "hidden"})
     update_KD = one.at_once().update_KD
     moved = {n for n, u in zip(one.coordinates(), update_KD.any(0), strict=True) if u}
@@ -64,7 +64,7 @@ PARTS = ("weight", "bias")
         ("fedbabu", {"name": "mlp", "hidden": []}, "no body"),
     ],
 )
-def test_models_that_do_not_suit(
+def test_unknown_head_layers_and_models_without_a_body_are_rejected(
     make_learner: Callable[..., Learner], personalizer: object, model: object, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

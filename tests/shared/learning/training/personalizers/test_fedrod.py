@@ -1,4 +1,4 @@
-"""FedRoD: features, two heads and detached tensors as the paper has them, and its oracles.
+"""FedRoD: a reference with the paper's explicit features and two heads, and known results.
 
 Legend: D parameters, B samples.
 """
@@ -49,7 +49,9 @@ def by_features(one: Plain, k: int) -> tuple[Tensor, nn.Linear]:
     return torch.cat([tensors[name].detach().flatten() for name in names]), own
 
 
-def test_a_plain_loop_with_features(plain: Callable[[object], Plain]) -> None:
+def test_fedrod_matches_a_plain_pytorch_loop_on_explicit_features(
+    plain: Callable[[object], Plain],
+) -> None:
     one = plain("fedrod")
     trained = one.at_once()
     for k, received_D in enumerate(one.received_KD):
@@ -61,7 +63,7 @@ def test_a_plain_loop_with_features(plain: Callable[[object], Plain]) -> None:
         assert torch.allclose(head_D[one.head_D], expected, rtol=0, atol=1e-9)
 
 
-def test_the_prediction_is_the_sum_of_both_heads(plain: Callable[[object], Plain]) -> None:
+def test_prediction_is_the_sum_of_both_heads(plain: Callable[[object], Plain]) -> None:
     one = plain("fedrod")
     trained = one.at_once()
     for k, data in enumerate(one.clients):
@@ -73,7 +75,9 @@ def test_the_prediction_is_the_sum_of_both_heads(plain: Callable[[object], Plain
         assert trained.metrics["correct_personalized"][k] == correct
 
 
-def test_equal_counts_leave_the_cross_entropy(make_learner: Callable[..., Learner]) -> None:
+def test_equal_class_counts_reduce_balanced_loss_to_cross_entropy(
+    make_learner: Callable[..., Learner],
+) -> None:
     draws = torch.Generator().manual_seed(3)
     x = torch.rand(20, 1, 8, 8, generator=draws, dtype=torch.float64)
     data = ClientData(x, torch.arange(20) % 10, x[:4], torch.arange(4), 10)
@@ -89,7 +93,7 @@ def test_equal_counts_leave_the_cross_entropy(make_learner: Callable[..., Learne
     assert torch.allclose(*updates, rtol=0, atol=1e-12)
 
 
-def test_without_a_personal_head_the_prediction_is_generic(
+def test_initial_personal_head_leaves_the_generic_model_unchanged(
     make_learner: Callable[..., Learner],
 ) -> None:
     learner = make_learner(personalizer="fedrod")
@@ -99,8 +103,8 @@ def test_without_a_personal_head_the_prediction_is_generic(
     assert torch.equal(own_KD, model_KD)
 
 
-def test_absent_classes_are_left_out(plain: Callable[[object], Plain]) -> None:
-    """Their generic bias never moves; every other one does."""
+def test_generic_biases_of_absent_classes_are_not_trained(plain: Callable[[object], Plain]) -> None:
+    """The generic bias of an absent class never moves; every other one does."""
     one = plain("fedrod")
     update_KD = one.at_once().update_KD
     ((start, stop),) = [(a, b) for name, a, b in one.learner.spec.layout if name == "output.bias"]
@@ -110,7 +114,7 @@ def test_absent_classes_are_left_out(plain: Callable[[object], Plain]) -> None:
         assert torch.equal(update_KD[k, start:stop] != 0, held)
 
 
-def test_counts_ignore_padding_and_follow_the_flip(clients: list[ClientData]) -> None:
+def test_class_counts_ignore_padding_and_use_flipped_labels(clients: list[ClientData]) -> None:
     attack = LabelFlip()
     flipped = poisoned(clients[1], attack, seed=1, client="b", attacker=0)
     cohort = Cohort.of([clients[0], flipped, clients[2]], torch.float64)
@@ -121,8 +125,8 @@ def test_counts_ignore_padding_and_follow_the_flip(clients: list[ClientData]) ->
     assert torch.equal(picked, cohort.counts_KC[[2, 0]])
 
 
-def test_balanced_loss_by_hand(make_learner: Callable[..., Learner]) -> None:
-    """Logits 0, three samples of class 0 and one of class 1: p = (3/4, 1/4), so the biases move."""
+def test_balanced_loss_matches_hand_computed_biases(make_learner: Callable[..., Learner]) -> None:
+    """Logits 0, three samples of class 0, one of class 1: only the personal biases move."""
     learner = make_learner(
         personalizer="fedrod",
         model={"name": "mlp", "hidden": []},
@@ -135,7 +139,7 @@ def test_balanced_loss_by_hand(make_learner: Callable[..., Learner]) -> None:
     state = learner.personalizer.init(received_KD)
     trained = train(learner, cohort, batches, received_KD, state)
     assert torch.allclose(trained.update_KD, torch.zeros_like(received_KD), atol=1e-12)
-    # The personal head learns what the balanced one leaves to the prior.
+    # The personal head learns the prior p = (3/4, 1/4), which the balanced loss already contains.
     bias = trained.personal["head"][0, :10]
     expected = torch.tensor([3 / 4 - 0.1, 1 / 4 - 0.1, *[-0.1] * 8], dtype=torch.float64)
     assert torch.allclose(bias, expected, rtol=0, atol=1e-12)
@@ -145,14 +149,14 @@ def test_balanced_loss_by_hand(make_learner: Callable[..., Learner]) -> None:
 @pytest.mark.parametrize(
     ("head", "message"), [("relu1", "is ReLU"), ("no", "not there"), ("hidden", "follows 'hidden'")]
 )
-def test_heads_that_do_not_suit(
+def test_unsuitable_head_layers_are_rejected(
     make_learner: Callable[..., Learner], head: str, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_learner(personalizer={"name": "fedrod", "head": head})
 
 
-def test_exact_class_counts_escape_the_accounting_of_privacy(
+def test_fedrod_is_rejected_with_differential_privacy(
     make_learner: Callable[..., Learner],
 ) -> None:
     training = {"privacy": {"noise_multiplier": 1.0}}

@@ -1,4 +1,4 @@
-"""Fine-tuning: a plain loop from the received model, which is also the upload."""
+"""Fine-tuning: a plain PyTorch loop from the received model; the upload is the same model."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from tests.shared.learning.training.personalizers.conftest import Plain
 
 
-def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
+def test_fine_tuning_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain]) -> None:
     one = plain("fine_tune")
     trained, rate = one.at_once(), one.learner.training.learning_rate
     for k, w_D in enumerate(one.received_KD):
@@ -17,7 +17,7 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
         assert torch.allclose(trained.personal["model"][k], w_D, rtol=0, atol=1e-9)
 
 
-def test_it_keeps_what_it_uploads(plain: Callable[[object], Plain]) -> None:
+def test_personal_model_equals_the_uploaded_model(plain: Callable[[object], Plain]) -> None:
     one = plain("fine_tune")
     trained, uploads_KD = one.at_once(), plain("none").at_once().update_KD
     assert torch.equal(trained.update_KD, uploads_KD)

@@ -1,4 +1,4 @@
-"""Interpolated personalization over the network: its ends, its closed form, what it refuses."""
+"""Interpolated personalization over the network: extremes, a closed form, invalid lambdas."""
 
 from typing import Any
 
@@ -38,20 +38,20 @@ def table(share: float) -> dict[str, Any]:
     return {"name": "interpolated", "lambda": share}
 
 
-def test_lambda_0_trains_alone() -> None:
+def test_lambda_0_equals_local_training() -> None:
     own, alone = run(table(0)), run("local")
     for client, tensors in own.personal.items():
         assert torch.allclose(tensors["trained"], alone.personal[client]["model"], atol=1e-6)
 
 
-def test_lambda_1_is_the_global_model() -> None:
+def test_lambda_1_equals_the_global_model() -> None:
     together, plain = run(table(1)), run("none")
     assert torch.allclose(together.global_D, plain.global_D, atol=1e-5)
     for tensors in together.personal.values():
         assert torch.allclose(tensors["model"], tensors["seen"], atol=1e-6)
 
 
-def test_a_mean_of_quadratic_losses_in_closed_form() -> None:
+def test_mean_estimation_matches_its_closed_form() -> None:
     """From a common start, θ_i(T) = ȳ_i + (1-η)^T (θ_0 - ȳ) + (1-η(1-λ))^T (ȳ - ȳ_i)."""
     means = {"name": "synthetic_means", "clients": CLIENTS, "samples": 6, "dimension": 2}
     share, rate, rounds = 0.6, 0.3, 4
@@ -82,11 +82,11 @@ def _data(experiment: Experiment) -> list[Any]:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, "best"])
-def test_a_share_lies_between_0_and_1(share: Any) -> None:
+def test_lambda_outside_0_to_1_is_rejected(share: Any) -> None:
     with pytest.raises(ConfigurationError, match="lambda"):
         personalizers.parse(table(share))
 
 
-def test_the_formula_needs_the_exact_mode() -> None:
+def test_lambda_by_formula_requires_the_exact_mode() -> None:
     with pytest.raises(ConfigurationError, match="exact"):
         personalizers.parse({"name": "interpolated", "lambda": "formula"})

@@ -1,4 +1,4 @@
-"""Local training: a plain loop on the client's own data, whatever the server sends."""
+"""Local training: a plain PyTorch loop on the client's own data, whatever the server sends."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from tests.shared.learning.training.personalizers.conftest import Plain
 
 
-def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
+def test_local_training_matches_a_plain_pytorch_loop(plain: Callable[[object], Plain]) -> None:
     one = plain("local")
     trained, rate = one.at_once(), one.learner.training.learning_rate
     for k, v_D in enumerate(one.personal["model"]):
@@ -17,7 +17,9 @@ def test_a_plain_loop(plain: Callable[[object], Plain]) -> None:
         assert torch.allclose(trained.personal["model"][k], v_D, rtol=0, atol=1e-9)
 
 
-def test_it_uploads_nothing_and_ignores_the_server(plain: Callable[[object], Plain]) -> None:
+def test_local_training_uploads_nothing_and_ignores_the_server(
+    plain: Callable[[object], Plain],
+) -> None:
     one = plain("local")
     first = one.at_once()
     one.received_KD = one.received_KD + 0.5

@@ -1,4 +1,4 @@
-"""The constant schedule, and what any schedule does to training."""
+"""The constant schedule, and the effect of any schedule on training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,11 +23,11 @@ def update(
     return train_round(learner, data, received_D, state, seed=1, client="a", round_=round_).update_D
 
 
-def test_it_is_always_one() -> None:
+def test_constant_schedule_is_always_one() -> None:
     assert {schedules.build("constant").share(t, 9) for t in range(12)} == {1.0}
 
 
-def test_a_round_trains_with_the_rate_of_its_number(
+def test_each_round_trains_with_its_scheduled_learning_rate(
     make_learner: MakeLearner, clients: list[ClientData]
 ) -> None:
     schedule = {"name": "step", "every": 2, "factor": 0.5}

@@ -7,7 +7,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.training.schedules import schedules
 
 
-def test_it_is_that_of_torch() -> None:
+def test_step_schedule_matches_pytorch() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     theirs = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.2)
     ours = schedules.build("step", every=3, factor=0.2)
@@ -17,7 +17,7 @@ def test_it_is_that_of_torch() -> None:
         theirs.step()
 
 
-def test_parameters() -> None:
+def test_missing_interval_and_factor_above_1_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="every"):
         schedules.build("step")
     with pytest.raises(ConfigurationError, match="factor"):

@@ -7,10 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.detection import benign, claims, collusion, level, loud, network, table
-from benchmarks.detection.combinations import DEFAULT, FACTORS
+from benchmarks.detection.combinations import DEFAULT, FACTORS, UNSEEN
 from benchmarks.detection.options import Options, member
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import ROOT, Cache, Run, finish, span
+from benchmarks.detection.sample import OFTEN
 from rampart_fl.shared.runtime import cpus
 
 SECTIONS = {
@@ -40,7 +41,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the sample, or first seed")
     parser.add_argument("--runs", type=int, help="number of runs, per cell if there are cells")
     parser.add_argument(
-        "--data-sets", nargs="+", default=FACTORS["data_set"], choices=FACTORS["data_set"]
+        "--data-sets",
+        nargs="+",
+        default=FACTORS["data_set"],
+        choices=(*FACTORS["data_set"], *UNSEEN),
+    )
+    parser.add_argument(
+        "--often",
+        type=int,
+        default=OFTEN,
+        help="benign: minimum number of combinations with each level (default: %(default)s)",
     )
     parser.add_argument(
         "--partitions",
@@ -75,6 +85,7 @@ def main() -> None:
         data_sets=tuple(given.data_sets),
         partitions=tuple(given.partitions),
         paired=given.paired,
+        often=given.often,
         command=shlex.join(["python", "-m", "benchmarks.detection", *sys.argv[1:]]),
     )
     if given.section == "level":

@@ -7,7 +7,7 @@ from functools import cache
 from benchmarks.detection import report
 from benchmarks.detection.admissible import refusal
 from benchmarks.detection.bounds import of_mean
-from benchmarks.detection.combinations import FACTORS
+from benchmarks.detection.combinations import FACTORS, UNSEEN
 from benchmarks.detection.figures import ACCURACIES
 from benchmarks.detection.options import Options
 from benchmarks.detection.runs import Figures, Run
@@ -18,16 +18,21 @@ RUNS = 300
 
 @cache
 def sample(
-    seed: int, count: int, data_sets: tuple[str, ...], partitions: tuple[str, ...]
+    seed: int, count: int, data_sets: tuple[str, ...], partitions: tuple[str, ...], often: int
 ) -> Sample:
     """The sample of combinations that are run."""
     levels = {**FACTORS, "data_set": data_sets, "partition": partitions}
-    return draw(seed, count, refusal, levels)
+    return draw(seed, count, refusal, levels, often)
+
+
+def _drawn(options: Options) -> Sample:
+    count = options.runs or RUNS
+    return sample(options.seed, count, options.data_sets, options.partitions, options.often)
 
 
 def plan(options: Options) -> list[Run]:
     """One run per combination; a paired run includes a second simulation without detectors."""
-    drawn = sample(options.seed, options.runs or RUNS, options.data_sets, options.partitions)
+    drawn = _drawn(options)
     return [
         Run(one.tables(options.detectors), asdict(one), one.seconds, paired=place < options.paired)
         for place, one in enumerate(drawn.combinations)
@@ -56,7 +61,7 @@ def write(options: Options, judged: Sequence[tuple[Run, Figures]]) -> Iterator[s
 
 
 def _about(options: Options) -> Iterator[str]:
-    drawn = sample(options.seed, options.runs or RUNS, options.data_sets, options.partitions)
+    drawn = _drawn(options)
     total = len(drawn.combinations)
     yield (
         f"Sample of seed {options.seed}: {drawn.free} admissible combinations drawn from all levels"
@@ -77,7 +82,7 @@ def _strata(judged: Sequence[tuple[Run, Figures]]) -> Iterator[list[str]]:
         return
     yield ["**all**", *report.honest_evictions(everything), *report.excluded_rounds(everything)]
     for factor, levels in FACTORS.items():
-        for level in levels:
+        for level in (*levels, *(UNSEEN if factor == "data_set" else ())):
             of_level = [one for run, one in judged if run.label[factor] == level]
             if of_level:
                 name = f"{factor.replace('_', ' ')}: {level}"

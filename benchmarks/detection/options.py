@@ -16,6 +16,7 @@ class Options:
         data_sets: the data sets from which combinations are drawn.
         partitions: the partitions from which the section `benign` draws.
         paired: number of combinations that are also run without a detector.
+        often: minimum number of combinations of the section `benign` with each level.
         command: the command line that was typed.
     """
 
@@ -25,6 +26,7 @@ class Options:
     data_sets: tuple[str, ...]
     partitions: tuple[str, ...]
     paired: int
+    often: int
     command: str
 
 

@@ -10,6 +10,7 @@ from benchmarks.detection.combinations import (
     PASS,
     SAMPLES,
     SIZED,
+    UNSEEN,
     Combination,
 )
 from benchmarks.detection.sample import draw
@@ -83,5 +84,7 @@ def test_sample_counts_are_capped_by_training_cost() -> None:
 
 
 def test_cost_and_size_tables_use_only_known_factor_levels() -> None:
-    assert set(PASS) <= {(d, n) for d in FACTORS["data_set"] for n in FACTORS["network"]}
+    known = (*FACTORS["data_set"], *UNSEEN)
+    assert set(PASS) <= {(d, n) for d in known for n in FACTORS["network"]}
+    assert not set(UNSEEN) & set(FACTORS["data_set"])
     assert set(SIZED) < set(PARTITIONS)

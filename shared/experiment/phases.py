@@ -29,9 +29,13 @@ class Span(Table):
     def most(self, of: int) -> int:
         """The upper limit as a number of clients; `of` is the number of selected clients.
 
-        If there is no upper limit, the result is the number of selected clients.
+        If there is no upper limit, the result is the number of selected clients. A fraction as
+        `min` may exceed a number as `max`; the result is then the lower limit.
+
+        >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
+        (8, 3)
         """
-        return of if self.max is None else count(self.max, of)
+        return of if self.max is None else max(count(self.max, of), self.least(of))
 
 
 class Joining(Table):

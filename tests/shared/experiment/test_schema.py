@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
@@ -278,6 +278,7 @@ def test_explicit_defaults_and_whole_numbers_do_not_change_the_digest() -> None:
     assert one.digest() == other.digest()
 
 
+@example(least=1.0, most=2.0, of=3)
 @given(
     least=st.floats(0, 1) | st.integers(0, 50).map(float),
     most=st.none() | st.floats(0.001, 1) | st.integers(1, 50).map(float),
@@ -297,7 +298,7 @@ def test_spans_resolve_to_counts_between_zero_and_the_total(
     if most is None:
         assert span.most(of) == of
     elif most > 1:
-        assert span.most(of) == min(int(most), of)
+        assert span.most(of) == max(min(int(most), of), span.least(of))
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,8 @@ CONSTRAINTS = (
     Constraint(
         "If a detector reconstructs training, the model has no running statistics.",
         lambda m: [d.name for d in m.plan.detectors if d.retraces and m.spec.statistics],
-        "{culprit} reconstructs training with fixed statistics, but with batch normalization, "
-        "clients train on the statistics of each batch; use a model without batch normalization, "
-        "or another detector",
+        "{culprit} reconstructs training with fixed statistics, but batch normalization uses the "
+        "statistics of each batch; use a model without batch normalization, or another detector",
     ),
     Constraint(
         "If a customizer needs clients' whole models, uploads are calibrated.",

@@ -212,7 +212,7 @@ class Simulation:
 
         Args:
             memory: the state that `memory` returned.
-            records: the records of the earlier run, at least of all rounds before the state was
+            records: records of the earlier run. They must include all rounds before the state was
                 saved.
         Raises:
             ConfigurationError: the state is from another experiment, or records are missing.

@@ -43,9 +43,9 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "If a detector reconstructs training, the model has no running statistics.": (
         {**RESNET, "server": RETRACES},
-        "fedredefense reconstructs training with fixed statistics, but with batch normalization, "
-        "clients train on the statistics of each batch; use a model without batch normalization, "
-        "or another detector",
+        "fedredefense reconstructs training with fixed statistics, but batch normalization uses "
+        "the statistics of each batch; use a model without batch normalization, or another "
+        "detector",
     ),
     "If a detector reconstructs training, samples are not rows of token ids.": (
         {**DIGITS, "data": {"dataset": "ag_news"}, "model": "text", "server": RETRACES},

@@ -62,7 +62,7 @@ def check_length(length: str | None, size_cap: int) -> int:
 
 
 def check_encoding(encoding: str | None) -> bool:
-    """Whether the encoding is zstd; refuses every encoding except zstd and identity."""
+    """Returns whether the encoding is zstd. Refuses encodings other than zstd and identity."""
     name = (encoding or "identity").strip().lower()
     if name not in {"identity", "zstd"}:
         raise UnsupportedMedia(f"unsupported content encoding {name[:40]!r}; use identity or zstd")

@@ -114,9 +114,9 @@ class EventHub:
     def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
         """Listens for events about a topic, which is the id of a client or of a request.
 
-        Yields a function that waits up to a number of seconds for the next event, and returns
-        whether an event came. The caller misses no event: an event between the start of the context
-        and the call ends the wait at once.
+        Yields a function that waits for the next event until a timeout in seconds. The function
+        returns whether an event came. The caller misses no event: an event between the start of the
+        context and the call ends the wait at once.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)

@@ -80,7 +80,7 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator; replaces one of the same name whose token is revoked or has expired.
+        """Adds an operator. Replaces an operator of the same name without a valid token.
 
         Returns:
             "added", or "taken" if the name has a valid token.

@@ -16,7 +16,7 @@ from rampart_fl.shared.runtime.device import to_device
 SAMPLES = 4096
 """Number of samples in one forward pass."""
 MOST = 32
-"""Highest number of hostile clients for which a client reports certified samples."""
+"""A client reports how many samples are certified against m attackers, for m up to this number."""
 
 
 def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:

@@ -118,7 +118,7 @@ class FedREDefense(Detector):
         held: dict[str, dict[str, Tensor]],
         context: Context,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """The errors of some rows by client, and the synthetic tensors by name and client."""
+        """The errors of some rows, keyed by client, and tensors, keyed by name and client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
         errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.

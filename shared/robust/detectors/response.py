@@ -81,8 +81,8 @@ class ResponseDetector(ResponseOptions):
     exceeds a bound. If the round's responses are informative, or if the client answers a challenge,
     the bound is `tolerated`. In all other rounds, the bound is `tolerated_long`. If a bet expects a
     share q of objections, an objection in an informative round multiplies the bet's wealth by q /
-    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If an honest
-    client's loss has negative curvature, its responses are turned, too, perhaps for many rounds.
+    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the
+    loss has negative curvature, honest clients also draw objections, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to the client's starting model. The client's answer is -<r, δ> / |δ|, where r

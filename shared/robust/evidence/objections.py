@@ -36,7 +36,7 @@ class CohortLimits:
         most: limit on the lengths of uploads, as a multiple of `length`.
         informative: for each of the detector's memories, whether turned responses count. They count
             if at least half of the clients respond against the model's movement.
-        turned: correlation below which a response is turned.
+        turned: the detector objects to responses whose correlation is below this number.
         chance: an answer to a challenge is turned if its `chance` is at most this number.
         overshoot: an upload overshoots if the strength of its response is above this number and the
             upload is longer than `stretched`.

@@ -19,9 +19,9 @@ NEAR = 1e-2
 the centre. With a distant centre, float32 products leave too few significant digits of the distance
 between near rows. This distance is therefore computed again with a nearer centre."""
 OFF_CENTRE = 25.0
-"""The best row is the row with the smallest median squared distance to the other rows. The best row
-becomes the centre if the median squared distance of the old centre is more than `OFF_CENTRE` times
-as large."""
+"""The best row is the row with the smallest median squared distance to the other rows. The centre's
+own median may be more than `OFF_CENTRE` times that of the best row. The best row then becomes the
+centre."""
 SAMPLE, PIECES = 2048, 32
 """The row nearest to the coordinate-wise median is found on `SAMPLE` coordinates, which are taken
 from `PIECES` contiguous blocks."""

@@ -4,6 +4,7 @@ A test fails if the page does not match the definitions of the tables and the ke
 """
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
@@ -53,12 +54,18 @@ def page() -> str:
     kept = {path.name for path in (KEPT / "cells").glob("*.json")}
     rows, left_out = [], []
     for name in sorted(names(), key=lambda name: PAPERS.index(load(name).paper)):
-        table = cells(load(name), "reduced", MOST)
+        table = table_cells(name)
         rows.append(_row(name, [cell for cell in table if cell.runs], kept))
         reasons = Counter(cell.reason for cell in table if cell.reason)
         full = f"{hours()[name]['full']:g}"
         left_out += [f"| `{name}` | {n} | {full} | {why} |" for why, n in reasons.items()]
     return HEAD + "\n".join(rows) + "\n" + LEFT_OUT + "\n".join(left_out) + "\n"
+
+
+@cache
+def table_cells(name: str) -> list[Cell]:
+    """The cells of a table at the scale `reduced`, with the runs of the first `MOST` seeds."""
+    return cells(load(name), "reduced", MOST)
 
 
 def _row(name: str, table: list[Cell], kept: set[str]) -> str:

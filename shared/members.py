@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Members:
-    """An experiment, with the members that constraints refer to."""
+    """An experiment, with the plan, data set and personalizer to which constraints refer."""
 
     experiment: Experiment
     plan: "Plan"
@@ -38,10 +38,10 @@ class Members:
 
 
 def build(experiment: Experiment) -> Members:
-    """Builds every member that an experiment names, without checking that they fit together.
+    """Builds an experiment's stages, data set and other members, even if they do not fit together.
 
     Raises:
-        RampartError: a member is unknown, or its parameters are wrong.
+        RampartError: a stage, data set or other member is unknown or has wrong parameters.
     """
     from rampart_fl.shared.attacks.data import attacks as data_attacks
     from rampart_fl.shared.attacks.model import attacks as model_attacks
@@ -64,7 +64,7 @@ def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
     Returns:
         The data set and the personalizer.
     Raises:
-        RampartError: a member is unknown, or its parameters are wrong.
+        RampartError: a stage, data set or other member is unknown or has wrong parameters.
     """
     from rampart_fl.shared.attacks.triggers import parse_trigger
     from rampart_fl.shared.learning.data.datasets import datasets

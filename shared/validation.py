@@ -1,4 +1,4 @@
-"""Checks that the members of an experiment fit together, before the experiment runs.
+"""Checks that the parts of an experiment fit together, before the experiment runs.
 
 `CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
 as the bounds of a parameter, are declared in the member's class.

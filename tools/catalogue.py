@@ -46,12 +46,13 @@ Rows that exceed [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *
 many times a stage reads all rows of the file. If a stage cannot read rows from a file, *passes*
 says "in memory only" and the reason. These rules determine how many passes a pipeline takes:
 
-- The check that all numbers are finite comes before the first stage. It also measures the lengths
-  of the rows, so stages that need lengths read no row again. If a pre-aggregator has mixed the
-  rows, a stage that needs the new rows' lengths takes one more pass, and `fltrust` takes two more.
+- The check that all numbers are finite comes before the first stage. This check also measures the
+  lengths of the rows, so stages that need lengths read no row again. If a pre-aggregator has mixed
+  the rows, a stage that needs the new rows' lengths takes one more pass, and `fltrust` takes two
+  more.
 - Distances between rows are measured once for all stages of a pipeline.
-- The iterations of a rule work on distances and weights, and read no rows, unless *passes* counts
-  them.
+- The iterations of a rule work on distances and weights, and read no rows. The exceptions are the
+  iterations that *passes* counts.
 - Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from
   the middle row, or squares of numbers overflow or underflow in float32.
 """

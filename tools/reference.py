@@ -114,7 +114,7 @@ MEANINGS = {
     "training.weight_decay": "Weight decay of the clients' SGD.",
     "server.detectors": "Stages that decide which clients are left out or barred.",
     "server.customizer": "Stage that decides which model each client trains from next.",
-    "server.learning_rate": "Share of the aggregate by which the global model moves.",
+    "server.learning_rate": "Factor of the aggregate in the global model's step.",
     "server.momentum": "Momentum of the global model's steps.",
     "server.root.dataset": "Data set of the samples; see [data.md](data.md).",
     "server.public.dataset": "Data set of the samples; see [data.md](data.md).",

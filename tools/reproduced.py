@@ -39,10 +39,10 @@ each of them. The command executes the missing runs.
 LEFT_OUT = """
 ## Left out of the scale `reduced`
 
-The scale `reduced` leaves out the following cells. Some cells cannot be run at any scale. A table
-with the other cells would take more than an hour on two cores; the option `--only` runs these cells
-at the scale `reduced`, too. The column *hours in full* has the estimated time of the whole
-table at the scale `full`, on one core with three seeds.
+The scale `reduced` leaves out the following cells. Some cells cannot be run at any scale. With
+the following cells, a table would take more than an hour on two cores. The option `--only` runs
+these cells at the scale `reduced`, too. The column *hours in full* has the estimated time of the
+whole table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |
 |---|---:|---:|---|

@@ -67,11 +67,11 @@ class Settings(ServiceSettings):
     """At least this many of the newest rounds keep their records; older records are deleted in
     groups of up to 64. By default, all records are kept."""
     models_kept: int = Field(default=1, ge=1)
-    """The aggregator keeps the global models of this many rounds of each run, the newest, so that
-    later runs can start from these models (`model.start`)."""
+    """For each run, the number of newest rounds whose global models the aggregator keeps. Later
+    runs can start from these models (`model.start`)."""
     disk_quota: ByteSize | None = None
-    """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until its
-    estimated blobs fit. By default, there is no limit."""
+    """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until there
+    is room for the estimated size of its blobs. By default, there is no limit."""
     start_models: Path | None = None
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""

@@ -1,9 +1,9 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
-Each attacker shares its honest update of a round and the model that it received from the
-aggregator, and waits for the other members. A member that is not selected reports its absence. A
-round is complete when every member has shared an update, is absent, or has left. A timeout limits
-the wait for members that report nothing.
+In each round, an attacker shares two vectors: its honest update, and the model that it received
+from the aggregator. The attacker then waits for the other members. A member that is not selected
+reports its absence. A round is complete when every member has shared an update, is absent, or has
+left. A timeout limits the wait for members that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -153,7 +153,7 @@ class Cohort:
         return dict(meeting.shared)
 
     def heard(self, run: str, round_: int, kind: str) -> set[str]:
-        """Members that have shared an update in a round, or are absent, or have left."""
+        """Members that have reported in a round: they shared an update, are absent, or left."""
         meeting = self._meetings[run, round_, kind]
         return meeting.shared.keys() | meeting.absent | self._gone[run]
 
@@ -181,7 +181,7 @@ class Tap:
         self._reading: dict[tuple[str, int, str], asyncio.Task[bytes]] = {}
 
     async def read(self, run: str, round_: int, kind: str, members: set[str], wait: bool) -> bytes:
-        """A round's updates without the updates of `members`, in the tap's response format."""
+        """The test tap's response for a round, which leaves out the updates of `members`."""
         if not wait:
             return await self._read(run, round_, kind, members, 0.0)
         for key in [k for k in self._reading if k[0] != run or k[1] < round_ - 2]:

@@ -76,7 +76,7 @@ class CohortClient:
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarts between the two requests, it loses the update, so repeat both.
+        # If the cohort restarts after the PUT, it loses the update, so repeat both requests.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")

@@ -152,7 +152,7 @@ class HostileClient(LearningClient):
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if the server makes one.
 
-        `tables` defines the experiment. It includes the table `server`, which a client gets only
+        `tables` defines the experiment, including the table `server`, which a client gets only
         from the test tap.
         """
         if self._server is None:
@@ -177,7 +177,8 @@ class HostileClient(LearningClient):
         """Whether this client may still be selected for the round in which it got a `wait` ticket.
 
         In the first round, clients get a `wait` ticket before the selection, so a waiting client
-        may still be selected. In a later round, a waiting client cannot be selected.
+        may still be selected. In later rounds, a `wait` ticket means that the client is not
+        selected.
         """
         known = self.experiment.client_names
         if round_ > 0:

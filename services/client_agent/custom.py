@@ -101,7 +101,7 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains; or returns the upload made for the same ticket before an interruption."""
+        """Trains, unless the upload for this ticket was already made before an interruption."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -235,8 +235,8 @@ def take_part(
         client: your client.
         aggregator: URL of the aggregator.
         join_token: join token; needed only the first time.
-        state: folder for the client's identity. With the same folder, a restarted process is the
-            same client.
+        state: folder for the client's identity. A restarted process that uses the same folder is
+            the same client.
         settings: further fields of `AgentSettings`, such as `ca_certificate`.
     Raises:
         ExceptionGroup: the exceptions that made the client fail.

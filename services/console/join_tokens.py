@@ -47,7 +47,8 @@ class JoinTokenSettings(ServiceSettings):
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
     """The slots of every process, keyed by group; a space separates the processes of a group, as in
-    {"agents": "0-3,5 6,8", "attackers": "4,7"}. The processes together host all slots from 0 on."""
+    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest one belongs to one
+    process."""
     tokens_folder: Path | None = None
     """Folder that gets one file per process."""
     tokens_secret: str | None = None

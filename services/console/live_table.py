@@ -31,12 +31,12 @@ def percent(share: float | None) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm of these clients' updates; None if no update has a norm."""
+    """The largest norm among the updates of `clients`; None if `norms` has none of the clients."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 
 class LiveTable:
-    """Shows a live table on standard error or, without a terminal, one line per round.
+    """Shows a live table on standard error; if there is no terminal, prints one line per round.
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.

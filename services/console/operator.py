@@ -189,7 +189,7 @@ class Operator(FederationConnection):
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A round's full record; without the weights that mixed its models if `mixing` is false."""
+        """A round's full record; includes the weights that mixed its models if `mixing` is true."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:
@@ -203,7 +203,7 @@ class Operator(FederationConnection):
         return self._ask(VerdictMatrix, "GET", self._of_run("verdicts"), params=which)
 
     def members(self, client: str | None = None) -> list[Member]:
-        """The clients that answered the run's offer, take part, or are barred from the run.
+        """Every client that answered the run's offer, is a member of the run, or is barred from it.
 
         If `client` is given, the result contains at most this client.
         """

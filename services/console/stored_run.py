@@ -197,5 +197,6 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    fields.pop("mixing", None)  # Mixing weights, one per pair of clients, are most of a record.
+    # Every pair of clients has a mixing weight, so the weights are the largest part of a record.
+    fields.pop("mixing", None)
     return RoundFacts.model_validate(fields)

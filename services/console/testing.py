@@ -83,7 +83,7 @@ class TestClients:
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def accept(self, name: str, slot: int | None = None) -> Identity:
-        """Accepts the run as a client without a participant; returns the client's identity."""
+        """Makes a client accept the run, but starts no participant; returns its identity."""
         identity = self.join(name)
         connection = self.client(name)
 
@@ -160,8 +160,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        keeps running. Unless the round waits for a client, the returned status may therefore show a
-        later phase.
+        does not stop at this phase, so the returned status may show a later phase. The status is
+        sure to show this phase only if the round waits for a client.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.
@@ -194,7 +194,7 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: a whole federation, or one run on a federation that outlives the run.
+        local: a whole federation, or one run on a federation that keeps running afterwards.
         folder: folder for the identities of the test's clients.
     """
 

@@ -49,7 +49,8 @@ class Policy(Table):
     """Names of the objectives that a run may add to the cross entropy; an empty list allows
     none."""
     privacy: LeastPrivacy | None = None
-    """If the file has this table, the client takes part only in runs with differential privacy."""
+    """If the file has the table `privacy`, the client takes part only in runs with differential
+    privacy."""
 
     @classmethod
     def load(cls, path: Path | None) -> Self:

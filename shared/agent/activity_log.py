@@ -93,4 +93,5 @@ class ActivityLog:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):
             if newer.exists():
                 newer.replace(older)
-        self._files[0].unlink(missing_ok=True)  # If `kept` is 0, nothing has moved the full file.
+        # If `kept` is 0, the loop does not move the full file, so this line deletes the file.
+        self._files[0].unlink(missing_ok=True)

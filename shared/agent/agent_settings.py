@@ -30,9 +30,8 @@ class AgentSettings(ServiceSettings):
     per client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker that rejoins
-    after an eviction needs another token. For attackers that rejoin, the file therefore continues
-    in the same order: a second token for every client, then a third token for every client, and so
-    on."""
+    after an eviction needs another token. If the attackers rejoin, the file therefore has more
+    lines: a second token for every client, then a third token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
     data_file: Path | None = None
@@ -52,13 +51,13 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False
-    """Whether the process keeps running until SIGTERM once all of its clients are barred from the
-    federation. Set this if every process that exits is restarted, as in a Kubernetes
+    """Whether the process waits for SIGTERM, rather than exits, when all of its clients are barred
+    from the federation. Set this if every process that exits is restarted, as in a Kubernetes
     StatefulSet."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
-    which determines the code that runs on this machine. The client refuses such a model unless the
-    model's package is trusted."""
+    which determines the code that runs on this machine. The client refuses a model with an import
+    path unless the model's package is trusted."""
 
     @model_validator(mode="after")
     def _slots_of_this_process(self) -> Self:

@@ -63,7 +63,8 @@ class AggregatorClient:
     verify: str | None = None
     compress: bool = False
     next_token: str | None = None
-    """The token that will replace `token`; it is used if the aggregator refuses `token`."""
+    """The token that will replace `token`. If the aggregator refuses `token`, requests are repeated
+    with `next_token`."""
     http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:

@@ -132,7 +132,7 @@ async def host(
     Args:
         settings: settings of the process.
         build: builds the participants; called again for each run.
-        rejoins: whether an evicted client joins again, as long as it has join tokens.
+        rejoins: whether an evicted client joins again, each time with its next join token.
         check: raises an error for an experiment that the clients must decline, even if the owner's
             file (`settings.accept`) allows the experiment.
 

@@ -132,6 +132,6 @@ async def _signs_of_life(connection: AggregatorClient) -> AsyncIterator[None]:
         yield
     finally:
         beating.cancel()
-        # `gather` absorbs the CancelledError of the heartbeat task. If this task itself is
-        # cancelled, the error is still raised.
+        # `gather` absorbs the CancelledError of the heartbeat task. If the task that runs this code
+        # is itself cancelled, `gather` still raises a CancelledError.
         await asyncio.gather(beating, return_exceptions=True)

@@ -9,9 +9,9 @@ from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
-"""A function that gets a run's id and the part of the run's experiment that clients know. The
-function returns three values: whether the client accepts the run, the reason if the client
-declines, and the slot that the client asks for."""
+"""A function of a run's id and of the part of the run's experiment that clients know. The function
+returns three values: whether the client accepts the run, the reason if the client declines, and the
+slot that the client asks for."""
 
 
 async def next_run(
@@ -24,7 +24,7 @@ async def next_run(
         answer: decides whether the client accepts an offer.
         client: the client's id.
         last: the last ticket that the client got in its previous run, if any. If the previous run
-            was deleted, its last ticket may already be the offer of another run.
+            was deleted, the client's last ticket may already offer another run.
     Returns:
         The first ticket of the run. If the client is barred from the federation, the result is a
         ticket of the kind `evicted` that names no run.

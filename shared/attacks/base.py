@@ -39,9 +39,9 @@ class Knowledge:
     Args:
         participants: number n of clients in the round, attackers included.
         attackers: number m of attackers in the round.
-        honest_BD: honest updates that the attacker knows, one per row. With full knowledge, these
-            are the updates of the benign clients. With partial knowledge, they are the updates of
-            the colluders. An agnostic attacker has None.
+        honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
+            rows are the updates of the benign clients. With partial knowledge, the rows are the
+            updates of the colluders. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
         reference_D: the global model of the round, under full knowledge. A client may receive a
@@ -50,9 +50,9 @@ class Knowledge:
         level: the level of this knowledge; see `limited_to`.
         colluders_MD: honest updates of all attackers, in the order of their ids. If None, attacks
             use the honest updates `own_FD` of the current call instead.
-        first: position of the first of the F attackers among all attackers. An attacker's random
-            draws are seeded with its position. The draws therefore differ between attackers, and do
-            not depend on the process in which an attacker runs.
+        first: position, among all attackers, of the attacker in row 0 of `own_FD`. An attacker's
+            random draws are seeded with its position. The draws therefore differ between attackers,
+            and do not depend on the process in which an attacker runs.
         sent_FD: for each of the F attackers, the model that it trained from; None if all of them
             trained from `reference_D`.
         colluders_sent_MD: for each of the M attackers, the model that it trained from; None if
@@ -132,7 +132,7 @@ class Attack(Member):
     """First round after the attack has ended; by default, the attack does not end."""
     probability: float = Field(default=1.0, ge=0, le=1)
     """Probability that the attack is active in each round between `from_round` and `until_round`.
-    All attackers share one draw per round."""
+    For each round, one random draw decides for all attackers whether the attack is active."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
@@ -217,7 +217,7 @@ class ModelAttack(Attack, ABC):
         return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
-        """The numbers reported while the attack is active; by default, the true numbers."""
+        """What the attacker reports while the attack is active; by default, the true numbers."""
         del knowledge
         return numbers
 

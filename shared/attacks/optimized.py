@@ -26,7 +26,7 @@ relative distance of the limit are computed again from the updates."""
 
 @dataclass(frozen=True)
 class Line:
-    """The line μ + γ p, stored as numbers from which its distances to the known updates follow.
+    """The points μ + γ p, stored as numbers that determine their distances to the known updates.
 
     Args:
         squares_B: |μ - x_i|².
@@ -48,9 +48,9 @@ class LineSearchAttack(MomentAttack):
     """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after rounding.
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the
-    cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`). If
-    no point with γ ≥ 0 is feasible, u is the known update with the smallest cost. This can happen
-    only with `bound="min"`.
+    cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`).
+    Only with `bound="min"` can it happen that no point with γ ≥ 0 is feasible. Then u is the known
+    update with the smallest cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

@@ -1,7 +1,7 @@
 """The `server.eviction` table: what happens to a client that a detector asks to evict.
 
-A detector may ask to evict the client that sent a row. The federation's mode determines the
-decision about this client; see `rampart_fl.shared.robust.eviction`.
+A detector may ask to evict the client that sent a row. The federation's mode determines how the
+federation decides on a detector's request; see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
 """What the federation does. `abstained`: leaves the row out of its round, but does not evict the
 client, because the largest allowed number of clients is already barred. `quarantined` and
-`proposed`: bar the client for some rounds; an operator may confirm or dismiss a proposal earlier.
+`proposed`: bar the client for some rounds. Before a proposal expires, an operator may confirm or
+dismiss it.
 `evicted`: bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
@@ -80,7 +81,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """How many clients have joined and which clients are barred when a round is decided.
+    """The federation when a round is decided: the number of clients, and the barred clients.
 
     Args:
         clients: the number of clients that have ever joined.

@@ -3,8 +3,8 @@
 `data` and `model` define what is learned; `training`, `personalizer` and `evaluation` define what a
 client does; `server` defines what the aggregator does. `phases` and the round policy define when
 rounds begin and end. For tests, `attackers` defines which clients are hostile. Unknown keys are
-refused. `rampart_fl.shared.validation` builds every member that the file names. This module, and
-the API role that uses it, work without torch.
+refused. `rampart_fl.shared.validation` builds everything that the file names, such as rules and
+attacks. This module, and the API role that uses it, work without torch.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ class Data(Table):
     test_fraction: float = Field(default=0.25, gt=0, lt=1)
     """Fraction of each client's samples that forms the client's own test set."""
     samples: int | None = Field(default=None, ge=2)
-    """Largest number of samples per client, training and test together. A client with more samples
-    keeps a random subset of this size."""
+    """Largest number of samples per client, training and test together. If a client has more
+    samples, it keeps a random subset with the largest permitted number of samples."""
     reserved: int = Field(default=0, ge=0)
     """Number of samples that are reserved for the server. The reserved samples are drawn before the
     other samples are divided among the clients."""
@@ -159,9 +159,10 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The clients that `fraction` refers to. `candidates` are the clients that may be drawn for the
-    round, and `founders` are all `data.clients` clients of the experiment. With `founders`,
-    evictions do not make rounds smaller, as long as enough clients are left."""
+    """Whether `fraction` is a fraction of the candidates or of the founders. The `candidates` are
+    the clients that may be drawn for the round, and the `founders` are all `data.clients` clients
+    of the experiment. With `founders`, evictions do not make rounds smaller, as long as enough
+    clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
@@ -180,8 +181,8 @@ class Experiment(Table):
     placement: Placement = "random"
     """Which slots the groups of attackers take: slots drawn from the seed, or the last slots."""
     packages: dict[str, str] = {}
-    """The packages of all members that are not part of Rampart, keyed by the member's name:
-    `midrange = "my-rules==1.2"`. `rampart_fl.validate` fills in this table, so that an error
+    """The packages that provide members (such as rules) from outside Rampart, keyed by the member's
+    name: `midrange = "my-rules==1.2"`. `rampart_fl.validate` fills in `packages`, so that an error
     message can name the package that a machine lacks."""
 
     @model_validator(mode="after")
@@ -251,7 +252,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """All settings as JSON values; default values of keys in `Table.later` are left out."""
+        """All settings as JSON values, but without default values of keys in `Table.later`."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:

@@ -11,13 +11,14 @@ def draw_slots(
     """Gives each client its own slot, as long as there are free slots.
 
     A client may ask for a slot between 0 and `most` - 1. If several clients ask for the same slot,
-    the client with the smallest id gets it. All other clients get the lowest free slots, in an
-    order drawn from the seed. If there are more clients than slots, the last clients in the drawn
-    order get no slot.
+    the client with the smallest id gets it. Clients without a slot then get the lowest free slots,
+    in an order drawn from the seed. If there are more clients than slots, the last clients in the
+    drawn order get no slot.
 
     The draw sorts clients by a hash of the seed and the client's id. If no client asks for a slot,
-    n clients hold the slots 0 to n - 1. A client that asks for a slot gets it even if other clients
-    are missing. A client that asks for its previous slot therefore keeps its data and its role.
+    n clients hold the slots 0 to n - 1. If only one client asks for a slot, this client gets
+    the slot, whichever other clients take part. A client that asks for its previous slot therefore
+    keeps its data and its role.
 
     Args:
         seed: the seed of the experiment.

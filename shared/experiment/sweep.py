@@ -80,8 +80,9 @@ class Axis:
     """One parameter that varies.
 
     Args:
-        key: the name of the axis in results. It is the last part of the first path. If two axes
-            have the same last part, it is the whole first path.
+        key: the name of the axis in results: the last part of the axis's first path (numeric parts
+            are skipped). If two axes would get the same name, each is named by its whole first
+            path.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the values in order.
     """
@@ -264,9 +265,9 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Averages the metrics of several runs; the key "spread" holds their standard deviations.
 
-    A mean is taken over the runs that have the metric; if no run has it, the mean is None. A list
-    counts as its length; strings are left out. If at least two runs have a metric, the result also
-    has its sample standard deviation.
+    A mean is taken over the runs that have the metric; if no run has it, the mean is None. If a
+    metric is a list, its length is averaged; if a metric is a string, it is left out. If at least
+    two runs have a metric, the result also has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

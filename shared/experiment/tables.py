@@ -24,8 +24,9 @@ class Table(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     later: ClassVar[frozenset[str]] = frozenset()
-    """Keys that later versions added to the table. A dump leaves out a later key that has its
-    default value. An experiment that does not set the key therefore keeps its digest."""
+    """Keys that later versions added to the table. When a table is converted to JSON, a key in
+    `later` is left out if it has its default value. An experiment that does not use the new keys
+    therefore keeps its digest."""
 
     @model_serializer(mode="wrap")
     def _without_defaults_of_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

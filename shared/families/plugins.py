@@ -36,7 +36,7 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """The class that an entry point refers to.
 
     Args:
-        family: the word for a member of the family in error messages, such as "rule".
+        family: the word that error messages use for a member of the family, such as "rule".
         name: the name of the member.
         entries: the entry points with this name; more than one entry point is refused.
         kind: the class that the member must derive from.

@@ -151,8 +151,8 @@ def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str
 
     Args:
         error: the error.
-        table: the class that was validated; if a key is unknown, a similar key of this class is
-            suggested.
+        table: the class that was validated. For an unknown key, the line suggests a similar key of
+            this class.
     """
     return "; ".join(_explained(issue, table) for issue in error.errors())
 
@@ -169,7 +169,7 @@ def _explained(issue: "ErrorDetails", table: type[BaseModel] | None) -> str:
 
 
 def _keys(table: type[BaseModel], way: Sequence[int | str]) -> list[str]:
-    """The keys of the table at a path, which consists of field names and list indices."""
+    """The keys of the table at the path `way`, a sequence of field names and list indices."""
     for part in way:
         tables = [
             inner

@@ -1,8 +1,8 @@
 """The final metrics of a federation, from the clients' measurements and the evictions.
 
-These metrics depend on the clients' roles, which only the program that started the experiment
-knows. The simulator, the console and benchmarks therefore compute these metrics. This module needs
-no torch.
+Only the program that started an experiment knows which clients are hostile. The final metrics are
+therefore computed by programs that start experiments: the simulator, the console and benchmarks.
+This module needs no torch.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ KINDS = ("customized", "local", "personalized")
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or an evaluation at the end. In this evaluation, every client evaluates the models after the last
-aggregation."""
+or an evaluation at the end. In the evaluation at the end, every client evaluates the models after
+the last aggregation."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Target accuracies. A run reports how many rounds it needed to reach each of these accuracies."""
+"""Target accuracies. For each target, a run reports how many rounds it needed to reach it."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -50,7 +50,7 @@ def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
 def accuracy(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """The fraction of these clients' test samples that are classified correctly.
+    """The fraction of the given clients' test samples that are classified correctly.
 
     The result is None if the clients have no model of this kind.
 
@@ -63,7 +63,7 @@ def accuracy(
 def errors(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float | None]:
-    """Mean squared error over these clients' test samples, for each kind of model.
+    """Mean squared error over the given clients' test samples, for each kind of model.
 
     `error` is the received or the personalized model's error, whichever is smaller. The result is
     empty if the task is classification.
@@ -85,7 +85,7 @@ def errors(
 def attack_success(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
 ) -> float | None:
-    """The fraction of these clients' triggered test samples that a model classifies as the target.
+    """The fraction of the clients' triggered test samples that a model classifies as the target.
 
     Samples of the target class itself are left out. The result is None if there is no trigger.
 
@@ -98,7 +98,7 @@ def attack_success(
 def largest_gap(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
 ) -> dict[str, float]:
-    """The largest decrease in training loss that any of these clients gets from local training.
+    """The largest decrease in training loss that any of the clients gets from local training.
 
     A large gap means that the received model fits the client's data poorly. The result is empty if
     no client measured a gap.
@@ -263,8 +263,8 @@ def decisions(
 
     A client-round is a pair of a client and a round. If a client was in quarantine before the round
     was decided, the client-round counts as "away". For each side, `silenced` is the fraction of
-    client-rounds in which the client's row was not accepted. This fraction includes the
-    client-rounds that count as "away".
+    client-rounds in which the client's row was not accepted. The client-rounds that count as "away"
+    are included in `silenced`.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

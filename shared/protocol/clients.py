@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import LABELS, ClientId, Labels, Messag
 
 
 class BarReason(Message):
-    """Why a client is barred; a bar by an operator has only these fields."""
+    """Why a client is barred; the reason given by an operator has only the fields of this class."""
 
     reason: str
     detector: str = Field(description="detector that barred the client, or `operator`")

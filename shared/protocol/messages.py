@@ -111,8 +111,8 @@ class Ticket(Message):
     slot: int | None = Field(default=None, description="the client's slot in the run")
     models: dict[str, Digest] = Field(
         default={},
-        description="digests: `model` to start from or measure; `peer_00` and so on for models of "
-        "other clients; `vote_00` and so on for models that decide by majority",
+        description="digests: `model` is the model to train from or to evaluate, `peer_00` and so "
+        "on are models of other clients, and `vote_00` and so on are models that vote",
     )
     deadline: float | None = Field(default=None, description="Unix time at which the round closes")
     experiment: Digest | None = None
@@ -289,7 +289,8 @@ class RoundFacts(Message):
     models: dict[str, str] = Field(default={}, description="digests: global, reference")
     customized: dict[str, str] = Field(
         default={},
-        description="digests of the other models, keyed by client or by a name with a colon",
+        description="digests of the models other than the global and the reference model; each key "
+        "is a client's id or a name with a colon",
     )
     opened_at: float = 0.0
     closed_at: float = 0.0

@@ -28,13 +28,14 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Number of bytes that are read in one step; `read_vector` reads this many 16-bit numbers in one
-step. One step's data fits into the processor's cache."""
+"""Number of bytes that `check_finite` reads in one step, and number of 16-bit numbers that
+`read_vector` reads in one step. One step's data fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header with a client's ticket; the response's body is the ticket's model."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header with an upload's receipt; the response's body is the next ticket or its model."""
+"""HTTP header with an upload's receipt; the response's body is the next ticket or that ticket's
+model."""
 
 
 @dataclass(frozen=True)

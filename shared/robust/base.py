@@ -97,7 +97,7 @@ class Stage(Member, ABC):
     breakdown: ClassVar[str] = ""
     """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". "none" means
     that one row can move the result anywhere; "inherited" means that the stages around this stage
-    determine the number."""
+    determine how many hostile rows are tolerated."""
     complexity: ClassVar[str] = ""
     """For the catalogue: the cost for n rows and d coordinates."""
     passes: ClassVar[str] = ""
@@ -118,7 +118,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """Of this stage and the stages in its fields, those with `streams = False`."""
+        """The stages with `streams = False`, among this stage and the stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -135,7 +135,8 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Of this stage and the stages in it, the names of those that ranks cannot split."""
+        """Names of the stages that ranks cannot split, among this stage and the stages in its
+        fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)

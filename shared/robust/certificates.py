@@ -53,8 +53,8 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 def threshold(hostile: int, clients: int, size: int) -> float:
     """The lead that m hostile clients can reverse if subsets of clients vote, as a share of votes.
 
-    If m of n clients are hostile, a fraction 1 - C(n-m, k) / C(n, k) of the subsets of size k
-    contains a hostile client. The lead is twice this fraction.
+    If m of n clients are hostile, the lead is twice the fraction of subsets of size k that contain
+    a hostile client. This fraction is 1 - C(n-m, k) / C(n, k).
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -95,7 +95,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # Without attackers, even a tie has a fixed winner.
+        m = torch.where(lead_T == 0, 0, m)  # Without attackers, the smaller label wins a tie.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -79,8 +79,8 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
     Two points are linked if one is the other's first neighbour, or if both have the same first
     neighbour. Linked points are in one cluster. Every cluster therefore has at least two points,
     unless there is only one point in total. Each further partition links the means of the clusters
-    in the same way. If a partition would leave fewer than `clusters` clusters, only the two
-    clusters with the nearest means are merged instead. Clusters are never split.
+    in the same way. If the next partition would leave fewer than `clusters` clusters, this function
+    merges only the two clusters with the nearest means. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)
@@ -141,8 +141,8 @@ def dbscan(points_MF: Tensor, radius: float, least: int) -> Tensor:
     """Labels (M,) by DBSCAN; a point that belongs to no cluster becomes a cluster of its own.
 
     A point with at least `least` points within `radius`, including itself, is a core. Cores within
-    `radius` of each other are in one cluster. Any other point joins the cluster of a core that is
-    within `radius`.
+    `radius` of each other are in one cluster. A point that is not a core joins the cluster of a
+    core that is within `radius`.
 
     >>> dbscan(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), radius=1.0, least=2)
     tensor([0, 0, 0, 1])

@@ -48,8 +48,8 @@ class Context:
         seed: the experiment's seed; `generator(name)` derives named random draws from it.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
-        models: the models (D,) that the customizer made in the last round, keyed by name; empty if
-            the customizer does not continue from its models.
+        models: the models (D,) that the customizer made in the last round, keyed by name; empty
+            unless the customizer continues from these models.
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
         predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through the function.
@@ -57,8 +57,8 @@ class Context:
         public: the server's public samples.
         layout: for each parameter of the model, its name and its position in a row.
         statistics: for each running statistic, its name and its position in a row, after all
-            parameters. The engine removes the statistics from the rows and from the reference
-            before any stage runs.
+            parameters. The engine removes the running statistics from the rows and from the
+            reference before any stage runs.
         buffered: whether clients may upload updates to models of earlier rounds.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.

@@ -63,7 +63,7 @@ def kappa(
 
     Args:
         updates_ND: one update per row, all finite.
-        stages: as for `aggregate`; f goes to every stage that takes such a bound.
+        stages: as for `aggregate`; every stage that has a parameter f gets this f.
         f: bound on hostile rows; each subset S leaves out f rows.
         ids: distinct client ids.
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use

@@ -18,7 +18,7 @@ Chunk = tuple[int, int, Tensor]
 
 
 def aligned_chunks(*streams: Iterable[Chunk]) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """Yields chunks of the same columns from several streams, whose own chunks may differ.
+    """Yields the same columns of several streams together, even if the streams' chunks differ.
 
     >>> wide, narrow = [(0, 4, torch.arange(4))], [(0, 3, torch.arange(3)), (3, 4, torch.ones(1))]
     >>> [(start, stop) for start, stop, _ in aligned_chunks(wide, narrow)]

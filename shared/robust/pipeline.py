@@ -110,7 +110,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Joins several states into one; each state's key becomes a prefix of its names."""
+    """Joins several states into one; all names of a state get the state's key as a prefix."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},

@@ -35,7 +35,7 @@ class PoolStatistics:
             yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         geometry: the geometry of some rows; None before it is measured.
-        positions: the positions in the block of the rows that `geometry` describes.
+        positions: the rows that `geometry` describes, as positions in the block.
     """
 
     unchecked: bool = False

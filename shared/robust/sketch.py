@@ -30,8 +30,8 @@ def sketch(
     """Sketch (K,) of a vector: signed sums of every K-th coordinate, in float32 on the CPU.
 
     y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
-    expectation: <y, y'> ~ <x, x'>. Their standard deviation is about |x| |x'| / sqrt(K). Inner
-    products are exact if the vectors have at most K coordinates.
+    expectation: <y, y'> ~ <x, x'>. The standard deviation of <y, y'> is about |x| |x'| / sqrt(K).
+    Inner products are exact if the vectors have at most K coordinates.
 
     Args:
         vector_D: a vector; never written to.

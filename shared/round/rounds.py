@@ -149,8 +149,8 @@ class Rounds:
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
             standing: the barred clients, and the numbers that limit further evictions.
-            models: returns the customized models (A,) of the last round, by name. The function is
-                called only if the customizer continues from these models.
+            models: returns the customized models (A,) of the last round, by name. `models`
+                is called only if the customizer continues from the last round's models.
             ended: callback that gets the name of each step when the step ends.
         Raises:
             PreconditionError: there are too few rows for a stage.

@@ -4,7 +4,7 @@ import ctypes
 import gc
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""The C library's function that returns free memory to the system; None if it has none."""
+"""The C library's `malloc_trim`, which returns free memory to the system; None if it is missing."""
 
 
 def release_unused_memory() -> None:

@@ -134,7 +134,7 @@ def run_service(
         _tell(error)
         return 1
     finally:
-        gc.freeze()  # Without this, Python would traverse torch's objects again at exit.
+        gc.freeze()  # Without `freeze`, Python would traverse torch's objects again at exit.
     return 0
 
 

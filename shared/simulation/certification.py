@@ -42,7 +42,8 @@ class Certificate:
         clients: number of clients in the federation.
         present: number of attackers that took part in the training.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients in addition to the `present` attackers. For larger m, no sample is certified.
+            clients in addition to the `present` attackers. For all m beyond the end of the curve,
+            no sample is certified.
         error: for each sample, the certified number of hostile clients is too large with at most
             this probability; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
@@ -149,7 +150,7 @@ def certify_subsets(
             once, and the certificate is exact.
         size: number k of clients in a subset.
         error: for each sample, the certified number of hostile clients may be too large with at
-            most this probability. If all subsets vote, this argument is not used.
+            most this probability. `error` is not used if all subsets vote.
         device: where to train.
         on_progress: called after every subset.
         each: trains the subsets; by default, one after another in this process.

@@ -54,7 +54,7 @@ def save(path: Path, memory: Mapping[str, Any]) -> None:
         path: the file.
         memory: the state, which may nest plain values, tensors and `KEPT` types.
     Raises:
-        TypeError: the state holds a value of another type.
+        TypeError: the state holds a value of a type that a checkpoint cannot store.
     """
     tensors: dict[str, Tensor] = {}
     encoded = json.dumps(_encode(memory, tensors, {}))

@@ -7,17 +7,18 @@ pseudo-dimension Pdim. Collaboration harms a client for two reasons: other clien
 and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ
 and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot models. A
 client trains its pilot model alone (λ = 0) on every second training sample, for as many rounds as
-the experiment has.
+the experiment has. The other training samples are held out.
 
 - Pdim: the model's number of parameters, or the personalizer's `pdim`.
-- Φ_i: an estimate, from the pilot models h, of the largest gap |e_i(h) - e_C(h)|. Here e_j(h) is
-  the fraction of client j's held-out training samples (the other half) that h misclassifies. The
-  number e_C(h) is the mean of all e_j(h) except the f largest and the f smallest values. Up to f
-  pilot models may be forged, so the f largest gaps at other clients' pilot models are ignored. The
-  estimate is the largest of the remaining gaps and the gap at the client's own pilot model.
+- Φ_i: the largest gap |e_i(h) - e_C(h)|, estimated from the pilot models h. Here e_j(h) is the
+  fraction of client j's held-out training samples that h misclassifies. The number e_C(h) is the
+  mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
+  forged, so the f largest gaps at other clients' pilot models are ignored. The estimate is the
+  largest remaining gap; the gap at the client's own pilot model is never ignored.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those
-  that the server receives, including changes by attackers. Only the n - f gradients nearest to the
-  robust aggregate count. The spread is the mean squared distance of these gradients to their mean.
+  that the server receives, including changes by attackers. The n - f gradients nearest to the
+  robust aggregate are kept. The spread is the mean squared distance of the kept gradients to their
+  mean.
 
 Φ and G² are suprema over all models, but only the pilot models are evaluated. The estimates are
 therefore lower than the suprema, and the resulting λ tends to be too large.

@@ -184,7 +184,7 @@ class Simulation:
         return record.model_copy(update=facts)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
-        """Metrics of the model that each member would train from next, keyed by client id.
+        """Metrics of the models that the remaining clients would train from next, by client id.
 
         A client without a model is probed, as if it were selected for the next round.
         """
@@ -212,8 +212,8 @@ class Simulation:
 
         Args:
             memory: the state that `memory` returned.
-            records: records of the earlier run. They must include all rounds before the state was
-                saved.
+            records: records of the earlier run. The records must include every round that ended
+                before the state was saved.
         Raises:
             ConfigurationError: the state is from another experiment, or records are missing.
         """

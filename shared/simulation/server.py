@@ -70,8 +70,8 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """The state that a checkpoint must hold; the experiment determines all other state."""
-        # A list of field names could lack a new field. A resumed run would then lose the value of
-        # this field.
+        # A hand-written list of fields could omit a field that is added later, and a resumed run
+        # would then lose the value of that field.
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -176,8 +176,9 @@ class Server:
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
-        The answer to a probe is counted with the size of an update. The real sizes may differ
-        slightly, because the metrics in the two uploads may have different numbers of digits.
+        The answer to a probe is counted as if it were as large as the client's update. The real
+        sizes of the two uploads may differ slightly, because their metrics may have different
+        numbers of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

@@ -1,4 +1,4 @@
-"""HTTP connections with limits that an application cannot set: on heads, bodies and responses.
+"""HTTP connections that limit heads, bodies and responses where an application cannot.
 
 By default, uvicorn has these gaps:
 
@@ -10,9 +10,9 @@ By default, uvicorn has these gaps:
 - it accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
-answers every refused request with an RFC 9457 problem. The same time limit applies to the rest of a
-request's body after the response, and to each pause in which the client reads nothing of the
-response. If too many connections are open, a new one is refused.
+answers every refused request with an RFC 9457 problem. The time limit of a head also applies to the
+rest of a body after the response, and to each pause in which the client does not read the response.
+If too many connections are open, a new one is refused.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
     patience: ClassVar[float] = 30.0
-    """Time limit in seconds for a head, for the rest of a body after the response, and for each
-    pause in which the client reads nothing of the response."""
+    """Time limit in seconds for each of these: a head; the rest of a body after the response; a
+    pause in which the client does not read the response."""
     most: ClassVar[int] = FILES
     """Maximum number of simultaneous connections."""
     _timer: asyncio.TimerHandle | None = None
@@ -69,8 +69,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the timer for the first head; refuses the connection if too many are open."""
         super().connection_made(transport)
-        # A list takes less memory than a deque (760 bytes). The list is short, because clients
-        # rarely pipeline requests.
+        # A list takes less memory than a deque, which takes 760 bytes. The list is short, because
+        # clients rarely pipeline requests.
         self._unanswered: list[RequestResponseCycle] = []
         if len(self.connections) > self.most:
             self._refuse(Unavailable(f"{self.most} connections are already open"))
@@ -135,7 +135,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Does nothing, so an upgrade request is answered like any other, without a log line."""
+        """Logs no warning; an upgrade request is answered like any other request."""
 
     def _arm(self) -> None:
         self._disarm()

@@ -32,8 +32,8 @@ FOR_ONE = frozenset(
 )
 FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
-"""The topic of requests that do not wait for a particular client's events; no client has this
-id."""
+"""The topic of requests that do not wait for a particular client's events. The topic is the empty
+string, which is no client's id."""
 
 
 class Listener:
@@ -76,8 +76,8 @@ class EventHub:
     """Wakes waiting requests, and records when each client last sent a request.
 
     Args:
-        stores: the stores of the events and of the times of clients' last requests.
-        flush_every: seconds between two writes of the times of clients' last requests.
+        stores: the stores of the federation.
+        flush_every: seconds between two writes; each write stores when clients last sent requests.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -115,8 +115,8 @@ class EventHub:
         """Listens for events about a topic, which is the id of a client or of a request.
 
         Yields a function that waits for the next event until a timeout in seconds. The function
-        returns whether an event came. The caller misses no event: an event between the start of the
-        context and the call ends the wait at once.
+        returns whether an event came. No event is missed: if an event comes after the context has
+        begun and before the function is called, the function returns at once.
         """
         listener = Listener(asyncio.get_running_loop())
         self._waiters[topic].append(listener)
@@ -171,7 +171,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state; returns no positions, so that reading starts anew."""
+        """Invalidates all cached state. Returns an empty map, so `_read` looks up positions."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

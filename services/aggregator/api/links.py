@@ -46,6 +46,6 @@ OF_TICKET = _named(
     link("upload", run="run", round="round"),
     link("acceptance", run="run"),
 )
-"""Links from a ticket: to the model that it names, to the upload, and to the run's acceptance."""
+"""Links from a ticket: to its model, to the upload, and to the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
 """Links from join tokens to the request that uses a join token."""

@@ -18,7 +18,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 
     Args:
         record: the round's record: a `StoredRound` as JSON.
-        client: a client to include in the summary; None if the summary includes no single client.
+        client: a client whose figures the summary includes; None to include no client's figures.
     """
     facts: dict[str, Any] = json.loads(record)
     metrics, norms = facts["metrics"], list(facts["norms"].values())

@@ -63,7 +63,7 @@ class RunParts:
         return state
 
     async def brief(self) -> RunSummary:
-        """The small fields of the run's state.
+        """The part of the run's state that is small and quick to parse.
 
         Raises:
             NotStarted: the run has not started.

@@ -1,10 +1,10 @@
 """Middleware that calls the two busiest routes directly: `GET /v1/ticket` and the upload.
 
 Each client requests a ticket or uploads at least once per round. For both kinds of requests,
-FastAPI's dependency resolution takes most of the time. Its stack frames account for most of the
-memory of a waiting request. A shortcut bypasses FastAPI: the shortcut calls the same functions with
-the same arguments. The shortcut passes malformed requests to the regular route, which reports the
-error.
+FastAPI's dependency resolution takes most of the time. FastAPI's stack frames account for most of
+the memory of a waiting request. A shortcut bypasses FastAPI: the shortcut calls the same functions
+with the same arguments. The shortcut passes malformed requests to the regular route, which reports
+the error.
 """
 
 import re

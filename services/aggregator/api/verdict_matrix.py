@@ -25,7 +25,7 @@ def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None)
     Raises:
         InvalidRequest: the matrix would have too many cells.
     """
-    # There are few different lists, because most rounds have the same clients.
+    # Most rounds have the same clients, so `lists` has few elements.
     lists = {entry.clients for entry in entries.values()}
     known = {name for clients in lists for name in clients.split()}
     names = sorted(known if client is None else known & {client})

@@ -41,7 +41,7 @@ the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` in scripts for a change that a client itself asks for; writes no entry."""
+"""Replaces `AUDITED` if a client itself asks for the change; the script then writes no entry."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class RequestBatcher(Generic[Question, Answer]):
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
-        # A task that is cancelled before it begins does not cancel its questions.
+        # A task that is cancelled before it begins runs none of its code, so its questions are
+        # cancelled here.
         for _, answered in self._asked:
             answered.cancel()
 

@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 
 @contextmanager
 def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
-    """Converts disk errors, such as a full disk, to `Unavailable`; leaves `expected` errors."""
+    """Converts disk errors, such as a full disk, to `Unavailable`; re-raises `expected` errors."""
     try:
         yield
     except expected:

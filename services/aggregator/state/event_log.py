@@ -49,7 +49,7 @@ class EventLog:
     async def trim(self, kept: int = 1000) -> None:
         """Deletes old events; keeps approximately the newest `kept` events.
 
-        Only the federation's log needs this method: publishing a round also deletes old events of
-        the round's run.
+        Call this method only for the federation's log. The script that publishes a round already
+        deletes the old events of the run's log.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)

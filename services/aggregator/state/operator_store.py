@@ -80,7 +80,7 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator. Replaces an operator of the same name without a valid token.
+        """Adds an operator. An operator of the same name is replaced if its token is not valid.
 
         Returns:
             "added", or "taken" if the name has a valid token.

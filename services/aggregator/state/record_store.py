@@ -10,7 +10,8 @@ few bytes in Redis.
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
 Readers of an entry add the notes to the entry. When an entry moves to a segment, the notes on its
 round become part of the entry. The entry of the newest round stays in Redis, so that notes on late
-updates can be added. This entry moves to a segment only if it alone exceeds `bound` bytes.
+updates can be added. The newest round's entry moves to a segment only if it alone exceeds `bound`
+bytes.
 """
 
 import asyncio
@@ -130,8 +131,8 @@ class RecordStore:
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Late clients are read before the entries. In the other order, an entry could move to a
-        # segment between the two reads, and its late clients would be lost.
+        # Late clients are read before the entries. If the entries were read first, an entry could
+        # move to a segment before its late clients are read, and its late clients would be lost.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}

@@ -13,8 +13,9 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command; each attempt to connect for the command is retried as often. The
-retries span about ten seconds, because a restart of Redis takes that long."""
+"""Number of retries of a command, and also of each attempt to connect for the command. If Redis
+restarts within 15 seconds, a command on a connection that is lost succeeds. A new connection is
+refused after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -27,7 +28,7 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections; those to the Sentinels only if `inuse_connections` is set."""
+        """Closes connections to the primary; with `inuse_connections`, also to the Sentinels."""
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:

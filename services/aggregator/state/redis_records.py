@@ -67,14 +67,14 @@ class Run(RunSummary):
     mode: Mode | None
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients that the last round would have barred without the limit on barred clients."""
+    """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
     seated: bool
     """Whether the members are fixed."""
 
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients with reasons, sorted by id, and the member counts that limit evictions.
+    """The barred clients, sorted by id, with reasons; also two counts that limit evictions.
 
     `clients` is the number of members now. `founders` is the number of members when round 0 opened.
     """

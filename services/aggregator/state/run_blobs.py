@@ -17,8 +17,8 @@ from rampart_fl.services.aggregator.state.object_blobs import (
 )
 
 ROOM = bytes(1 << 16)
-"""The bytes that `check` writes. These bytes do not fit into a file's inode, so they need free
-blocks."""
+"""The bytes that `check` writes: too many to fit into a file's inode, so that `check` finds out
+whether the disk has free blocks."""
 OPEN = 16
 """Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
 least recently used run first."""
@@ -98,13 +98,13 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """Blobs that older versions without runs stored directly in the folder or at the URL."""
+        """Old blobs from before Rampart had runs; they are directly in the folder or at the URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Moves the blobs of older versions that had no runs to the folder or the prefix of a run.
+        """Moves old blobs, which Rampart stored before it had runs, to the given run.
 
         If the process dies during a move, the next call moves the rest.
         """

@@ -108,7 +108,7 @@ class Segments:
     def sweep(self, referenced: set[str], oldest: float) -> int:
         """Deletes segments that were written before a Unix time and are not needed.
 
-        A segment is needed if it is the newest segment that contains some referenced blob.
+        A segment is needed if, for at least one referenced blob, no newer segment has that blob.
         Therefore, if clients upload the same bytes in every round, only the newest segment is
         needed for these bytes.
 

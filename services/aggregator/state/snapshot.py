@@ -21,7 +21,7 @@ class Snapshot(BaseModel):
     - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
       the model `reference`.
     - `origins` maps a client to the digest of the model to which the server added the client's
-      upload. A client has an entry only if it trained from another model.
+      upload. A client is in `origins` only if it trained from a challenged model.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
@@ -95,7 +95,7 @@ class Snapshot(BaseModel):
         return self.ticket_models(client, final=True)["model"]
 
     def has_own_model(self, client: str) -> bool:
-        """Whether a client has its own model, a group's model, or a challenge."""
+        """Whether a client has any of these: its own model, a group's model, a challenge."""
         return bool(self._names(client)) or client in self.challenged
 
     def blobs(self) -> set[str]:

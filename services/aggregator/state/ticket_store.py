@@ -106,7 +106,7 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: the round and the kind of an upload whose receipt is looked up, too.
+            upload: names an upload by round and kind; if given, its receipt is looked up, too.
         """
         return await self._standings.ask((client, upload))
 

@@ -47,7 +47,7 @@ class ServedDigests:
 
 @dataclass(frozen=True)
 class RememberedDigests:
-    """The digests of the models with which the rows of a snapshot's pool were calibrated."""
+    """Digests of the models that were used to calibrate the rows in a snapshot's pool."""
 
     snapshot: Snapshot
 
@@ -56,11 +56,11 @@ class RememberedDigests:
         return self.snapshot.reference
 
     def own(self, client: str) -> str:
-        """The digest of the model to which the client's upload was added to compute the row."""
+        """The digest of the model to which the server added the client's upload."""
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The digest of the client's starting model; None if the upload was added to this model."""
+        """The challenged model from which the client trained; None if there was no challenge."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 
@@ -85,7 +85,7 @@ class Arrivals:
         self.pool = pool
         self.origins: dict[str, str] = {}
         """The digest of the model to which the server added a client's upload, keyed by client. A
-        client has no entry if it trained from the model to which its upload was added."""
+        client is included only if it trained from a challenged model."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served

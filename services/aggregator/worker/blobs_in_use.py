@@ -4,7 +4,7 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 
 
 async def blobs_in_use(stores: RunStores, position: str) -> set[str]:
-    """Digests of the blobs that a run's tickets name, or that its events after a position name."""
+    """Digests of the blobs that are named by a run's tickets, or by its events after `position`."""
     # Read tickets before events. An upload may consume a ticket after the tickets were read, but
     # the events then include the upload.
     tickets = await stores.tickets.outstanding()

@@ -1,4 +1,4 @@
-"""Every rank except rank 0 runs the methods that rank 0 calls, on its own coordinates."""
+"""When rank 0 calls a method, every other rank runs the same method on its own coordinates."""
 
 from contextlib import suppress
 

@@ -42,7 +42,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs, which crashes, refused uploads and old customized models leave."""
+        """Deletes unused blobs: remains of crashes, refused uploads, and old customized models."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue

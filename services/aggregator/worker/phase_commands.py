@@ -29,8 +29,8 @@ class OpenRound:
     tickets: tuple[str, ...]
     """Clients that get a ticket."""
     barrier: bool
-    """Whether the round waits for its clients. If the round waits, its tickets are valid until its
-    deadline."""
+    """Whether the round waits for its clients. In a round that waits for its clients, tickets are
+    valid until the round's deadline."""
 
 
 @dataclass(frozen=True)

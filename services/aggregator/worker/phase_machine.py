@@ -175,7 +175,7 @@ class PhaseMachine:
         return self._review(after, answers, now)
 
     def _review(self, state: State, answers: tuple[Command, ...], now: float) -> Step:
-        """Decides whether the round closes, fails at its deadline, or waits for more updates."""
+        """Decides whether the round closes, fails, or waits for more updates."""
         bounds, expected = self.experiment.phases.collecting, state.expected
         if state.status == "stopping":
             return _fail(state, answers, "stopped by the operator")
@@ -204,8 +204,8 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with the last event that it handled. Under other policies, the
-        # worker reads all new events before it decides the round.
+        # A buffered round ends with the last event that it handled. In a round that is not
+        # buffered, the worker reads all new events before it decides the round.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
@@ -217,8 +217,8 @@ class PhaseMachine:
             known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
-            # The worker reads updates from the round's receipts. Here it needs only the requests
-            # for customized models.
+            # The worker reads updates from the round's receipts, so the only events to handle here
+            # are the requests for customized models.
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
             after = replace(state, position=position, heard=position)
@@ -248,7 +248,7 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again. It then ignores the requests for customized models,
+    The next round reads the same events again. The requests for customized models are then ignored,
     because they have already been answered.
     """
     after = replace(state, heard=batch[-1].position if batch else state.heard)

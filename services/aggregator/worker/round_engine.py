@@ -58,7 +58,7 @@ class RoundResult:
         return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The verdicts whose decision is in `decisions`, by client, in the order of `verdicts`."""
+        """The verdicts with one of the given decisions, by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
@@ -66,8 +66,8 @@ def check_networked(experiment: Experiment) -> Experiment:
     """Returns the experiment if it can run over the network.
 
     Raises:
-        ConfigurationError: the experiment can only be simulated, because its personalizer needs the
-            gradients of all clients at the model of each client.
+        ConfigurationError: the experiment can only be simulated, because its personalizer needs
+            every client's gradient at every client's model.
     """
     if personalizers.parse(experiment.personalizer).simulated_only:
         raise ConfigurationError(

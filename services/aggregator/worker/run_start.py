@@ -79,7 +79,7 @@ async def start_run(
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
-    """The file with another run's latest global model, or with its model after `start.round`."""
+    """The file with a global model of another run: the latest, or the one after `start.round`."""
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None
@@ -90,7 +90,7 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
         digest = await _model_after(start, source.records(held))
         kept = KeptModels(models_kept)
         await kept.restore(source.records(held), state.round)
-        # Other models of earlier rounds may still exist, but a sweep may delete them at any time.
+        # Models that are not in `kept` may still exist, but a sweep may delete them at any time.
         if digest not in {state.snapshot.global_model, *kept.digests}:
             raise ConfigurationError(
                 f"model.start: the model of run {start.run!r} after round {start.round} is not "

@@ -88,9 +88,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The other worker may have the same name as this worker. If every worker could take
-                # over a lease that is held under its own name, two workers with one name would take
-                # the lease from each other forever.
+                # The other worker may have the same name as this worker. If both could always take
+                # over a lease that carries their name, they would take the lease from each other
+                # forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:

@@ -51,8 +51,9 @@ def certify(
 ) -> None:
     """Trains groups separately; prints the certified accuracy for each number of hostile clients.
 
-    The groups are those of the experiment's flcert customizer, or random subsets of all clients.
-    Every subset is a separate federation, so subsets can train in parallel or on Ray.
+    By default, the experiment's flcert customizer defines the groups. With --subsets, the groups
+    are random subsets of all clients. Every subset is a separate federation, so subsets can train
+    in parallel or on Ray.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.progress import Progress

@@ -80,7 +80,7 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
 
 
 def _notes(member: Member) -> str:
-    """Why a client declined, or why it is barred and until which round."""
+    """Notes on a client: why it is evicted, why it is in quarantine, or why it declined the run."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.reason}"
     if member.quarantine is not None:

@@ -27,12 +27,15 @@ Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Run = Annotated[
     str | None,
-    typer.Option("--run", help="Id of a run; by default, the current run, otherwise the newest."),
+    typer.Option(
+        "--run", help="Id of a run; by default, the current run, or the newest if none is current."
+    ),
 ]
 WhichRun = Annotated[
     str | None,
     typer.Argument(
-        metavar="RUN", help="Id of a run; by default, the current run, otherwise the newest."
+        metavar="RUN",
+        help="Id of a run; by default, the current run, or the newest if none is current.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]

@@ -197,8 +197,8 @@ def _each(
     """Calls `one` for every name, and prints each result or error.
 
     If one name fails, the function continues with the other names, and makes the command exit with
-    code 1 at the end. A progress bar counts the names, unless `counts` is false because `one` shows
-    its own progress.
+    code 1 at the end. If `counts` is true, a progress bar counts the names. `counts` is false if
+    `one` shows its own progress.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -31,12 +31,13 @@ def reproduce(
     ] = "reduced",
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs per cell, with consecutive seeds; only one with smoke."),
+        typer.Option(min=1, help="Runs per cell, with consecutive seeds; always 1 for smoke."),
     ] = 3,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="AXIS=CHOICE: run only these cells, even if reduced leaves them out; repeatable."
+            help="AXIS=CHOICE: run only the cells with this choice, even cells that the scale "
+            "reduced leaves out; repeatable."
         ),
     ] = None,
     out: Annotated[
@@ -85,7 +86,7 @@ def reproduce(
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
         needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
-        # If a data set is not available, the cells that need it report this error themselves.
+        # Ignore the error if a data set is missing: the cells that need it report the same error.
         with suppress(ConfigurationError):
             downloads.fetch_all(needed)
     for one, table in tables.items():

@@ -70,8 +70,8 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
             start_new_session=True,
         )
     url = place.await_ready(child, log, PATIENCE)
-    # The child outlives this process. Without an exit code, `Popen` would warn that the child
-    # still runs.
+    # The child outlives this process. A made-up exit code keeps `Popen` from warning that the
+    # child still runs.
     child.returncode = 0
     return url, child.pid
 

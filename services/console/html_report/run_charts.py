@@ -93,7 +93,8 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
         about.append(
-            f"{SHOWN} of {len(shown)} clients: barred clients, then the others by largest score."
+            f"{SHOWN} of {len(shown)} clients: first barred clients, then those with the highest "
+            "scores."
         )
     keys = [("limit", "limit"), ("barred", "barred clients"), ("others", "other clients")]
     return section(
@@ -124,7 +125,7 @@ def verdict_matrix(run: FinishedRun) -> Html:
     rows = [(c, _line([decided.get(c, "") for decided in by_round])) for c in order[:SHOWN]]
     used = {decision for _, row in rows for decision in row}
     keys = [(style, name) for style, name in DECISIONS.items() if style in used]
-    about = "Clients with the most serious decisions first."
+    about = "Clients with the most serious decisions are at the top."
     if len(order) > SHOWN:
         about += f" {SHOWN} of {len(order)} clients; the table of clients has all of them."
     rounds = [record.round for record in run.records]
@@ -138,7 +139,7 @@ def verdict_matrix(run: FinishedRun) -> Html:
 
 
 def _line(decisions: Sequence[str]) -> list[str]:
-    """The decisions on a client; "out" marks rounds without a decision after an eviction.
+    """One client's row of the matrix; after an eviction, rounds without a decision become "out".
 
     >>> _line(["accepted", "evicted", "", "accepted", ""])
     ['accepted', 'evicted', 'out', 'accepted', '']
@@ -151,7 +152,7 @@ def _line(decisions: Sequence[str]) -> list[str]:
 
 
 def decided_in(record: RoundFacts) -> dict[str, str]:
-    """The decision on each client in a round, or "away", "late" or "absent"."""
+    """Each client's entry for a round: the decision, "away" (in quarantine), "late" or "absent"."""
     away = dict.fromkeys(record.quarantined, "away")
     missing = dict.fromkeys(record.missing, "absent") | dict.fromkeys(record.late, "late")
     return away | missing | {v.client: v.decision for v in record.verdicts}
@@ -163,7 +164,7 @@ def _weight(counts: Counter[str]) -> int:
 
 
 def run_clients(run: FinishedRun) -> list[str]:
-    """The clients of a run: its members, then other clients in its records."""
+    """All clients of a run: first its members, then clients that only its records mention."""
     seen = (client for record in run.records for client in record.participants)
     clients = (v.client for record in run.records for v in record.verdicts)
     return list(dict.fromkeys([*run.slots, *seen, *clients]))

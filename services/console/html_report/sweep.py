@@ -41,7 +41,7 @@ def sweep_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _charts(plots: Panels) -> list[Html]:
     if not all(isinstance(value, int | float) for value in plots.at):
-        return []  # Charts need numbers; only the table shows points with names.
+        return []  # A chart's axis needs numbers; points with names appear only in the table.
     order = sorted(range(len(plots.at)), key=lambda n: float(plots.at[n]))
     at = [float(plots.at[n]) for n in order]
     made = []

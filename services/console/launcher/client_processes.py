@@ -28,8 +28,8 @@ class ClientProcesses:
         operator: a connection to the aggregator.
         processes: starts the processes, and stops them at the end.
         per_process: maximum number of clients per process.
-        test_tap: the aggregator's RAMPART_TEST_TAP, through which attackers with full knowledge
-            see the honest updates; by default, this process's own variable.
+        test_tap: token of the aggregator's test tap, which shows the honest updates to attackers
+            with full knowledge; by default, the value of RAMPART_TEST_TAP in this process.
     """
 
     def __init__(

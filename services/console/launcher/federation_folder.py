@@ -98,7 +98,7 @@ class ServedFolder:
                 announcement = json.loads(self._ready.read_text())
                 if announcement["pid"] == server.pid:
                     return str(announcement["url"])
-            # Only this file shows that the server is ready, so poll for it.
+            # The server writes the file `serve.json` when it is ready, so poll for this file.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]

@@ -14,7 +14,7 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class LocalFederation(LocalServers):
-    """Redis, an aggregator whose first run is the given experiment, and the experiment's clients.
+    """A federation (Redis, aggregator and clients) whose first run is the given experiment.
 
     This class inherits from `LocalServers`, because callers also restart Redis and the aggregator.
 

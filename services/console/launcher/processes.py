@@ -85,7 +85,7 @@ class Processes:
         return list(self._running)
 
     def check(self, *needed: str) -> None:
-        """Raises `ChildFailed` if a process failed, or if one of `needed` exited for any reason."""
+        """Raises `ChildFailed` if a process failed, or if a `needed` process exited with code 0."""
         for name, child in self._running.items():
             code = child.poll()
             if code is not None and (code != 0 or name in needed):

@@ -51,7 +51,7 @@ class RunParticipation:
 
 
 def history(runs: Iterable[RunReader], client: str) -> Iterator[RunParticipation]:
-    """What a client did in each of the given runs that lists it.
+    """What a client did in each of the runs; leaves out runs that do not list the client.
 
     The aggregator's responses contain only this client's row, so they stay small in a large run.
     """

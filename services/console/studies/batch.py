@@ -61,7 +61,7 @@ def run_all_cached(
 
     Args:
         run: runs one item.
-        items: the items; items with a file are yielded first.
+        items: the items; those with stored results are yielded first.
         path: returns the file for an item's results; its name contains the experiment's digest.
         pool: where to run the items.
     """

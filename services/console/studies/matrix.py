@@ -28,8 +28,8 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The row's accuracies exclude the
-clients that attack in the other rows, so that all rows can be compared."""
+"""The name of the row in which all clients behave honestly. The accuracies of the row without an
+attack exclude the clients that attack in the other rows, so that all rows can be compared."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],

@@ -37,7 +37,7 @@ def pool(
         ray: address of a Ray cluster, or `local`; None to run without Ray.
         threads: True if the runs start processes themselves; the pool then needs only threads.
         cores: number of processor cores that each run on Ray gets.
-        gpus: share of a GPU for each run on Ray; None for a whole GPU if the device is a GPU.
+        gpus: share of a GPU for each run on Ray; None means a whole GPU, or none on the CPU.
         device: device of the models and data.
     Raises:
         ConfigurationError: the options contradict each other.

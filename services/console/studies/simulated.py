@@ -42,8 +42,8 @@ class Folder:
         Rounds after the checkpoint are executed again, so their records are dropped.
 
         Raises:
-            ConfigurationError: the folder holds a run but `resume` is not set, or the run belongs
-                to another experiment. The folder is unchanged.
+            ConfigurationError: the folder's run cannot be continued, because `resume` is not set
+                or the run belongs to another experiment. The folder is unchanged.
         """
         if not resume and self.records.exists():
             raise ConfigurationError(

@@ -153,7 +153,7 @@ class Panels:
     Args:
         along: the key of the longest axis.
         at: the values on the longest axis, as text if any of them is not a number.
-        lines: values keyed by metric, and then by the point's values on the other axes.
+        lines: the curves, keyed by metric, and then by the curve's values on the other axes.
         spread: standard deviations over runs, keyed by metric and line.
     """
 

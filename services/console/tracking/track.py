@@ -29,7 +29,7 @@ class TrackedRound:
     Args:
         record: the round's record.
         curves: the accuracies and errors after the round, such as "accuracy_local".
-        acts: events since the previous round that barred or readmitted clients, as text keyed by
+        acts: events that barred or readmitted clients since the previous round, as text keyed by
             client.
     """
 
@@ -138,7 +138,7 @@ def round_metrics(record: RoundFacts, curves: Mapping[str, float | None]) -> dic
 
 
 def barrings(record: RoundFacts) -> dict[str, str]:
-    """The reasons for which a round barred clients, keyed by client."""
+    """Why clients were barred in a round: the reasons, keyed by client."""
     return {
         v.client: f"{v.decision} in round {record.round} by {v.detector}: {v.reason}"
         for v in record.verdicts

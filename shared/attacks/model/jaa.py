@@ -43,9 +43,9 @@ class JAA(LIE):
     paper = "MSDFL, section VII (JAA)"
     identical: ClassVar[bool] = False
     alpha: float = Field(default=1e-3, ge=0)
-    """Weight of the Jacobian's norm. At larger weights, the penalty outweighs LIE's target. With
-    the weight 0.1, uploads are several times as long as honest uploads, so any bound on the norm
-    stops them."""
+    """Weight of the Jacobian's norm. If this weight is larger than the default, the Jacobian's norm
+    outweighs the distance to LIE's target. With the weight 0.1, uploads are several times as long
+    as honest uploads, so any bound on the norm stops them."""
     beta: float = Field(default=1.0, ge=0)
     """Weight of the distance to the target."""
     steps: int = Field(default=10, ge=1)

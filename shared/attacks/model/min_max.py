@@ -1,4 +1,4 @@
-"""Min-max: an update as far from the mean as the largest distance between honest updates allows.
+"""Min-max: shifts the mean as far from honest updates as these are from each other.
 
 Legend: B known updates, X points.
 """
@@ -11,7 +11,7 @@ from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 @attacks.register("min_max")
 class MinMax(LineSearchAttack):
-    """Uploads an update as far from the mean as the largest distance between known updates allows.
+    """Shifts the mean as far from known updates as the known updates are from each other.
 
     u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 

@@ -1,4 +1,4 @@
-"""Min-sum: shifts the mean until its sum of distances equals that of a known update.
+"""Min-sum: shifts the mean until the sum of its distances to honest updates reaches a limit.
 
 Legend: B known updates, X points.
 """
@@ -18,7 +18,7 @@ without this tolerance."""
 
 @attacks.register("min_sum")
 class MinSum(LineSearchAttack):
-    """Moves away from the mean until the sum of distances equals that of a known update.
+    """Shifts the mean until the sum of its distances to known updates reaches a limit.
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 

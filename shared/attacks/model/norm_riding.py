@@ -33,12 +33,12 @@ class NormRiding(ModelAttack):
     points against the honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
 
     Without knowledge, L = (1 - margin) threshold, and the attacker assumes that it received the
-    global model (o = 0). The assumption is correct if all clients receive the same model. If models
-    are customized, the norm of the calibrated update differs from L by up to |o|.
+    global model (o = 0). The assumption o = 0 is correct if all clients receive the same model. If
+    models are customized, the norm of the calibrated update differs from L by up to |o|.
 
     With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
     the largest length at which the server's own detectors accept all attackers and record no
-    evidence against them. If the detectors accept every length, the attacker keeps the threshold.
+    evidence against them. If the detectors accept every length, the attacker uses the threshold.
     Detectors that judge raw uploads may reject all opposing updates, even an update of length 0.
     The calibrated update is then the smallest positive multiple of c that the detectors accept.
 
@@ -122,7 +122,7 @@ def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
 def passes(
     screens: Sequence[Detector], rows: Rows, hostile: Collection[str], knowledge: Knowledge
 ) -> bool:
-    """Whether `screens`, in their initial state, accept the hostile rows and record no evidence."""
+    """Whether detectors in their initial state accept the hostile rows and record no evidence."""
     context = Context(knowledge.round, knowledge.seed, knowledge.reference_D)
     return all(
         verdict.decision == "accepted" and not verdict.evidence

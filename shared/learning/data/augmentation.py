@@ -64,7 +64,7 @@ def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weakly augmented view with random colour changes and, with probability BLURRED, blur.
+    """A weakly augmented view with random colour changes, blurred with probability BLURRED.
 
     The colour changes and the blur are those of SimCLR (Chen et al., 2020), except that the hue is
     unchanged. The SDEA paper uses strong augmentation but does not define it.

@@ -65,7 +65,7 @@ def server_data(
         taken: positions of samples that must not be drawn, because they serve another role.
     Raises:
         ConfigurationError: the samples cannot be converted, there are too few samples, or labels
-            are needed but the number of classes differs.
+            are needed but the data set has a different number of classes than the clients' data.
 
     >>> table = Data(dataset="digits", reserved=100)
     >>> held = server_data("digits", 100, table, seed=1, role="root", labels=True)
@@ -107,8 +107,8 @@ def require_fit(
     """Returns the data set if its samples fit the clients' model, without reading samples.
 
     Raises:
-        ConfigurationError: the samples cannot be converted, or labels are needed but the number of
-            classes differs.
+        ConfigurationError: the samples cannot be converted, or labels are needed but the data set
+            has a different number of classes than the clients' data.
     """
     own = datasets.parse(data.dataset)
     source = datasets.parse(spec, sample=list(own.shape), size=size)

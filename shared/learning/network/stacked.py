@@ -59,7 +59,7 @@ class Stacked:
     def trained_at_once(self, x_KB: Tensor) -> int:
         """The fastest number of models per training pass.
 
-        On a CPU, the number is low enough that the models' parameters fit in cache, too.
+        On a CPU, a training pass has so few models that their parameters also fit in cache.
         """
         if x_KB.device.type != "cpu":
             return sys.maxsize
@@ -165,8 +165,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # A pass with one sample is enough to learn the sizes. The meta device would not need to compute
-    # anything, but torch would then import its whole compiler.
+    # A pass with one sample is enough to measure the sizes of all activations. The meta device
+    # would not need to compute anything, but torch would then import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

@@ -89,7 +89,8 @@ def stack_layer(name: str, layer: nn.Module) -> Layer | None:
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
-    In both orders, pooling selects the same element, and elements up to 0 get no gradient.
+    Whether ReLU comes before or after pooling, the output is the window's largest element, or 0 if
+    no element is positive. Elements that are not positive get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -137,9 +138,10 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # A tensor with a single channel is in both memory formats at once. For such an input, torch
-        # returns the slower format, so the output is converted. The output for a single sample is
-        # not converted, because the conversion would change the last bits of the gradient.
+        # A tensor with a single channel is in both memory formats at once. If the input has a
+        # single channel, torch returns the slower format, so the output is converted. The output
+        # for a single sample is not converted, because the conversion would change the last bits of
+        # the gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
@@ -159,7 +161,10 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 
 
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
-    """(h - mean) / sqrt(var + ε) with the batch's (training) or running (inference) statistics."""
+    """Batch normalization: (h - mean) / sqrt(var + ε).
+
+    In training, mean and var are those of the batch; at inference, they are the running statistics.
+    """
     momentum = layer.momentum
     assert momentum is not None
     mean_name = STATISTIC + _join(name, "running_mean")

@@ -88,7 +88,7 @@ def load(module: nn.Module, model_D: Tensor) -> nn.Module:
     """Writes a vector (D,) into a module, and returns the module."""
     tensors = unflatten(model_D, spec_of(module))
     # `strict=False` allows `num_batches_tracked` to be missing; no result depends on this counter.
-    # No other tensor can be missing, because the names come from the module's own spec.
+    # All other tensors are present, because the names come from the module's own spec.
     module.load_state_dict({n.removeprefix(STATISTIC): t for n, t in tensors.items()}, strict=False)
     return module
 

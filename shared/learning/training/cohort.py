@@ -82,7 +82,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """A tensor of arbitrary values with the shape of `samples` training samples per client."""
+        """Arbitrary values in the shape of `samples` training samples for every client."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -91,8 +91,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # The size of a comparison's output does not depend on the values, so the host need not wait
-        # for the device.
+        # The host knows the size of a comparison's output before the device computes the values, so
+        # the host need not wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -120,7 +120,7 @@ class StepRandomness:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "StepRandomness":
-        """The randomness of the same step, with every sample treated as a separate client.
+        """The randomness of the same step, with a separate generator for every sample.
 
         Each client contributes its samples start .. start + count - 1.
         """
@@ -189,7 +189,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # A batch size that exceeds the sample counts of all clients adds no padding.
+        # `full` is the batch size, but at most the largest sample count of a client.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []

@@ -101,7 +101,7 @@ class Learner:
         hostile_K: Tensor | None = None,
         clients_K: Tensor | None = None,
     ) -> LocalTask:
-        """The task of one training step; the round began with the models `received_KD`.
+        """The task of one training step, in a round that began with the models `received_KD`.
 
         Args:
             cohort: the clients' data.

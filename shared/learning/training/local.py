@@ -26,8 +26,9 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
-"""A forward pass rounds the number of samples per client up to a multiple of this number. With
-fewer samples, libraries use other matrix kernels, whose results differ in the last bits."""
+"""A forward pass rounds the number of samples per client up to a multiple of this number. If a pass
+had fewer samples per client, libraries would use other matrix kernels, whose results differ in the
+last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: each client's position in the result, listed group by group.
+        order: for each client, its position in the result. Clients are listed group by group.
     """
     back = torch.tensor(order).argsort()
 
@@ -136,16 +137,16 @@ class LocalResult:
         personal: the client's personal state after the round.
         metrics: numbers by name. `train_samples`, `test_samples`: sample counts.
             `correct_customized`, `correct_local`, `correct_personalized`: numbers of test samples
-            that the received model, the trained model and the client's own model (if there is one)
-            classify correctly. `error_customized`, ...: in an estimation task, squared errors
-            summed over the test samples, instead of numbers of correct samples. `loss_before`,
-            `loss_after`: mean training loss of the uploaded model before and after training.
-            `triggered_samples`: with a trigger, the number of test samples of classes other than
-            the target class. `fooled_customized`, ...: the number of these samples that each model
-            assigns to the target class once they carry the trigger. `epsilon`: under differential
-            privacy, the ε spent so far. The objective's terms add their measurements of the trained
-            model (`jacobian_norm`). The personalizer adds the numbers that it reports before
-            training.
+            that are classified correctly by the received model, by the trained model, and by the
+            client's own model (if there is one). `error_customized`, ...: in an estimation task,
+            squared errors summed over the test samples, instead of numbers of correct samples.
+            `loss_before`, `loss_after`: mean training loss of the uploaded model before and after
+            training. `triggered_samples`: if there is a trigger, the number of test samples whose
+            class is not the target class. `fooled_customized`, ...: the number of test samples
+            with the trigger that each model assigns to the target class. `epsilon`: under
+            differential privacy, the ε spent so far. Further metrics come from the objective's
+            terms, which measure the trained model (`jacobian_norm`), and from the personalizer,
+            which reports numbers before training.
     """
 
     update_D: Tensor

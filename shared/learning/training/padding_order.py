@@ -1,9 +1,9 @@
 """The order of the clients in a group: clients with more steps come first; finished clients leave.
 
 The last bits of a matrix product depend on how its first factor is aligned to 16 bytes. Therefore,
-they depend on a model's position in the tensor of all models. To keep every result unchanged,
-clients move only by multiples of `unit` places, and the number of clients that leave is a multiple
-of `unit`.
+the last bits of a model's result depend on the model's position in the tensor of all models. To
+keep every result unchanged, clients move only by multiples of `unit` places, and the number of
+clients that leave is a multiple of `unit`.
 
 Legend: K clients of a group, D parameters.
 """
@@ -15,8 +15,8 @@ from math import gcd
 ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""Smallest size to which a group shrinks: for a single model, libraries use other matrix
-kernels."""
+"""Smallest number of clients to which a group shrinks. A group does not shrink to one client,
+because libraries use other matrix kernels for a single model."""
 
 
 def unit(dim: int) -> int:
@@ -46,8 +46,8 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 def step_ranges(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; within a range, the same clients take every step.
 
-    The clients that take a step have the first places. The number of clients that leave between two
-    ranges is a multiple of `apart`.
+    The clients that take a step have the first places. After each range, the number of clients that
+    leave is a multiple of `apart`.
 
     >>> step_ranges([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

@@ -94,8 +94,8 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
         return 0.0
     orders, each = _divergences(rate, noise_multiplier)
     with warnings.catch_warnings():
-        # Opacus warns if the best order is at the edge of its range.
-        # An order at the edge gives a valid but loose bound on ε.
+        # Opacus warns if the best Rényi order is at the edge of the range of orders. A Rényi order
+        # at the edge gives a valid but loose bound on ε.
         warnings.simplefilter("ignore")
         total, _ = get_privacy_spent(orders=orders, rdp=each * steps, delta=delta)
     return float(total)
@@ -125,8 +125,8 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models whose noised gradients this step computed; each model counts as one of the T
-    steps."""
+    """The models for which this step has computed noised gradients. Each of these models adds 1 to
+    the number T of noised steps."""
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()

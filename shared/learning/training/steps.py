@@ -76,8 +76,8 @@ def _apart(learner: Learner, clients: int) -> int:
 
     Per-sample gradients must fit in cache, so batches are split if training is private or a term
     reads samples. The split depends on the number of clients and affects the last bits of the
-    result. For split batches, this function therefore returns K, so that all clients keep their
-    places to the end.
+    result. If batches are split, this function therefore returns K: no client moves or leaves
+    before the end.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -96,8 +96,9 @@ def _steps(
     """`take_steps` for clients that train in one pass; yields the results of leaving clients.
 
     Args:
-        clients_K: for each place (see `padding_order`), the client's row in the cohort. Only the
-            cohort keeps its own order; all other arguments list the clients by place.
+        clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort
+            lists the clients in its own order; all other arguments list the clients in the order of
+            their places.
     """
     device = received_KD.device
     # Copy the data for all steps to the device first, so that no step waits for the host.
@@ -130,7 +131,7 @@ def _steps(
 def _among(
     placed: Sequence[int], hostile: Sequence[int], learner: Learner, device: torch.device
 ) -> Tensor | None:
-    """Whether each of the placed clients is hostile (bool); None if all are honest."""
+    """Whether the client at each place is hostile (bool); None if all clients are honest."""
     if learner.hostile:
         return torch.ones(len(placed), dtype=torch.bool, device=device)
     return to_device([k in hostile for k in placed], device) if hostile else None

@@ -73,7 +73,7 @@ class Customizer(Stage):
     def continues(self) -> bool:
         """Whether the customizer continues from its models of the previous round.
 
-        If the customizer continues, `context.models` holds the models of the previous round.
+        If this property is true, `context.models` holds the models of the previous round.
         """
         return False
 

@@ -30,7 +30,7 @@ class FedCAP(Customizer):
 
     paper = "FedCAP, section V-A, equations 4 and 5"
     complexity = "O(n²d)"
-    passes = "2, the second while models are written"
+    passes = "2, and models are written during the second"
     alpha: float = Field(default=10.0, ge=0)
     """α, scale of the similarities; if it is 0, all other clients get equal weights."""
     phi: float = Field(default=0.1, ge=0, le=1)

@@ -117,7 +117,7 @@ def update_group(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of the clients in `group`: those received and those dropped."""
+    """The rows of the clients in `group`, including the rows that were dropped."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
     # The pool statistics start empty, because old statistics may depend on other groups' rows.

@@ -23,12 +23,14 @@ from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to
 from rampart_fl.shared.robust.sketch import Traces
 
 PROVEN = -1.0
-"""If the evidence against a client is at most this limit, the client has answered often enough. It
-then stays in the round even if other clients send the same upload."""
+"""A client has answered challenges often enough if the evidence against it is at most this limit.
+The upload of a client that has answered often enough stays in the round even if other clients send
+the same upload."""
 ANSWERS = Bet(0.4, 0.9)
-"""The bet that acquits a client. A copy depends neither on the challenge nor on the decoys, so the
-answer of a copy has a standard normal distribution. A copy's answer reaches the lowest limit,
-`share` x `clear` = 0.25, with probability 0.4. An honest client is expected to reach the lowest
+"""The bet that a client answers as honest clients do. If this bet wins enough, the client is
+acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
+standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
+answer reaches this limit with probability 0.4. An honest client is expected to reach the lowest
 limit in nine rounds of ten."""
 LEAST = 3
 """The median answer of clients not on trial is used only if at least this many of them have
@@ -85,36 +87,39 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Assumed bound on the probability that the answer of an honest client on trial leads to an
     objection."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
-    """Expected shares of objections among the trial rounds of a client that sends copies. The
-    detector places a bet for each share."""
+    """Expected shares of rounds in which the detector objects to a client that is on trial and
+    sends copies. The detector places a bet for each share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Two uploads may be copies of each other only if their distance 1 - cosine is below this
     multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
-    """A client is put on trial if it sends two copies within this number of its own rounds. A trial
-    ends after `trial` own rounds without a copy, or earlier if the client's answers acquit it."""
+    """A client is put on trial if it sends two copies within this number of rounds, counting only
+    rounds in which the client takes part. A trial ends after `trial` rounds without a copy from the
+    client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
-    """After an acquittal, copies do not put the client on trial again for this number of its own
-    rounds. The protection ends early if the evidence against another sender of the same upload
-    exceeds the limit."""
+    """After an acquittal, copies do not put the client on trial again for this number of rounds,
+    counting only rounds in which the client takes part. This protection of the acquitted client
+    ends early if the evidence against another sender of the same upload exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
-    """When the evidence against a client exceeds the limit, all current trials continue for at
-    least this number of each client's own rounds. All senders of the same upload are put on trial,
-    too, even if they were acquitted."""
+    """When the evidence against a client exceeds the limit, all clients that are on trial remain on
+    trial for at least this number of rounds. For each client, only the rounds in which it takes
+    part are counted. The other senders of the same upload are put on trial, too, even if they were
+    acquitted before."""
     wait: int = Field(default=25, ge=0)
-    """Largest number of the client's own rounds for which its eviction waits for evidence about the
-    other senders of the same upload."""
+    """Largest number of rounds for which an eviction waits for evidence about the other senders of
+    the same upload. Only rounds in which the client to be evicted takes part are counted."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
-    """Least median answer of the clients that are not on trial, in standard deviations of the
-    answers to decoys. If the median is lower, the detector ignores the round."""
+    """Lower limit on the median answer of the clients that are not on trial, in standard deviations
+    of the answers to decoys. If the median answer is below this limit, the detector ignores the
+    round."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer below this share of the median answer of clients not on
     trial."""

@@ -27,16 +27,17 @@ class FedREDefense(Detector):
     """Evicts clients if the reconstruction error of their update u is above the threshold.
 
     An error that is not finite is treated as above the threshold. For each client, the detector
-    searches for synthetic samples, soft labels and a step size. With these, `steps` steps of
-    gradient descent should lead from the global model w to w + u. If these steps lead to a point θ
-    instead, the error is |θ - w - u|² / |u|². The search can reconstruct an update that local
-    training produced, but not random noise of the same dimension. The error is about 1 for noise,
-    and 1 for a zero update. The detector assumes that clients train the whole global model w.
-    Rampart therefore refuses experiments in which clients start from other models or upload only a
-    part of the model. An honest update may be too long for `steps` steps of gradient descent, but
-    not for larger steps. If a search fails, the detector therefore repeats the search with `larger`
-    times the step sizes. The detector keeps each client's synthetic samples, and the client's next
-    search starts from these samples.
+    searches for synthetic samples, soft labels and a step size. With the samples, labels and step
+    size that the search finds, `steps` steps of gradient descent should lead from the global model
+    w to w + u. If gradient descent leads to a point θ instead of w + u, the error is |θ - w - u|² /
+    |u|². The search can reconstruct an update that local training produced, but not random noise of
+    the same dimension. The error is about 1 for noise, and 1 for a zero update. The detector
+    assumes that clients train the whole global model w. Rampart therefore refuses experiments in
+    which clients start from other models or upload only a part of the model. An honest update may
+    be too long to be reproduced by `steps` steps of gradient descent. Larger steps may reproduce
+    the update. If a search fails, the detector therefore repeats the search with `larger` times the
+    step sizes. The detector keeps each client's synthetic samples, and the client's next search
+    starts from these samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore
     reach a smaller error for an accepted client.
@@ -118,7 +119,8 @@ class FedREDefense(Detector):
         held: dict[str, dict[str, Tensor]],
         context: Context,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """The errors of some rows, keyed by client, and tensors, keyed by name and client."""
+        """The errors of the rows `some`, by client, and the tensors that were found, by name and
+        client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
         errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.

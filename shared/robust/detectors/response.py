@@ -71,18 +71,18 @@ class ResponseDetector(ResponseOptions):
     the median client's longest upload. The strength of a response is -<Δu, Δw> / |Δw|². Third, the
     client's upload is too long (`typical`), and honest training with far more data cannot explain
     the upload. Honest training explains neither an upload that is not finite nor an upload that
-    does not change at all. Nor does honest training explain a response that is stronger than
-    `overshoot`, or a Δu that is longer than both uploads that it compares (as for pure noise). If
-    the strength is below -`overshoot`, honest training explains the upload only if it points in the
-    direction of others.
+    does not change at all. Honest training does not explain a response that is stronger than
+    `overshoot`. If Δu is longer than each of the two uploads that it compares, as for pure noise,
+    honest training does not explain the upload. If the strength is below -`overshoot`, honest
+    training explains the upload only if it points in the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
     exceeds a bound. If the round's responses are informative, or if the client answers a challenge,
-    the bound is `tolerated`. In all other rounds, the bound is `tolerated_long`. If a bet expects a
-    share q of objections, an objection in an informative round multiplies the bet's wealth by q /
-    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the
-    loss has negative curvature, honest clients also draw objections, perhaps for many rounds.
+    the bound is `tolerated`. Otherwise, the bound is `tolerated_long`. If a bet expects a share q
+    of objections, an objection in an informative round multiplies the bet's wealth by q /
+    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the loss has
+    negative curvature, honest clients also draw objections, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to the client's starting model. The client's answer is -<r, δ> / |δ|, where r
@@ -95,22 +95,22 @@ class ResponseDetector(ResponseOptions):
     on δ. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes part
     of δ, its rank is higher. Second, an honest client's upload is too long or overshoots with a
     probability of at most `tolerated`. Training with far more data makes uploads long, but also
-    undoes δ. An upload therefore does not count as too long if its answer is among the highest
-    share `tolerated`. Under these assumptions, the probability that any honest client is ever
+    undoes δ. An upload therefore does not count as too long if its answer's rank is in the highest
+    fraction `tolerated`. Under these assumptions, the probability that any honest client is ever
     evicted is below `level`, for any number of rounds and whichever clients join the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. A client that
     is not challenged may exceed the limit on lengths by up to a factor of five in two cases. In the
     first case, the client has uploaded before and draws no objection. In the second case, the
-    client is not a suspect, and its upload points in the direction of most other clients' uploads
-    and does not overshoot. A suspect's upload is also rejected if it did not start from the
+    client is not a suspect, its upload does not overshoot, and its upload points in the direction
+    of most other clients' uploads. A suspect's upload is also rejected if it did not start from the
     challenged model, or if the detector objects to it. A third reason to reject a suspect's upload
     is a turned response to the model's whole movement, which includes the challenge.
 
-    An honest client is judged by its own uploads. Colluders influence this verdict only through the
-    model that the client receives, and because challenges are combinations of uploads. Colluders
-    that are fewer than half of the clients move medians only within the range of honest values. The
-    detector `challenge` finds copies of honest updates, because they react as honest updates do.
+    An honest client is judged by its own uploads. Colluders influence the verdict on it only
+    through the model that it receives, through challenges (which combine uploads), and through
+    medians. A minority of colluders moves medians only within the range of honest values. Copies of
+    honest updates react as honest updates do, so they need a detector of their own, `challenge`.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

@@ -45,9 +45,9 @@ class RobustDistance(Detector):
     never leads to an eviction. If an honest client has one unusual round, the evidence against the
     client decreases again afterwards. A client that returns must move its model further than a
     client that stayed. The evidence against a client therefore does not change if the client did
-    not take part in the previous round. A row that was already judged in an earlier round (metadata
-    "fresh" 0) does not change the evidence, either. Evidence is kept by client id and is forgotten
-    when the client is barred, so that a client that returns starts without evidence.
+    not take part in the previous round. A row whose metadata "fresh" is 0 was judged in an earlier
+    round and does not change the evidence. Evidence is kept by client id and is forgotten when the
+    client is barred, so that a client that returns starts without evidence.
 
     Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other

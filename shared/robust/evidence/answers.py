@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 DEPENDENT = 1e-5
-"""Earlier uploads whose singular values are below this number are treated as linearly dependent."""
+"""A direction with a singular value up to this number is left out of the span of earlier
+uploads."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,7 @@ class Answer:
         correlation: a_0 / |r|, positive if the upload undoes the challenge.
         strength: a_0 / |δ_0|, 1 if the upload undoes the whole challenge.
         rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
-            exchangeable. In this case, `rank` <= k has a probability of at most k / (1 + J), for
-            any k.
+            exchangeable, so P(`rank` <= k) <= k / (1 + J) for any k.
         count: 1 + J.
     """
 

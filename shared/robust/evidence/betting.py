@@ -27,8 +27,8 @@ class Bet:
 
     Args:
         p: largest probability of an objection to an honest client.
-        q: probability of an objection to a hostile client for which the bets are optimal; must be
-            above p.
+        q: the bets are optimal if this is the probability of an objection to the hostile client;
+            must be above p.
     """
 
     p: float
@@ -46,10 +46,10 @@ class Bet:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. Suppose that answers are normally distributed, and
-        that the client's answer is shifted down by θ standard deviations. The client's answer is
-        then among the lowest fraction p of the answers with probability q. If all ranks are equally
-        likely, the expected gain is 1. If higher ranks are more likely, it is below 1.
+        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
+        client's answer is shifted down by θ standard deviations, the client's answer is among the
+        lowest fraction p of the answers with probability q. If all ranks are equally likely, the
+        expected gain is 1. If higher ranks are more likely, the expected gain is below 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
@@ -94,10 +94,11 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """The limit on a new client's evidence that keeps false evictions less likely than `level`.
+    """Limit on a new client's evidence, set so that false evictions are less likely than `level`.
 
     The limit is ln(1 / a), where a = level / ((before + 1) (before + together + 1)) is the
-    client's share of `level`. However many clients join, their shares sum to less than `level`.
+    client's share of `level`. The shares of all clients sum to less than `level`, however many
+    clients join.
 
     Args:
         level: bound on the probability that any honest client is ever evicted.

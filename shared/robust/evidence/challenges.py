@@ -98,8 +98,8 @@ class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
     A client has at most one challenge at a time. Some detectors need their own challenges (`own`),
-    so they draw challenges first. All other detectors can also use challenges that another detector
-    has drawn.
+    so they draw challenges first. A detector with `own = False` can also use challenges that
+    another detector has drawn.
     """
 
     own: ClassVar[bool] = True
@@ -272,14 +272,14 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
     taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
     with the answers to the decoys. Several clients with different challenges may send the same
-    upload. If this upload answers all of these challenges equally strongly, it does not prove that
-    the clients trained. Therefore, z uses the larger of two means: mean a_j, and the upload's mean
-    answer to the challenges of the other clients.
+    upload. An upload that answers the challenges of all its senders equally strongly does not prove
+    that its senders trained. Therefore, z uses the larger of two means: mean a_j, and the upload's
+    mean answer to the challenges of the other clients.
 
     Args:
         change_K: difference between the client's upload and its previous upload.
-        shift_JK: the challenge and its decoys. From each of these vectors, the vector in the same
-            place for the client's previous upload is subtracted.
+        shift_JK: the challenge and its decoys, minus the challenge and the decoys of the client's
+            previous upload.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
         0 if the upload equals the client's previous upload; None if there was no challenge, or if

@@ -20,7 +20,8 @@ from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
-"""Names of the bets on challenged rounds. Their wealth is remembered for every client."""
+"""Names of the bets on challenged rounds. The wealth of each of these bets is remembered for every
+client."""
 CALM = 6
 """After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
 NONE = 2.0
@@ -74,7 +75,7 @@ class ClientMemory:
         trials: number of rounds in which the client started from a challenge.
         boldness: length of the client's next challenge, as a multiple of the length of a first
             challenge.
-        calm: number of the client's challenged uploads since one was too long.
+        calm: number of the client's challenged uploads after the last one that was too long.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
@@ -141,9 +142,10 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
 
     Args:
         state: the state.
-        memories, shares: numbers of the detector's memories and expected shares. Earlier versions
-            of Rampart stored the averages of only one memory and the wealth of only one bet. The
-            stored averages are then used for every memory, and the stored wealth for every share.
+        memories: number of the detector's memories. If an earlier version of Rampart stored the
+            averages of only one memory, these averages are used for every memory.
+        shares: number of the detector's expected shares. If an earlier version of Rampart stored
+            the wealth of only one bet, this wealth is used for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
@@ -260,9 +262,9 @@ def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
 def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
     """The tensors that store the challenges that are due; `due` has one item for each client.
 
-    `asked` contains the numbers of the rounds. `decoys` (S, J, K) contains the decoys of each
-    round. `due` (clients, S, 2, K) contains the challenged models and the challenges; absent
-    challenges are zero.
+    `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
+    (S, J, K) contains the decoys of each round. `due` (clients, S, 2, K) contains the challenged
+    models and the challenges; absent challenges are zero.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -34,8 +34,8 @@ class CohortLimits:
     Args:
         length: length of the median client's longest upload.
         most: limit on the lengths of uploads, as a multiple of `length`.
-        informative: for each of the detector's memories, whether turned responses count. They count
-            if at least half of the clients respond against the model's movement.
+        informative: for each of the detector's memories, whether turned responses count. Turned
+            responses count if at least half of the clients respond against the model's movement.
         turned: the detector objects to responses whose correlation is below this number.
         chance: an answer to a challenge is turned if its `chance` is at most this number.
         overshoot: an upload overshoots if the strength of its response is above this number and the
@@ -130,8 +130,8 @@ def is_turned(upload: Upload, response: Response, informative: bool, usual: Coho
 def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
     """Whether an upload undoes the movement of the model more than `overshoot` times over.
 
-    If the upload answers a challenge, it must also undo the challenge more than `overshoot` times
-    over.
+    An upload that answers a challenge overshoots only if it also undoes the challenge more than
+    `overshoot` times over.
     """
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
@@ -149,8 +149,8 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
     """Whether an upload pushes the model further along its whole movement, including the challenge.
 
-    The push alone is not evidence of an attack, because the loss may have negative curvature along
-    the movement.
+    Pushing the model further is not by itself evidence of an attack, because the loss may have
+    negative curvature along the movement.
     """
     return any(
         informative and response is not None and response.correlation < usual.turned
@@ -161,10 +161,11 @@ def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
 def plausible(upload: Upload, response: Response | None, usual: CohortLimits) -> bool:
     """Whether an upload that is too long may come from a client with far more data than others.
 
-    A client with far more data takes far more steps, always in a similar direction, and its steps
-    undo a challenge. A client's first upload has no response and counts as plausible. An upload
-    that is not finite is not plausible. If the loss has negative curvature, an honest response may
-    be turned strongly, but the upload then still agrees with other clients' uploads.
+    A client with far more data takes far more steps, and all steps have a similar direction. If the
+    client is challenged, the steps also undo the challenge. A client's first upload has no response
+    and counts as plausible. An upload that is not finite is not plausible. If the loss has negative
+    curvature, an honest client's response may be strongly turned. The client's upload still agrees
+    with other clients' uploads in this case.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -179,9 +180,10 @@ def acceptable(
 ) -> bool:
     """Whether an upload is short enough, given the objections to the upload (one for each memory).
 
-    A client that is not challenged may exceed the limit on lengths if it draws no objection. An
-    upload that agrees with others may exceed the limit despite an objection. The exceptions are
-    uploads of suspects, and responses that are too strong. A first upload must agree with others.
+    The upload of a client that is not challenged may exceed the limit on lengths if there is no
+    objection to the upload. An upload that agrees with others may exceed the limit despite an
+    objection, unless its client is a suspect or a response is too strong. A client's first upload
+    may exceed the limit only if it agrees with others.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:

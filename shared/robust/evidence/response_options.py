@@ -17,10 +17,11 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
 
     tolerated: float = Field(default=0.15, gt=0, lt=1)
     """Assumed bound on the probability that the detector objects to an honest client in a round.
-    This bound applies if the round's responses are informative or the client is challenged."""
+    The bound `tolerated` applies if the round's responses are informative or the client is
+    challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """The bound that replaces `tolerated` in all other rounds: those with neither informative
-    responses nor a challenge to the client. In these rounds, the detector does not object to turned
+    """The bound that replaces `tolerated` in rounds with neither informative responses nor a
+    challenge to the client. In rounds with this bound, the detector does not object to turned
     responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a

@@ -18,16 +18,16 @@ upload's starting model."""
 
 
 PULLS = 0.3
-"""Correlation above which the movement explains how an upload changed. If the correlation is lower
-and the model moved little, the response may seem strong only because of noise in the upload."""
+"""Correlation above which the movement explains how an upload changed. At a lower correlation,
+noise in the upload can make the response to a small movement seem strong."""
 
 
 @dataclass(frozen=True)
 class Response:
     """How a client's upload u reacted when its starting model w had moved.
 
-    Δu is u minus a moving average of the client's earlier uploads. Δw is w minus the same average
-    of the models from which those uploads started.
+    Δu is u minus a moving average of the client's earlier uploads. Δw is w minus the
+    moving average of the models from which these earlier uploads started.
 
     Args:
         correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.

@@ -23,23 +23,23 @@ BOLDER = 2.0
 BOLDEST = 8.0
 """Largest length of a suspect's challenge, as a multiple of the length of a first challenge."""
 SHORTEST = 1 / 32
-"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. A
-challenge becomes shorter than a first challenge only after an upload that was too long."""
+"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. Only
+an upload that was too long can make the next challenge shorter than a first challenge."""
 OUTSTANDING = 8
-"""Under the buffered policy: number of rounds for which a challenge stays due. If a suspect takes
-longer for an upload, the upload is treated as if the suspect had not been challenged."""
+"""Under the buffered policy: number of rounds for which a challenge stays due. If a suspect's
+upload arrives later than that, the upload is treated as if the suspect had not been challenged."""
 
 
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """A suspect's next boldness, and the number of uploads since the last one that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Training may diverge after challenges above a certain length. Even then, at most one of seven
-    uploads is too long.
+    Therefore, even if training diverges after challenges above a certain length, at most one of
+    seven uploads is too long.
 
     Args:
         boldness: length of the last challenge, as a multiple of the length of a first challenge.
-        calm: the number of uploads since the last one that was too long, not counting this upload.
+        calm: before this upload, the number of uploads since the last upload that was too long.
         clear: whether the client clearly undid its challenge.
         far: whether this upload was too long.
 

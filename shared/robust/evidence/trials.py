@@ -27,7 +27,8 @@ class TrialRecord:
         wealth: wealth of the bets placed so far, one number for each expected share of objections.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: number of the client's next rounds in which one more copied upload starts a trial.
+        seen: after a copied upload, number of the client's next rounds in which a second copied
+            upload starts a trial.
         rest: after an acquittal, number of the client's next rounds in which copied uploads start
             no trial.
         answered: number of rounds of this trial in which the client's answer was judged.
@@ -70,8 +71,9 @@ class TrialRecord:
     def sighted(self, copied: bool, rounds: int) -> None:
         """Updates the client's trial after one more round of the client.
 
-        A second copied upload within `rounds` rounds starts a trial, and a further one extends the
-        trial. For `rest` rounds after an acquittal, copied uploads of the client are ignored.
+        A second copied upload within `rounds` rounds starts a trial. Each further copied upload
+        extends the trial. For `rest` rounds after an acquittal, copied uploads of the client are
+        ignored.
 
         >>> one = TrialRecord(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]
@@ -87,7 +89,7 @@ class TrialRecord:
         self.seen = rounds if copied else max(0, self.seen - 1)
 
     def try_for(self, rounds: int) -> None:
-        """Puts the client on trial for at least `rounds` rounds, even soon after its acquittal."""
+        """Puts the client on trial for at least `rounds` rounds, even if recently acquitted."""
         if not self.trial:
             self.answered, self.cleared = 0, 0.0
         self.trial, self.rest = max(self.trial, rounds), 0

@@ -18,8 +18,8 @@ def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
-    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, their inner
-    product is more accurate and is used instead.
+    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, the
+    cosine is computed from their inner product, which is then more accurate.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

@@ -1,4 +1,4 @@
-"""Checks whether rows are finite: at once, or in later passes over rows assumed to be finite.
+"""Checks whether rows are finite, either immediately or while later passes read the rows.
 
 Legend: N rows of the pool, K rows that a view reads, D coordinates.
 """

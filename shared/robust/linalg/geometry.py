@@ -17,11 +17,11 @@ from rampart_fl.shared.robust.view import View
 NEAR = 1e-2
 """Two rows are near if their squared distance is below this share of each row's squared distance to
 the centre. With a distant centre, float32 products leave too few significant digits of the distance
-between near rows. This distance is therefore computed again with a nearer centre."""
+between near rows, so this distance is computed again with a nearer centre."""
 OFF_CENTRE = 25.0
-"""The best row is the row with the smallest median squared distance to the other rows. The centre's
-own median may be more than `OFF_CENTRE` times that of the best row. The best row then becomes the
-centre."""
+"""The best row is the row with the smallest median squared distance to the other rows. If the
+centre's median squared distance is more than `OFF_CENTRE` times that of the best row, the best row
+becomes the centre."""
 SAMPLE, PIECES = 2048, 32
 """The row nearest to the coordinate-wise median is found on `SAMPLE` coordinates, which are taken
 from `PIECES` contiguous blocks."""
@@ -98,7 +98,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, with its first row as centre; recursive for near rows."""
+    """Squared distances in a cluster, with its first row as centre; recursive for its clusters."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

@@ -55,6 +55,6 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
 
 
 def _within(columns_R: Tensor, start: int, stop: int) -> Tensor:
-    """The columns from `start` to `stop`, relative to `start`; copied only if they change."""
+    """The columns in [start, stop), relative to `start`; `columns_R` itself if nothing changes."""
     inside_R = (columns_R >= start) & (columns_R < stop)
     return columns_R if start == 0 and bool(inside_R.all()) else columns_R[inside_R] - start

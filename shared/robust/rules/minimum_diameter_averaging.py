@@ -3,8 +3,8 @@
 Let a graph have one vertex per row, and an edge between any two rows that are farther apart than r.
 A subset of rows has diameter at most r if and only if the rows that it leaves out form a vertex
 cover, which touches every edge. Therefore, n - f rows with diameter at most r exist if and only if
-the graph has a vertex cover of at most f rows. Bisection over the distances finds the smallest such
-r without a search through all subsets.
+the graph has a vertex cover of at most f rows. Bisection over the distances finds the smallest
+possible diameter r without a search through all subsets.
 
 Legend: M rows, D coordinates.
 """
@@ -58,7 +58,7 @@ class MinimumDiameterAveraging(Rule):
     passes = "2"
     most: int = Field(default=500_000, ge=1)
     """Largest number of steps of the search, which takes about 20,000 steps per second. If the
-    search needs more steps, the round fails."""
+    search is not finished after `most` steps, the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)

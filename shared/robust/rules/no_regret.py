@@ -81,7 +81,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Mask (M,) of the rows to keep: at most 2f other rows are beyond `radius` from each."""
+        """Mask (M,) of the rows to keep: those with at most 2f other rows beyond `radius`."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

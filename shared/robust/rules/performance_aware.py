@@ -39,8 +39,8 @@ class PerformanceAware(Rule):
     complexity = "the cost of its rule, plus O(nd)"
     passes = "1 more than its rule"
     rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # see WrappedRule
-    """The rule that gives the weights q. Its result must be linear in the rows. It gets this
-    stage's f."""
+    """The rule that gives the weights q. The rule's result must be linear in the rows. The
+    rule gets this stage's f."""
     mu: float = Field(default=1.0, gt=0)
     """μ, the temperature. With a larger μ, gaps change the direction of the rule's result less.
     Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""

@@ -132,7 +132,7 @@ async def weights(
     run: RunDep,
     round: RoundNumber,  # noqa: A002 - the path's name
 ) -> Response:
-    """Sends the weights with which a finished round mixed its models, as a safetensors file.
+    """Sends a safetensors file with the weights that a finished round used to mix its models.
 
     The file has one tensor `mixing`, float32 or float64, with a row per model and a column per
     client. The file's metadata has two JSON lists: `models` has the names of the models, and

@@ -164,8 +164,8 @@ async def run_info(runtime: Runtime, run: str) -> RunInfo:
 async def queued_and_current(runtime: Runtime) -> tuple[list[str], str | None]:
     """The queued runs, and the run that is executed now.
 
-    Callers must read the entries of runs after this call. If a caller reads the entries earlier,
-    the entry of the current run might still say that the run is queued.
+    Callers must read the runs' entries only after this call has returned. An entry that was read
+    earlier might still say that the current run is queued.
     """
     return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 

@@ -63,8 +63,8 @@ async def honest_updates(
 
     The response is delayed until the updates have arrived, the round is over, or `patience` seconds
     have passed. The response is a safetensors file with one vector per client, named by the
-    client's id. `/started/<client>` is the model that the client trained from, and `/reference` is
-    the model that calibrated updates are relative to. The metadata contains the experiment's table
+    client's id. `/started/<client>` is the model that the client trained from. `/reference` is the
+    model to which calibrated updates are relative. The metadata contains the experiment's table
     `server`.
     """
     left_out = frozenset(without.split(","))

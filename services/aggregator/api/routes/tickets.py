@@ -62,10 +62,10 @@ WishDep = Annotated[ResponsePreferences, Depends(wish)]
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
-    The clients' part includes the tables `data`, `model`, `training` and `personalizer`. Only
-    members of the run and clients that the run selects may read this part. If the first model is
-    not initialized from the seed, the clients' part also has `initial`, the digest of the first
-    model.
+    The part for clients includes the tables `data`, `model`, `training` and `personalizer`. A
+    client may send this request only if it is a member of the run, or if the run selects it. If the
+    first model is not initialized from the seed, the response to a client also has `initial`, the
+    digest of the first model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
@@ -192,7 +192,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
-    """The first ticket that a client has: for the given run, for the current run, or for no run."""
+    """A client's ticket: for the given run, else for the current run, else one without a run."""
     current = await ticket_of_run(runtime, client, run)
     if current is None:
         current = await ticket_of_run(runtime, client, await runtime.stores.runs.current())
@@ -220,7 +220,7 @@ def barred_ticket(barred: Bar) -> Ticket:
 
 
 async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | None:
-    """A client's ticket for one run; None if the client has no slot and the run offers it none."""
+    """A client's ticket for one run; None if the client has no slot and is not offered one."""
     standing = await run.stores.tickets.standing(client)
     brief, slot = standing.brief, standing.slot
     if standing.barred is not None:

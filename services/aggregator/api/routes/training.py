@@ -194,7 +194,7 @@ async def take_upload(
 async def bounds_of_body(
     request: Request, runtime: Runtime, run: RunParts
 ) -> tuple[int, bool, Limits]:
-    """The length of a request's body, whether it is compressed with zstd, and the limits on it."""
+    """A body's length, whether the body is compressed with zstd, and the limits on the body."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media not in {wire.MEDIA_TYPE, "application/octet-stream"}:
         raise refusals.UnsupportedMedia(f"content type {media[:80]!r}; send {wire.MEDIA_TYPE}")

@@ -33,12 +33,12 @@ class Choice(Table):
 
 
 class CellSelector(Table):
-    """Selects the cells whose choice on each given axis is one of the given choices."""
+    """Selects cells by their choices: `at` lists the permitted choices of some axes."""
 
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether a cell's choice on each given axis is one of the given choices."""
+        """Whether this selector selects the cell that has the choices `at`."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
@@ -55,7 +55,7 @@ class ImpossibleCells(CellSelector):
 
 
 class OnRequest(CellSelector):
-    """Cells that the scale `reduced` runs only if the user selects one of their choices.
+    """Cells that the scale `reduced` leaves out, unless the user selects them with --only.
 
     If the scale `reduced` ran all of these cells, the table would take more than an hour on two
     cores.
@@ -109,7 +109,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """Axes of the paper that the table lacks, each with the choice that all cells share."""
+    """Choices on the paper's axes that the table lacks: one choice per axis, for all cells."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class Definition(Paper):
     A value is nan if the paper has none."""
     figure: Figure | None = None
     library: dict[str, dict[str, Choice]]
-    """All choices of each axis that the paper or the table defines."""
+    """All choices of each axis, from the paper's file and from the table's file."""
 
     @model_validator(mode="after")
     def _known(self) -> "Definition":
@@ -172,8 +172,8 @@ class Definition(Paper):
     def metric(self, at: At) -> str:
         """The metric that the table shows for a cell.
 
-        The last choice with a `measure` determines the metric; otherwise, the table's `measure` is
-        used.
+        The last of the cell's choices that has a `measure` determines the metric. If no choice has
+        a `measure`, the table's `measure` is used.
         """
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure

@@ -16,8 +16,8 @@ one table, whose axes select choices from the paper's file. An example of each:
     lie = [77.24, 84.95]
 
 Changes are applied in this order: the choices (in the order of the axes), the settings of the
-paper's file, and the settings of the table's file. The `at` of a setting can also name the scale
-(`full`, `reduced` or `smoke`), as if it were an axis.
+paper's file, and the settings of the table's file. The `at` of a setting can also contain the
+key `scale` (`full`, `reduced` or `smoke`), as if the scale were an axis.
 """
 
 import tomllib

@@ -26,7 +26,7 @@ from rampart_fl.services.console.studies.reproduction.runs import (
 from rampart_fl.shared.figures.final import KINDS
 
 SMOKE = """\
-The scale `smoke` shows only that a cell runs: its data, its network and its rounds are not the
+The scale `smoke` shows only that a cell runs: the data, the network and the rounds are not the
 paper's."""
 
 
@@ -79,7 +79,7 @@ def outcome(cell: Cell, results: Results) -> CellResult:
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """A metric as in the tables: shares in percent, lists as lengths, other values unchanged."""
+    """The number that tables show for a metric: a share in percent, a list's length, or a value."""
     value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None

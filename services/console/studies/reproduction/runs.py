@@ -1,7 +1,7 @@
 """Runs the cells of a table; results of finished runs are cached, and long runs have checkpoints.
 
-The results of a run are stored in a small file named after the digest of its experiment. Tables
-with the same cells share these files.
+The results of a run are stored in a small file named after the digest of its experiment. If two
+tables contain the same experiment, they share its file.
 """
 
 import platform
@@ -78,8 +78,8 @@ def run(
         cells: the cells; a cell with a `reason` is not run.
         folder: folder for cached results and checkpoints.
         title: title of the progress bar.
-        resume: whether to use the results and checkpoints of an interrupted execution in the
-            folder.
+        resume: whether to use the results and checkpoints that an interrupted execution left in
+            the folder.
         pool: where to run; by default, one run after another in this process.
         device: device of the models and data.
     Raises:

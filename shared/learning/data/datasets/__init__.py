@@ -89,7 +89,7 @@ class Dataset(Member, ABC):
     """Terms of use, as far as they are known."""
     total: ClassVar[int] = 0
     """Number of samples of the whole data set; a file may hold only a part of them. `total` is 0 if
-    a parameter of the data set determines the number."""
+    a parameter of the data set determines the number of samples."""
 
     scale: ClassVar[float] = 255.0
     """Number by which integer samples from a file are divided."""

@@ -46,7 +46,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
         try:
             return _read(data_id, arrived)
         except HTTPError as error:
-            error.close()  # Until it is closed, the error keeps its connection open.
+            error.close()  # An HTTPError that is not closed keeps its connection open.
             if error.code not in RETRIED:
                 raise
             raise TemporaryFailure.after(error, error.headers.get("Retry-After", "")) from error

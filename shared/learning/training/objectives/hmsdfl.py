@@ -46,13 +46,14 @@ class HMSDFL(Objective):
     n_projections: int = Field(default=1, ge=1)
     """Number of projections M in a step, if no tier is given."""
     tier: Literal["high", "low", "minimum", "auto"] | None = None
-    """Sets the number of projections instead of `n_projections`; "auto" fits it to the machine."""
+    """A tier replaces `n_projections`; the tier "auto" fits the number of projections to the
+    machine."""
     high_resources: float = Field(default=8.0, gt=0)
     """With "auto", a machine with at least this amount of resources gets the high tier."""
     low_resources: float = Field(default=2.0, gt=0)
     """With "auto", a machine with at most this amount of resources gets the minimum tier."""
     minimum_resources: float = Field(default=1.0, ge=0)
-    """With "auto", a machine with a smaller amount of resources trains without the term."""
+    """With "auto", a machine with less than this amount of resources trains without the term."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "HMSDFL":

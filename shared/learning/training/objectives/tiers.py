@@ -39,8 +39,8 @@ class Tiers(Objective):
     lambda_: float = Field(default=1e-4, ge=0, alias="lambda")
     """Weight λ of every tier's term."""
     shares: tuple[Share, Share, Share] = (0.3, 0.4, 0.3)
-    """Expected shares of the clients in the tiers high, low and minimum. All other clients train
-    without a term."""
+    """Expected shares of the clients in the tiers high, low and minimum. If the shares sum to less
+    than 1, the remaining clients train without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
     """The objective of clients in the minimum tier. The paper allows either objective."""
 

@@ -68,7 +68,7 @@ class StepState:
         return StepState(self.model_KD[some], personal, velocity)
 
     def blank(self) -> "StepState":
-        """Uninitialized models and personal state of the same shapes, without momenta."""
+        """A copy with the same shapes, but with uninitialized values and without momenta."""
         personal = {name: torch.empty_like(tensor) for name, tensor in self.personal.items()}
         return StepState(torch.empty_like(self.model_KD), personal)
 
@@ -84,9 +84,9 @@ class StepState:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models. Item p is a pair. Its first part is the p-th model (K, D) that the server
-offers to each client. Its second part is a tensor (K,): 1 for a client that has a p-th offer, and
-otherwise 0."""
+"""Other clients' models, as pairs. The first part of pair p is the p-th model (K, D) that the
+server offers to each client. The second part of pair p is a tensor (K,): 1 for a client that has a
+p-th offer, and otherwise 0."""
 Loss = Callable[[Tensor], Tensor]
 """Maps models (K, D) to losses (K,) in float64; loss k is the mean loss of model k for client k."""
 
@@ -115,10 +115,10 @@ class Task(Protocol):
         """Takes one optimizer step on `local.model_KD`; the step may overwrite the gradient."""
 
     def balanced(self) -> "Task":
-        """The same task, but uploaded models have each client's balanced softmax as their loss."""
+        """The same task, but the loss of uploaded models is each client's balanced softmax."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with zeros as running statistics, which only batches may change."""
+        """The vectors (K, D) with running statistics set to 0; only batches change statistics."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
@@ -129,7 +129,8 @@ class Personalizer(Member, ABC):
 
     accounted: ClassVar[bool] = True
     """Whether a client's samples affect an upload only through gradients of the models that are
-    trained for upload. Differential privacy adds noise only to the gradients of these models."""
+    trained for upload. Differential privacy adds noise only to the gradients of models that are
+    trained for upload."""
 
     whole: ClassVar[bool] = True
     """Whether a client trains plainly on all of its samples and uploads the whole change of the

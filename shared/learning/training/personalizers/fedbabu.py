@@ -29,7 +29,7 @@ class FedBABU(Personalizer):
     upload. The model v is therefore available whenever the federation ends. An honest client's
     upload is 0 in the head's coordinates, so these coordinates tell detectors and rules nothing
     about the client. An attacker's upload may differ from 0 in the head's coordinates. Unless the
-    rule prevents it, such an upload changes the head that all clients train with.
+    rule prevents it, an attacker can thus change the head that all clients train with.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -39,10 +39,11 @@ class Interpolated(Personalizer):
     made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive R
     with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
-    If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. They differ
-    for any other λ, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
-    then keeps moving towards the client's own optimum. The weight λ determines only how slowly θ_i
-    approaches the client's own optimum, so the result depends on the number of rounds.
+    If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
+    differ if 0 < λ < 1, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
+    keeps moving towards the client's own optimum in the mode `shared`. The weight λ determines only
+    how slowly θ_i approaches the client's own optimum, so the result depends on the number of
+    rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -96,10 +97,10 @@ class Interpolated(Personalizer):
         return StepState(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """Returns the models θ that result from `model_KD` as the new global model w.
+        """Returns the models θ; `model_KD` is the new global model w.
 
-        During a round, `model_KD` is instead the model that the client trains for its upload. The
-        method then returns the trained θ.
+        If the method is called during a round, `model_KD` is the model that the client trains for
+        its upload, and the method returns the trained θ.
         """
         if self.mode == "exact":
             return personal["model"]

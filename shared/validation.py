@@ -225,7 +225,7 @@ CONSTRAINTS = (
         "{culprit} needs the server's own update: name a data set in [server.root]",
     ),
     Constraint(
-        "If a stage needs public samples but not their labels, [server.public] names a data set.",
+        "If a stage needs unlabelled public samples, [server.public] names a data set.",
         lambda m: [] if "labels" in m.plan.needs() else _lack(m, "public"),
         "{culprit} needs public samples: name a data set in [server.public]",
     ),

@@ -37,7 +37,7 @@ OPTIONS: dict[str, tuple[Stage, str, int]] = {
     ),
     "sampled tests": (
         rules.build("dnc", f=F, sample=8),
-        "1, and the coordinates that its tests draw",
+        "1, then the random coordinates of each test",
         1,
     ),
     "steps on distances": (rules.build("geometric_median", f=F, iterations=1), "2", 2),
@@ -47,7 +47,7 @@ OPTIONS: dict[str, tuple[Stage, str, int]] = {
 PHRASES = {
     "2 per iteration": 2,
     "1 more than its rule": 1 + 2,
-    "1, and the coordinates that its tests draw": 1 + 1,
+    "1, then the random coordinates of each test": 1 + 1,
     "as many as its rule": 2,
 }
 """How many passes a phrase means for a member with its default parameters. With as few coordinates

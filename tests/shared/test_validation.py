@@ -74,7 +74,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         {**DIGITS, "server": {"rule": "fltrust", "public": {"dataset": "usps"}}},
         "fltrust needs the server's own update: name a data set in [server.root]",
     ),
-    "If a stage needs public samples but not their labels, [server.public] names a data set.": (
+    "If a stage needs unlabelled public samples, [server.public] names a data set.": (
         {**DIGITS, "server": {"rule": "sdea", "root": {"dataset": "usps"}}},
         "sdea needs public samples: name a data set in [server.public]",
     ),

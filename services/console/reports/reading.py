@@ -1,4 +1,4 @@
-"""Reads what a report needs about one run from a running federation."""
+"""Reads everything that a report on one run needs, from a federation that is running."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

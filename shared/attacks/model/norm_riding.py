@@ -112,7 +112,7 @@ def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest accepted reach between `low` (accepted) and `high` (not accepted)."""
+    """The largest distance that is accepted; `low` is accepted, `high` is not."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)

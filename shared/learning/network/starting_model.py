@@ -26,8 +26,8 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
     """The first global model (D,) in float32.
 
     Raises:
-        ConfigurationError: the model comes from a run, there is no such file, or the file's tensors
-            do not match the model's tensors; the message names the cause.
+        ConfigurationError: `start` names a run instead of a file, the file does not exist, or its
+            tensors do not match the model's tensors. The message names the cause.
     """
     if start.file is None:
         raise ConfigurationError(

@@ -272,8 +272,8 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
     taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
     with the answers to the decoys. Several clients with different challenges may send the same
-    upload. An upload that answers the challenges of all its senders equally strongly does not prove
-    that its senders trained. Therefore, z uses the larger of two means: mean a_j, and the upload's
+    upload. If this upload answers all their challenges equally strongly, it does not prove that one
+    of these clients trained. Therefore, z uses the larger of two means: mean a_j, and the upload's
     mean answer to the challenges of the other clients.
 
     Args:

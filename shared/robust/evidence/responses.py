@@ -35,8 +35,8 @@ class Response:
         steady: whether |Δu| is within two limits. The lower limit is `STIFF` |Δw|. The upper limit
             is |u| or the length of the average of earlier uploads, whichever is larger; if the
             correlation is above `PULLS`, the upper limit is at least |Δw|. If uploads are pure
-            noise, `steady` is false, because Δu is longer than both u and the average. If a client
-            always sends the same upload, `steady` is also false, because Δu is 0.
+            noise, `steady` is false, because Δu is longer than both u and the average upload. If a
+            client always sends the same upload, `steady` is also false, because Δu is 0.
     """
 
     correlation: float

@@ -33,7 +33,7 @@ class DnC(Rule):
     paper = "Shejwalkar and Houmansadr, Manipulating the Byzantine, 2021"
     breakdown = "f < n/c, against rows of similar length"
     complexity = "O(n²r) per test, O(nd)"
-    passes = "1, and the coordinates that its tests draw"
+    passes = "1, then the random coordinates of each test"
     iterations: int = Field(default=5, ge=1)
     """Number of tests."""
     sample: int = Field(default=10_000, ge=1)

@@ -3,10 +3,10 @@
 A file in `papers` contains what the tables of one paper have in common. A file in `tables` defines
 one table, whose axes select choices from the paper's file. An example of each:
 
-    [experiment]                           # what all cells have in common
-    [axes.attack.lie]                      # a cell has one choice of every axis
-    change.attackers.0.attack = "lie"      # what the choice changes in the experiment
-    [[settings]]                           # what the cells of several choices change
+    [experiment]                           # the experiment that all cells change
+    [axes.attack.lie]                      # the choice "lie" of the axis "attack"
+    change.attackers.0.attack = "lie"      # the choice's change of the experiment
+    [[settings]]                           # a further change, for cells with all choices in `at`
     at = { attack = "lie", method = "fedcap" }
     change.server.customizer.phi = 0.2
 

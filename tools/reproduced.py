@@ -54,9 +54,8 @@ def page() -> str:
     kept = {path.name for path in (KEPT / "cells").glob("*.json")}
     rows, left_out = [], []
     for name in sorted(names(), key=lambda name: PAPERS.index(load(name).paper)):
-        table = table_cells(name)
-        rows.append(_row(name, [cell for cell in table if cell.runs], kept))
-        reasons = Counter(cell.reason for cell in table if cell.reason)
+        rows.append(_row(name, [of for of in run_files(name) if of], kept))
+        reasons = Counter(cell.reason for cell in table_cells(name) if cell.reason)
         full = f"{hours()[name]['full']:g}"
         left_out += [f"| `{name}` | {n} | {full} | {why} |" for why, n in reasons.items()]
     return HEAD + "\n".join(rows) + "\n" + LEFT_OUT + "\n".join(left_out) + "\n"
@@ -68,9 +67,14 @@ def table_cells(name: str) -> list[Cell]:
     return cells(load(name), "reduced", MOST)
 
 
-def _row(name: str, table: list[Cell], kept: set[str]) -> str:
+@cache
+def run_files(name: str) -> list[list[str]]:
+    """For every cell of a table: the files of its runs."""
+    return [[run.file for run in plan([cell])] for cell in table_cells(name)]
+
+
+def _row(name: str, files: list[list[str]], kept: set[str]) -> str:
     """A table's row: which of its cells are finished, and what is missing."""
-    files = [[run.file for run in plan([cell])] for cell in table]
     seeds = [sum(file in kept for file in of) for of in files]
     wanted = {file for of in files for file in of[:SEEDS]}
     missing = wanted - kept
@@ -78,7 +82,7 @@ def _row(name: str, table: list[Cell], kept: set[str]) -> str:
     fewer = sum(n > 0 for n in seeds) - finished
     left = hours()[name]["reduced"] * len(missing) / len(wanted)
     command = f"`rampart reproduce {name} --out benchmarks/results/papers --resume`"
-    counts = f"{len(table)} | {finished} | {fewer or ''} | {len(wanted & kept)} of {len(wanted)}"
+    counts = f"{len(files)} | {finished} | {fewer or ''} | {len(wanted & kept)} of {len(wanted)}"
     return f"| `{name}` | {counts} | " + (f"{left:.2g} | {command} |" if missing else "0 | |")
 
 

@@ -3,8 +3,7 @@
 import re
 
 from rampart_fl.services.console.studies.reproduction.files import names
-from rampart_fl.services.console.studies.reproduction.runs import plan
-from tools.reproduced import KEPT, PATH, page, table_cells
+from tools.reproduced import KEPT, PATH, page, run_files
 
 PAGE = PATH.read_text(encoding="utf-8")
 
@@ -23,6 +22,6 @@ def test_every_unfinished_table_has_a_command_and_remaining_hours() -> None:
 
 def test_every_kept_run_belongs_to_a_table() -> None:
     """No run is kept if its experiment is no longer in any table."""
-    planned = {run.file for name in names() for run in plan(table_cells(name))}
+    planned = {file for name in names() for files in run_files(name) for file in files}
     kept = {path.name for path in (KEPT / "cells").iterdir()}
     assert kept and kept <= planned

@@ -9,6 +9,7 @@ RampartError
 └── Unavailable               a dependency cannot be reached; the request may succeed later
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 
@@ -106,3 +107,12 @@ class Unavailable(RampartError):
     status = 503
     slug = "unavailable"
     title = "Unavailable"
+
+
+def refusal(check: Callable[..., object], *args: Any) -> list[str]:
+    """The error message of `check` if it refuses the arguments; empty if it accepts them."""
+    try:
+        check(*args)
+    except ConfigurationError as error:
+        return [str(error)]
+    return []

@@ -7,12 +7,13 @@ as the bounds of a parameter, are declared in the member's class.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, refusal
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
 from rampart_fl.shared.members import Members, build
+from rampart_fl.shared.model_fit import misfits
 
 if TYPE_CHECKING:
     from rampart_fl.shared.robust.base import Detector
@@ -66,7 +67,7 @@ def _misfit(members: Members, table: str) -> list[str]:
     held = getattr(members.experiment.server, table)
     labels = table in ("root", "test") or "labels" in members.plan.needs()
     data = members.experiment.data
-    return [] if held is None else _refusal(require_fit, held.dataset, held.size, data, labels)
+    return [] if held is None else refusal(require_fit, held.dataset, held.size, data, labels)
 
 
 def _unfit_start(members: Members) -> list[str]:
@@ -76,16 +77,7 @@ def _unfit_start(members: Members) -> list[str]:
     start = members.experiment.start
     if start is None or start.file is None:
         return []
-    return _refusal(lambda: read_start(start, members.spec))
-
-
-def _refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """The error message of `check` if it refuses the arguments; empty if it accepts them."""
-    try:
-        check(*args)
-    except ConfigurationError as error:
-        return [str(error)]
-    return []
+    return refusal(lambda: read_start(start, members.spec))
 
 
 def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
@@ -118,7 +110,7 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
 
     The result is cached, because the experiments of a sweep often share their stages.
     """
-    return _refusal(stages.plan.check_rows, rows)
+    return refusal(stages.plan.check_rows, rows)
 
 
 def _too_few_rows(members: Members) -> list[str]:
@@ -153,6 +145,11 @@ def _without_common_model(members: Members) -> list[str]:
 
 CONSTRAINTS = (
     Constraint(
+        "The model is for the task and the shape of the samples.",
+        lambda m: misfits(m).samples,
+        "{culprit}",
+    ),
+    Constraint(
         "If groups are isolated, detectors judge each client separately.",
         lambda m: [d.name for d in m.plan.detectors if m.customizer.isolates and not d.alone],
         "{customizer} isolates groups from each other, but {culprit} compares clients of all "
@@ -161,7 +158,7 @@ CONSTRAINTS = (
     Constraint(
         "If groups are isolated, the model has no running statistics.",
         lambda m: (
-            _refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []
+            refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []
         ),
         "{culprit}",
     ),
@@ -275,6 +272,16 @@ CONSTRAINTS = (
         _without_common_model,
         "`interpolated` in exact mode has no common model: every client takes plain steps towards "
         "its own aggregate. Leave out {culprits}",
+    ),
+    Constraint(
+        "The personalizer suits the model.",
+        lambda m: misfits(m).personalizer,
+        "{culprit}",
+    ),
+    Constraint(
+        "If training is private, its privacy loss can be computed.",
+        lambda m: misfits(m).privacy,
+        "{culprit}",
     ),
 )
 """All constraints between members; only the first broken constraint is reported."""

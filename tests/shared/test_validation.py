@@ -16,6 +16,20 @@ RESNET = {**DIGITS, "data": {"dataset": "cifar10"}, "model": "wide_resnet"}
 RETRACES = {"detectors": ["fedredefense"]}
 EXACT = {"name": "interpolated", "mode": "exact"}
 BREAKS: dict[str, tuple[dict[str, Any], str]] = {
+    "The model is for the task and the shape of the samples.": (
+        {**DIGITS, "model": "text"},
+        "text takes token ids (tokens,), not samples of shape (1, 8, 8)",
+    ),
+    "The personalizer suits the model.": (
+        {**DIGITS, "personalizer": {"name": "fedper", "head": "nope"}},
+        "the model has no layer 'nope' with tensors; it has conv1.bias, conv1.weight, conv2.bias, "
+        "conv2.weight, hidden.bias, hidden.weight, output.bias, output.weight",
+    ),
+    "If training is private, its privacy loss can be computed.": (
+        {**DIGITS, "personalizer": "fedrod", "training": {"privacy": {"clip": 1.0}}},
+        "[training.privacy] cannot account for the personalizer 'fedrod': its uploads depend on "
+        "samples in other ways than through noised gradients",
+    ),
     "If groups are isolated, detectors judge each client separately.": (
         {**DIGITS, "server": {"customizer": "flcert", "detectors": ["robust_distance"]}},
         "flcert isolates groups from each other, but robust_distance compares clients of all "

@@ -42,14 +42,33 @@ AT_ONCE = 2**22
 processor's cache holds about this many elements."""
 
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+"""Layers that mix the samples of a batch; their common base class is private to torch."""
+
+
 def check_privacy(
     privacy: Privacy | None, module: nn.Module, personalizer: Personalizer | None = None
 ) -> None:
-    """Refuses experiments whose privacy loss cannot be computed.
+    """Refuses experiments whose privacy loss cannot be computed on this machine.
 
     Raises:
-        ConfigurationError: Opacus is not installed, the module normalizes over the batch, or the
-            personalizer's uploads depend on samples in other ways than through noised gradients.
+        ConfigurationError: Opacus is not installed, or `require_accountable` refuses.
+    """
+    require_accountable(privacy, module, personalizer)
+    if privacy is not None and find_spec("opacus") is None:
+        raise ConfigurationError(
+            "[training.privacy] needs Opacus' accountant: pip install 'rampart-fl[privacy]'"
+        )
+
+
+def require_accountable(
+    privacy: Privacy | None, module: nn.Module, personalizer: Personalizer | None = None
+) -> None:
+    """Refuses experiments whose privacy loss no machine can compute.
+
+    Raises:
+        ConfigurationError: the module normalizes over the batch, or the personalizer's uploads
+            depend on samples in other ways than through noised gradients.
     """
     if privacy is None:
         return
@@ -58,11 +77,7 @@ def check_privacy(
             f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
             "uploads depend on samples in other ways than through noised gradients"
         )
-    if find_spec("opacus") is None:
-        raise ConfigurationError(
-            "[training.privacy] needs Opacus' accountant: pip install 'rampart-fl[privacy]'"
-        )
-    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules()):
+    if any(isinstance(layer, BATCH_NORMS) for layer in module.modules()):
         raise ConfigurationError(
             "[training.privacy] clips the gradient of every sample, but batch normalization mixes "
             "samples; use GroupNorm"

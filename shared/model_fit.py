@@ -1,0 +1,62 @@
+"""Why a model does not fit its samples, its personalizer or private training."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rampart_fl.shared.errors import ConfigurationError, refusal
+from rampart_fl.shared.members import Members
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """The reasons, each a list that is empty if there is no reason.
+
+    Args:
+        samples: the model is for another task or for samples of another shape.
+        personalizer: the personalizer does not suit the model.
+        privacy: the loss of privacy cannot be computed.
+    """
+
+    samples: list[str]
+    personalizer: list[str] = field(default_factory=list)
+    privacy: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A model and its personalizer; equal to every other with the same settings and classes."""
+
+    settings: str
+    kinds: tuple[type, ...]
+    members: Members = field(compare=False)
+
+
+def misfits(members: Members) -> Misfits:
+    """Builds the experiment's model, and checks what has to fit to it."""
+    from rampart_fl.shared.learning.network.models import models
+
+    experiment = members.experiment
+    settings = experiment.model_dump_json(
+        include={"model": True, "data": {"dataset"}, "personalizer": True, "training": {"privacy"}}
+    )
+    kinds = (type(models.parse(experiment.network)), type(members.dataset))
+    return _checked(_Network(settings, (*kinds, type(members.personalizer)), members))
+
+
+@lru_cache(maxsize=1024)
+def _checked(network: _Network) -> Misfits:
+    """The result is cached, because the experiments of a sweep often share their model."""
+    from rampart_fl.shared.learning.network.vector import build_module, spec_of
+    from rampart_fl.shared.learning.training.privacy import require_accountable
+
+    members = network.members
+    try:
+        module = build_module(members.experiment)
+    except ConfigurationError as error:
+        return Misfits([str(error)])
+    personalizer, privacy = members.personalizer, members.experiment.training.privacy
+    return Misfits(
+        [],
+        refusal(personalizer.check, module, spec_of(module)),
+        refusal(require_accountable, privacy, module, personalizer),
+    )

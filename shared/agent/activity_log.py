@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.shared.agent.acceptance import Answer
+from rampart_fl.shared.runtime.durable import sync_folder
 
 NAME = "activity.jsonl"
 
@@ -81,6 +82,7 @@ class ActivityLog:
         length = current.stat().st_size if current.exists() else 0
         if length and length + len(line) > self._most_bytes:
             self._rotate()
+        created = not current.exists()
         descriptor = os.open(current, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
@@ -88,6 +90,8 @@ class ActivityLog:
                 line = b"\n" + line  # A crash truncated the last line.
             file.write(line)
             os.fsync(file.fileno())
+        if created:
+            sync_folder(current.parent)
 
     def _rotate(self) -> None:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ class NewFolder:
             for piece in pieces:
                 whole.update(piece)
                 file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
         self.digests["/".join(place)] = whole.hexdigest()
         return whole.hexdigest()
 
@@ -59,7 +62,9 @@ class NewFolder:
         self.write((line.encode() + b"\n" for line in lines), *names)
 
     def finish(self) -> None:
-        """Writes the digests of all files."""
+        """Writes the digests of all files; then all files and folders are on the disk."""
+        for folder in {parent for name in self.digests for parent in Path(name).parents}:
+            durable.sync_folder(self.path / folder)
         rows = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]
         durable.replace(self.path / SUMS, ("".join(rows).encode(),))
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,23 @@ def test_full_files_are_rotated_and_the_oldest_deleted(tmp_path: Path, kept: int
     rounds = [entry["round"] for entry in log.entries()]
     assert rounds == list(range(rounds[0], 200))
     assert len(rounds) > 8 * kept
+
+
+def test_folder_is_synced_whenever_a_file_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, sync = list[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    log = ActivityLog(tmp_path, most_bytes=250)
+    for round_ in range(3):
+        log.record_training("digits-1", round_, epochs=1, samples=10)
+    assert len(list(tmp_path.iterdir())) == 2, "the third line begins a new file"
+    assert synced == ["file", "folder", "file", "file", "folder"]
 
 
 def test_line_longer_than_the_file_limit_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Output folders are complete or do not exist."""
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,26 @@ def test_every_written_file_is_listed_with_its_digest(tmp_path: Path) -> None:
     assert [result.name for result in path.parent.iterdir()] == ["run"]
     lines = (path / SUMS).read_text().splitlines()
     assert f"{digest}  models/global.safetensors" in lines and len(lines) == 4
+
+
+def test_all_files_and_folders_are_synced_before_the_folder_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced, sync = tmp_path / "run", set[str](), os.fsync
+
+    def note(descriptor: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if not path.exists():
+            synced.add(str(name.relative_to(tmp_path / ".run.part")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with new_folder(path) as folder:
+        folder.text("name = 'x'\n", "experiment.toml")
+        folder.write([b"one"], "models", "own", "ada.safetensors")
+    missing = {str(each.relative_to(path)) for each in path.rglob("*")} - synced
+    assert missing == {SUMS}, "its part is synced under another name"
+    assert "." in synced
 
 
 @pytest.mark.processes

@@ -10,7 +10,6 @@ task of the main thread, so it delays at most one frame.
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import sys
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.made_up_run import MadeUpRun
+from rampart_fl.shared.runtime import cpus
 
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update")
 REPEATS = 5
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=20)
     given = parser.parse_args()
     rows = measure(given.clients, given.rounds, given.updates)
-    print(f"{given.clients} clients, {given.rounds} rounds, {os.cpu_count()} processors\n")
+    print(f"{given.clients} clients, {given.rounds} rounds, {cpus.threads()} processors\n")
     print("| | measured |\n|---|---|")
     for name, value in rows.items():
         print(f"| {name} | {value} |")

@@ -41,6 +41,7 @@ from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.runtime import cpus
 
 DETECTORS = [{"name": "response"}, {"name": "challenge"}]
 RULES: dict[str, tuple[dict[str, Any], int]] = {
@@ -253,7 +254,7 @@ def options(doc: str | None) -> argparse.ArgumentParser:
         "--scale", type=int, default=10, help="factor by which the pool in memory is smaller"
     )
     parser.add_argument("--rules", nargs="+", default=list(RULES), choices=list(RULES))
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=cpus.threads())
     parser.add_argument("--folder", default=None, help="folder on the disk to measure")
     return parser
 

@@ -168,9 +168,18 @@ def test_libraries_are_imported_only_where_allowed(libraries: tuple[str, ...]) -
     assert not [module for module in users if not within(module, ONLY_IN[libraries])]
 
 
-@pytest.mark.parametrize("room", ["api", "state", "metrics", "settings", "server"])
-def test_api_role_imports_no_torch_sklearn_or_scipy(room: str) -> None:
-    for module in (m for m in IN_ROOMS if within(m, (f"{AGGREGATOR}.{room}",))):
+@pytest.mark.parametrize(
+    "room",
+    [
+        *(f"{AGGREGATOR}.{room}" for room in ("api", "state", "metrics", "settings", "server")),
+        "rampart_fl.shared.experiment",
+        "rampart_fl.shared.protocol",
+    ],
+)
+def test_api_role_experiments_and_messages_import_no_torch_sklearn_or_scipy(room: str) -> None:
+    modules = [module for module in MODULES if within(module, (room,))]
+    assert modules
+    for module in modules:
         heavy = {name: by for name, by in loaded_modules(module).items() if within(name, HEAVY)}
         assert not heavy, module
 

@@ -14,6 +14,7 @@ from tools.imports import MODULES
 OLD_ROOTS = {"shared", "services"}
 
 
+@pytest.mark.processes
 def test_importing_the_package_loads_no_heavy_library() -> None:
     script = "import rampart_fl, sys; print(*(n.partition('.')[0] for n in sys.modules))"
     done = subprocess.run(

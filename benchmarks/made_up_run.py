@@ -28,7 +28,13 @@ from rampart_fl.services.console.launcher.servers import START, LocalServers
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.clients import Finding
-from rampart_fl.shared.protocol.messages import CLIENT_ID, RoundRecord, Ticket, VerdictRecord
+from rampart_fl.shared.protocol.messages import (
+    CLIENT_ID,
+    RoundRecord,
+    StageReport,
+    Ticket,
+    VerdictRecord,
+)
 
 LIMIT = 12.0
 """Evidence at which a made-up client is evicted."""
@@ -172,7 +178,7 @@ class MadeUpRun(LocalServers):
             opened_at=now - 1.5,
             closed_at=now,
             timings={"detect": 0.02, "aggregate": 0.01},
-            reports=[{"stage": "calibrate"}, {"stage": "aggregate", "rule": "mean"}],
+            reports=[StageReport(stage="calibrate"), StageReport(stage="mean")],
             mixing=self.mixing(posted) if len(posted) <= MIXED else {},
         )
 

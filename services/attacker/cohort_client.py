@@ -4,19 +4,20 @@ Legend: D parameters.
 """
 
 import io
-import json
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from safetensors.numpy import load
 
 from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
 from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.http_client import HttpClient, bearer
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment.schema import Server
+from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late
 from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
@@ -39,7 +40,7 @@ class HonestRound:
     updates: dict[str, NDArray[np.float32]]
     started: dict[str, NDArray[np.float32]]
     reference_D: NDArray[np.float32]
-    server: dict[str, Any]
+    server: Server
 
 
 class CohortClient:
@@ -84,7 +85,11 @@ class CohortClient:
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:
-        """The response of the aggregator's test tap for a round."""
+        """The response of the aggregator's test tap for a round.
+
+        Raises:
+            ConfigurationError: the aggregator's version has another `server` table.
+        """
         path = f"{self._run}/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}"
         answer = await self._send("GET", path)
         data = answer.content
@@ -92,11 +97,15 @@ class CohortClient:
         vectors = load(data)
         reference_D = vectors.pop(REFERENCE)
         clients = sorted(name for name in vectors if not name.startswith(STARTED))
+        try:
+            server = Server.model_validate_json(head["__metadata__"]["server"])
+        except ValidationError as error:
+            raise ConfigurationError(f"the test tap: server: {explain(error, Server)}") from None
         return HonestRound(
             {client: vectors[client] for client in clients},
             {client: vectors[STARTED + client] for client in clients},
             reference_D,
-            json.loads(head["__metadata__"]["server"]),
+            server,
         )
 
     async def report_absence(self, round_: int) -> None:

@@ -3,7 +3,7 @@
 Legend: M colluders of the round, B honest clients, D parameters.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -129,8 +129,8 @@ class HostileClient(LearningClient):
         assert self.cohort is not None
         honest = await self.cohort.honest(ticket.round, ticket.kind, wait)
         reference_D = torch.from_numpy(honest.reference_D)
-        tables = {**self.experiment.tables(), "server": honest.server}
-        plan, own_D = await self.compute(self._imitate, tables, reference_D, ticket.round)
+        experiment = self.experiment.model_copy(update={"server": honest.server})
+        plan, own_D = await self.compute(self._imitate, experiment, reference_D, ticket.round)
         known = replace(
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
@@ -148,15 +148,13 @@ class HostileClient(LearningClient):
         )
 
     def _imitate(
-        self, tables: Mapping[str, Any], reference_D: Tensor, round_: int
+        self, experiment: Experiment, reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
         """The server's plan, and the server's own update (D,) if the server makes one.
 
-        `tables` defines the experiment, including the table `server`, which a client gets only
-        from the test tap.
+        The experiment includes the table `server`, which a client gets only from the test tap.
         """
         if self._server is None:
-            experiment = Experiment.from_tables(tables)
             plan = build_plan(experiment)
             self._server = plan, ServerResources.of(experiment, plan)
         plan, resources = self._server

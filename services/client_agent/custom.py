@@ -36,6 +36,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.reports import sendable
 from rampart_fl.shared.protocol.traffic import claims
+from rampart_fl.shared.runtime.compute import compute_on
 
 log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
@@ -97,7 +98,7 @@ class FitEvaluate:
         self._name = name
         self._keeper = RunFiles(folder)
         self._sample_cap = sample_cap
-        self._thread = thread
+        self._compute = compute_on(thread)
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
@@ -105,19 +106,14 @@ class FitEvaluate:
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept
-        made: bytes = await self._compute(self._fit, ticket, model)
-        return made
+        return await self._compute(self._fit, ticket, model)
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Measures the final model."""
-        metrics: dict[str, float] = await self._compute(self._evaluate, ticket, model)
-        return metrics
+        return await self._compute(self._evaluate, ticket, model)
 
     async def idle(self, ticket: Ticket) -> None:
         """Does nothing."""
-
-    async def _compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     def _fit(self, ticket: Ticket, model: bytes) -> bytes:
         received, spec = tensors(model)

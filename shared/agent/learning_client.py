@@ -7,10 +7,9 @@ trains its personal model twice for one ticket.
 Legend: D parameters.
 """
 
-import asyncio
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.reports import reportable, sendable, with_gap
 from rampart_fl.shared.protocol.traffic import claims
 from rampart_fl.shared.runtime import durable
+from rampart_fl.shared.runtime.compute import compute_on
 
 INITIAL = "initial.safetensors"
 """The file with a run's first model, if this model is not initialized from the seed."""
@@ -125,24 +125,20 @@ class LearningClient:
         self.keeper = RunFiles(folder)
         self.learner = Learner.of(experiment)
         self._samples = min(sample_cap, len(data.y_train))
-        self._thread = thread
+        self.compute = compute_on(thread)
+        """Runs a function on the client's thread."""
         self._dtype = dtype
         self._activity = activity
         self._others: dict[str, bytes] = {}
-
-    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the client's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         """Trains and returns the upload, or returns the upload already stored for this ticket."""
         kept = self.keeper.upload(ticket)
         if kept is not None:
             return kept
-        result: LocalResult = await self.compute(self._train, ticket, model)
+        result = await self.compute(self._train, ticket, model)
         update_D, metrics = await self.finish(ticket, result)
-        upload: bytes = await self.compute(self._keep, ticket, update_D, metrics, result)
-        return upload
+        return await self.compute(self._keep, ticket, update_D, metrics, result)
 
     async def finish(self, ticket: Ticket, result: LocalResult) -> tuple[Tensor, dict[str, float]]:
         """The update and metrics to upload after training; attackers override this method."""
@@ -155,8 +151,7 @@ class LearningClient:
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Evaluates the final model and the client's own model."""
-        metrics: dict[str, float] = await self.compute(self._evaluate, model)
-        return reportable(metrics)
+        return reportable(await self.compute(self._evaluate, model))
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
         """Stores a ticket's additional models until `work` or `evaluate` uses them."""

@@ -146,6 +146,10 @@ class Attackers(Table):
     """Attack that changes the attackers' own training data."""
 
 
+RoundPolicy = Literal["sync", "buffered"]
+"""Whether rounds wait for their clients (sync) or not (buffered)."""
+
+
 class Experiment(Table):
     """One experiment; see the module's docstring for its tables."""
 
@@ -155,7 +159,7 @@ class Experiment(Table):
     description: str = ""
     seed: int = Field(default=0, ge=0, lt=2**31)
     rounds: int = Field(default=30, ge=1, le=1_000_000)
-    policy: Literal["sync", "buffered"] = "sync"
+    policy: RoundPolicy = "sync"
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.messages import VerdictRecord
+from rampart_fl.shared.protocol.messages import StageReport, VerdictRecord
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Verdict
 from rampart_fl.shared.robust.models import Mixture
@@ -21,7 +20,7 @@ class DecisionRecord:
     mixing: dict[str, dict[str, float]]
     assignment: dict[str, list[str]]
     norms: dict[str, float]
-    reports: list[dict[str, Any]]
+    reports: list[StageReport]
     quarantined: list[str]
     mode: Mode
     tested: dict[str, float]
@@ -45,11 +44,11 @@ class DecisionRecord:
             assignment={c: list(names) for c, names in received.items() if names not in ((), (c,))},
             norms=dict(zip(clients, linalg.norms(decision.rows).tolist(), strict=True)),
             reports=[
-                {
-                    "stage": report.stage,
-                    "values": dict(report.values),
-                    "per_row": {name: report.column(name) for name in report.per_row},
-                }
+                StageReport(
+                    stage=report.stage,
+                    values=dict(report.values),
+                    per_row={name: dict(report.column(name)) for name in report.per_row},
+                )
                 for report in outcome.reports
             ],
             quarantined=list(decision.quarantined),

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rampart_fl.shared.experiment.eviction import Decision as Outcome
 from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
+from rampart_fl.shared.experiment.schema import RoundPolicy
 
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
@@ -252,6 +253,16 @@ class VerdictRecord(Message):
     reason: str
 
 
+class StageReport(Message):
+    """What one stage of a round measured; values that are not finite are stored as None."""
+
+    stage: str
+    values: dict[str, int | float | str | None] = Field(default={}, description="totals by name")
+    per_row: dict[str, dict[str, int | float | None]] = Field(
+        default={}, description="columns by name, keyed by client"
+    )
+
+
 class RoundFacts(Message):
     """All facts about a finished round, except the mixing weights of its models.
 
@@ -261,7 +272,7 @@ class RoundFacts(Message):
     round: int
     status: Literal["published", "failed"]
     reason: str = ""
-    policy: Literal["sync", "buffered"] = "sync"
+    policy: RoundPolicy = "sync"
     participants: list[str] = []
     missing: list[str] = []
     late: list[str] = Field(default=[], description="clients in `missing` that uploaded too late")
@@ -285,7 +296,7 @@ class RoundFacts(Message):
         default={}, description="metrics of the new global model on the server's test samples"
     )
     probed: list[str] = []
-    reports: list[dict[str, Any]] = Field(default=[], description="what each stage measured")
+    reports: list[StageReport] = Field(default=[], description="what each stage measured")
     models: dict[str, str] = Field(default={}, description="digests: global, reference")
     customized: dict[str, str] = Field(
         default={},

@@ -66,7 +66,7 @@ def test_stages_with_server_data_over_http_match_the_simulator(
         assert verdicts == [(v.client, v.decision, v.detector) for v in simulated.verdicts]
         assert result["weights"] == pytest.approx(simulated.weights, rel=1e-2, abs=1e-4)
         columns = result["reports"][-1]["per_row"]
-        assert columns["gap"] == pytest.approx(simulated.reports[-1]["per_row"]["gap"], abs=1e-3)
+        assert columns["gap"] == pytest.approx(simulated.reports[-1].per_row["gap"], abs=1e-3)
     trusted = calm.records[0]["reports"][-1]["per_row"]["trust"]
     assert max(trusted.values()) > 0, "the server's own update trusts somebody"
 
@@ -109,6 +109,6 @@ def test_api_stays_responsive_while_weights_are_learned(
         may_end.set()
     federation.wait()
     report = federation.record(0).reports[-1]
-    assert report["stage"] == "sdea"
-    assert set(report["per_row"]) == {"weight", "learned", "entropy"}
-    assert set(report["per_row"]["entropy"]) == {"ada", "bob", "cleo"}
+    assert report.stage == "sdea"
+    assert set(report.per_row) == {"weight", "learned", "entropy"}
+    assert set(report.per_row["entropy"]) == {"ada", "bob", "cleo"}

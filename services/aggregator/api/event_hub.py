@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from rampart_fl.services.aggregator.state.event_log import read_streams
-from rampart_fl.services.aggregator.state.redis_records import Event
+from rampart_fl.services.aggregator.state.redis_records import Event, EventType
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.runtime.memory import release_unused_memory
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 PAUSE = 0.005
 """Seconds between two reads of the streams, so that one read gets all events of a burst."""
-FOR_ONE = frozenset(
+FOR_ONE: frozenset[EventType] = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
         *("joined", "accepted", "declined", "labelled", "barred", "readmitted", "checked"),
     }
 )
-FOR_ALL = frozenset({"started", "seated", "ended", "deleted"})
+FOR_ALL: frozenset[EventType] = frozenset({"started", "seated", "ended", "deleted"})
 ANYONE = ""
 """The topic of requests that do not wait for a particular client's events. The topic is the empty
 string, which is no client's id."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter
 
@@ -12,9 +12,59 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode, Standing
+from rampart_fl.shared.experiment.schema import RoundPolicy
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.clients import Bar, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Receipt, RunState, Ticket
+
+EventType = Literal[
+    # Runs
+    "submitted",
+    "started",
+    "founded",
+    "ended",
+    "deleted",
+    "taken_over",
+    "running",
+    "paused",
+    "stopping",
+    "mode",
+    # Rounds
+    "opened",
+    "aggregating",
+    "published",
+    "failed",
+    # Clients
+    "accepted",
+    "declined",
+    "joined",
+    "seated",
+    "labelled",
+    "rotated",
+    "revoked",
+    "barred",
+    "readmitted",
+    "ticket",
+    "pull",
+    "update",
+    "probe",
+    "evaluation",
+    "late",
+    "proposed",
+    "quarantined",
+    "evicted",
+    "abstained",
+    "reinstated",
+    "confirmed",
+    "dismissed",
+    "released",
+    # Requests to the worker, and its answers
+    "check",
+    "checked",
+    "customize",
+    "customized",
+]
+"""What an event reports. A stream from an older version may also have other types."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +72,7 @@ class Event:
     """One entry of the event stream."""
 
     position: str
-    type: str
+    type: EventType
     fields: Mapping[str, str]
 
     @property
@@ -47,7 +97,7 @@ class RunSummary:
 
     schema: str
     digest: str
-    policy: str
+    policy: RoundPolicy
     status: RunState
     phase: Phase
     round: int
@@ -128,7 +178,7 @@ BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", 
 def parse_brief(values: Sequence[str | None]) -> RunSummary | None:
     """Parses a run's small fields, in the order of `BRIEF`; None if the run has not started yet."""
     raw = dict(zip(BRIEF, values, strict=True))
-    return RunSummary(**_brief_fields(raw)) if raw["schema"] else None
+    return _summary({name: text or "" for name, text in raw.items()}) if raw["schema"] else None
 
 
 def parse_run(raw: Mapping[str, str]) -> Run | None:
@@ -141,8 +191,16 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         return None
     if raw["schema"] != SCHEMA:
         raise ConfigurationError(f"Redis holds schema {raw['schema']}, this version reads {SCHEMA}")
+    summary = _summary(raw)
     return Run(
-        **_brief_fields(raw),
+        schema=summary.schema,
+        digest=summary.digest,
+        policy=summary.policy,
+        status=summary.status,
+        phase=summary.phase,
+        round=summary.round,
+        opened_at=summary.opened_at,
+        deadline=summary.deadline,
         experiment=Experiment.from_tables(json.loads(raw["experiment"])),
         spec=ModelSpec.model_validate_json(raw["spec"]),
         selected=tuple(json.loads(raw.get("selected", "[]"))),
@@ -164,12 +222,16 @@ def parse_bar(text: str) -> Bar:
     return _BAR.validate_json(text)
 
 
-def _brief_fields(raw: Mapping[str, str | None]) -> dict[str, Any]:
-    """Parses the fields of a Redis hash into the arguments of a `RunSummary`."""
-    deadline, opened_at = raw.get("deadline"), raw.get("opened_at")
-    return {
-        **{name: raw[name] for name in BRIEF[:5]},
-        "round": int(raw["round"] or 0),
-        "opened_at": float(opened_at or 0),
-        "deadline": float(deadline) if deadline else None,
-    }
+def _summary(raw: Mapping[str, str]) -> RunSummary:
+    """Parses a run's small fields; a field without a value may be missing or empty."""
+    deadline = raw.get("deadline")
+    return RunSummary(
+        schema=raw["schema"],
+        digest=raw["digest"],
+        policy=cast(RoundPolicy, raw["policy"]),
+        status=cast(RunState, raw["status"]),
+        phase=cast(Phase, raw["phase"]),
+        round=int(raw["round"] or 0),
+        opened_at=float(raw.get("opened_at") or 0),
+        deadline=float(deadline) if deadline else None,
+    )

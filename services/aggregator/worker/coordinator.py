@@ -34,10 +34,11 @@ from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
-from rampart_fl.services.aggregator.worker.ticket_issuer import Compute, TicketIssuer
+from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
 Observer = Callable[[RoundRecord, int | None], None]

@@ -9,11 +9,11 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
-from rampart_fl.services.aggregator.worker.ticket_issuer import Compute
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
+from rampart_fl.shared.runtime.compute import Compute
 from rampart_fl.shared.validation import validate
 
 log = logging.getLogger(__name__)

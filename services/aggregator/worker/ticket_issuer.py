@@ -1,7 +1,6 @@
 """Issues tickets, and answers requests for customized models outside of a round."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.state.stores import RunStores
@@ -9,9 +8,7 @@ from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
-
-Compute = Callable[..., Awaitable[Any]]
-"""Runs a function of the round engine on the engine's thread."""
+from rampart_fl.shared.runtime.compute import Compute
 
 
 class TicketIssuer:

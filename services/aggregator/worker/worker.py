@@ -4,9 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
@@ -27,6 +25,7 @@ from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
+from rampart_fl.shared.runtime.compute import compute_on
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
@@ -62,6 +61,8 @@ class Worker:
         self._ranks = ranks or Ranks()
         self._quota = DiskQuota(blobs, settings.disk_quota)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="round-engine")
+        self.compute = compute_on(self._thread)
+        """Runs a function on the round engine's thread."""
         self._fence: int | None = None
         self._news = asyncio.Event()
         """Set whenever the queue of runs may have changed."""
@@ -103,10 +104,6 @@ class Worker:
         if self._fence is not None:
             await self._stores.lease.release(self._settings.worker_id, self._fence)
         self._thread.shutdown(wait=True)
-
-    async def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a function on the round engine's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     async def _acquire(self, own: bool) -> int:
         while True:
@@ -171,7 +168,10 @@ class Worker:
             )
             needs = await self.compute(estimate, experiment)
             self._quota.check(needs.disk_bytes)
-            answer = {"experiment": experiment.tables(), "estimate": needs.model_dump()}
+            answer: dict[str, object] = {
+                "experiment": experiment.tables(),
+                "estimate": needs.model_dump(),
+            }
         except RampartError as error:
             answer = {"refused": error.detail, "slug": error.slug}
         except Exception as error:  # A user's own package may raise any error.

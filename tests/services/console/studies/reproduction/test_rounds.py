@@ -7,7 +7,7 @@ import pytest
 from rampart_fl.services.console.studies.reproduction.rounds import curves, of_side
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
-from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.messages import RoundRecord, StageReport
 from rampart_fl.shared.simulation import simulate
 
 
@@ -18,8 +18,8 @@ def test_norm_entropy_and_weight_are_summarized_per_side() -> None:
         norms={"a": 1.0, "b": 3.0, "x": float("inf")},
         weights={"a": 0.5, "b": 0.3, "x": 0.2},
         reports=[
-            {"stage": "nnm", "values": {}, "per_row": {}},
-            {"stage": "sdea", "values": {}, "per_row": {"entropy": {"a": 0.2, "b": 0.4, "x": 2.0}}},
+            StageReport(stage="nnm"),
+            StageReport(stage="sdea", per_row={"entropy": {"a": 0.2, "b": 0.4, "x": 2.0}}),
         ],
     )
     assert of_side(record, ["a", "b"]) == pytest.approx(

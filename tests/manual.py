@@ -8,8 +8,8 @@ PAGE = Path(__file__).parents[1] / "docs/operations.md"
 
 def blocks() -> list[str]:
     """Every block of shell commands of the page."""
-    found = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [str(block) for block in found]
+    matches = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [str(block) for block in matches]
 
 
 def manual(words: str) -> str:

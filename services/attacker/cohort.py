@@ -88,7 +88,7 @@ class Cohort:
     def __init__(self, members: int, patience: float) -> None:
         self._members = members
         self._patience = patience
-        self._meetings: dict[tuple[str, int, str], SharedRound] = defaultdict(SharedRound)
+        self._rounds: dict[tuple[str, int, str], SharedRound] = defaultdict(SharedRound)
         self._gone: dict[str, set[str]] = defaultdict(set)
         """The members that have left, keyed by run."""
 
@@ -99,33 +99,33 @@ class Cohort:
             ValueError: the bytes cannot be an update followed by a model, or the other members
                 shared a different number of bytes.
         """
-        meeting = self._meetings[run, round_, kind]
-        sizes = {len(other) for name, other in meeting.shared.items() if name != member}
+        shared_round = self._rounds[run, round_, kind]
+        sizes = {len(other) for name, other in shared_round.shared.items() if name != member}
         if not update or len(update) % PAIR or sizes - {len(update)}:
             raise ValueError(
                 f"this member shared {len(update)} bytes, but other members shared {sorted(sizes)}"
             )
-        meeting.shared[member] = update
-        meeting.absent.discard(member)
-        meeting.changed.set()
-        for key in [k for k in self._meetings if k[0] != run or k[1] < round_ - 2]:
-            del self._meetings[key]
+        shared_round.shared[member] = update
+        shared_round.absent.discard(member)
+        shared_round.changed.set()
+        for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
+            del self._rounds[key]
         for former in self._gone.keys() - {run}:
             del self._gone[former]
 
-    def miss(self, run: str, round_: int, member: str) -> None:
+    def mark_absent(self, run: str, round_: int, member: str) -> None:
         """Records that a member does not take part in a round."""
         for kind in ("train", "probe"):
-            meeting = self._meetings[run, round_, kind]
-            if member not in meeting.shared:
-                meeting.absent.add(member)
-                meeting.changed.set()
+            shared_round = self._rounds[run, round_, kind]
+            if member not in shared_round.shared:
+                shared_round.absent.add(member)
+                shared_round.changed.set()
 
     def leave(self, run: str, member: str) -> None:
         """Records that a member has left a run."""
         self._gone[run].add(member)
-        for meeting in self._meetings.values():
-            meeting.changed.set()
+        for shared_round in self._rounds.values():
+            shared_round.changed.set()
 
     async def gather(
         self, run: str, round_: int, kind: str, wait: bool, member: str | None = None
@@ -136,29 +136,29 @@ class Cohort:
         restart of the cohort, a member's update may be missing from the response. The member then
         shares its update again.
         """
-        meeting = self._meetings[run, round_, kind]
-        wait = wait and (member is None or member in meeting.shared)
+        shared_round = self._rounds[run, round_, kind]
+        wait = wait and (member is None or member in shared_round.shared)
         try:
             async with asyncio.timeout(self._patience):
-                while wait and not self._complete(run, meeting):
-                    meeting.changed.clear()
-                    await meeting.changed.wait()
+                while wait and not self._complete(run, shared_round):
+                    shared_round.changed.clear()
+                    await shared_round.changed.wait()
         except TimeoutError:
             log.warning(
                 "the wait for members timed out; continuing with %d of %d members",
-                len(meeting.shared),
+                len(shared_round.shared),
                 self._members,
                 extra={"round": round_},
             )
-        return dict(meeting.shared)
+        return dict(shared_round.shared)
 
-    def heard(self, run: str, round_: int, kind: str) -> set[str]:
+    def reported(self, run: str, round_: int, kind: str) -> set[str]:
         """Members that have reported in a round: they shared an update, are absent, or left."""
-        meeting = self._meetings[run, round_, kind]
-        return meeting.shared.keys() | meeting.absent | self._gone[run]
+        shared_round = self._rounds[run, round_, kind]
+        return shared_round.shared.keys() | shared_round.absent | self._gone[run]
 
-    def _complete(self, run: str, meeting: SharedRound) -> bool:
-        reported = meeting.shared.keys() | meeting.absent | self._gone[run]
+    def _complete(self, run: str, shared_round: SharedRound) -> bool:
+        reported = shared_round.shared.keys() | shared_round.absent | self._gone[run]
         return len(reported) >= self._members
 
 
@@ -241,8 +241,8 @@ def create_app(settings: CohortSettings) -> FastAPI:
 
     # This route precedes the route with {kind}, which would also match this path.
     @app.put("/runs/{run}/rounds/{round_}/absent/{member}", status_code=204)
-    async def miss(run: str, round_: int, member: str) -> None:
-        cohort.miss(run, round_, member)
+    async def mark_absent(run: str, round_: int, member: str) -> None:
+        cohort.mark_absent(run, round_, member)
 
     @app.put("/runs/{run}/rounds/{round_}/{kind}/{member}", status_code=204)
     async def share(run: str, round_: int, kind: Kind, member: str, request: Request) -> None:
@@ -268,7 +268,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
     async def honest(run: str, round_: int, kind: Kind, wait: bool = True) -> Response:
         if tap is None:
             raise HTTPException(409, "full knowledge needs the aggregator's test tap")
-        body = await tap.read(run, round_, kind, cohort.heard(run, round_, kind), wait)
+        body = await tap.read(run, round_, kind, cohort.reported(run, round_, kind), wait)
         return Response(body, media_type="application/octet-stream")
 
     @app.put("/runs/{run}/gone/{member}", status_code=204)

@@ -49,7 +49,7 @@ class LiveTable:
         self._hostile = set(hostile)
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=False)
-        self._told = 0
+        self._records_shown = 0
         self._tty = self._console.is_terminal
         self._pace = Pace(clock)
 
@@ -72,12 +72,12 @@ class LiveTable:
         if self._tty:
             self._live.update(self.picture(status, records))
             return
-        for record in records[self._told :]:
+        for record in records[self._records_shown :]:
             cells = self.cells(record)
             left = self._pace.time_left(record.round + 1, status.rounds)
             parts = [f"{name} {cell}" for name, cell in cells.items() if cell != "-"]
             sys.stderr.write("  ".join([*parts, left]).rstrip() + "\n")
-        self._told = len(records)
+        self._records_shown = len(records)
 
     def cells(self, record: RoundRecord) -> dict[str, str]:
         """One round as text, keyed by the names of the columns."""

@@ -70,7 +70,7 @@ class Progress:
         )
         self._task = self._bar.add_task(title, total=total)
         self._pace = Pace(clock)
-        self._told = clock()
+        self._last_output = clock()
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -98,9 +98,9 @@ class Progress:
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)
         left = "" if total is None else self._pace.time_left(done, total)
-        if self._silent or self._clock() - self._told < self._every:
+        if self._silent or self._clock() - self._last_output < self._every:
             return
-        self._told = self._clock()
+        self._last_output = self._clock()
         share = f"{done:g}" if total is None else f"{done:g}/{total:g}"
         sys.stderr.write(f"{share} {line or self._title}{f', {left}' if left else ''}\n")
         sys.stderr.flush()

@@ -34,8 +34,8 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
         joined_M[first] = torch.inf
         apart_MM[first], apart_MM[:, first] = joined_M, joined_M
         apart_MM[second], apart_MM[:, second] = torch.inf, torch.inf
-    found_M: Tensor = torch.unique(labels_M, return_inverse=True)[1]
-    return found_M
+    renumbered_M: Tensor = torch.unique(labels_M, return_inverse=True)[1]
+    return renumbered_M
 
 
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
@@ -168,8 +168,8 @@ def _components(linked_MM: Tensor) -> Tensor:
 def _in_order(labels_M: Tensor) -> Tensor:
     """Renumbers clusters 0, 1, ... in the order of their first points."""
     first_M = (labels_M[:, None] == labels_M).int().argmax(dim=1)
-    found_M: Tensor = torch.unique(first_M, return_inverse=True)[1]
-    return found_M
+    renumbered_M: Tensor = torch.unique(first_M, return_inverse=True)[1]
+    return renumbered_M
 
 
 def _apart(left_MF: Tensor, right_MF: Tensor) -> Tensor:

@@ -80,21 +80,21 @@ def visit(browser: "Browser") -> Iterator[Visit]:
             page.set_default_timeout(PATIENCE)
             host = urlsplit(url).netloc
 
-            def heard(kind: str, text: str) -> None:
+            def record(kind: str, text: str) -> None:
                 expected = [f"status of {status}" if status else "net::ERR" for status in refused]
-                told = any(line in text for line in expected)
-                if kind in {"error", "warning"} and not told:
+                is_expected = any(line in text for line in expected)
+                if kind in {"error", "warning"} and not is_expected:
                     faults.append(f"{kind}: {text}")
 
-            page.on("console", lambda message: heard(message.type, message.text))
+            page.on("console", lambda message: record(message.type, message.text))
             page.on("pageerror", lambda error: faults.append(str(error)))
 
-            def asked(request: Any) -> None:
+            def on_request(request: Any) -> None:
                 parts = urlsplit(request.url)
                 if parts.scheme not in {"blob", "data"} and parts.netloc != host:
                     faults.append(f"asked {request.url}")
 
-            page.on("request", asked)
+            page.on("request", on_request)
             page.goto(f"{url}/#/{place}")
             if token:
                 sign_in(page, token)

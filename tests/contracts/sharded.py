@@ -104,8 +104,8 @@ def plans() -> dict[str, Plan]:
     last = {"name": "fedcap", "similarity": "last_layer"}
     customized["fedcap, last layer"] = {"customizer": last}
     return {
-        name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **given})  # type: ignore[arg-type]  # tables
-        for name, given in {**screened, **customized}.items()
+        name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **stages})  # type: ignore[arg-type]  # tables
+        for name, stages in {**screened, **customized}.items()
     }
 
 

@@ -199,13 +199,13 @@ def test_eviction_that_is_not_carried_out_is_requested_again(name: str) -> None:
     blocks = [honest(turn) for turn in range(6)]
     for block_ND in blocks:
         block_ND[3] *= -1e3
-    state, asked = detector.init(D), []
+    state, decisions = detector.init(D), []
     for turn, block_ND in enumerate(blocks):
         verdicts, state = detector.apply(Rows.of(block_ND, ids=IDS), state, context(turn))
-        asked.append(verdicts[3].decision)
-    first = asked.index("evicted")
+        decisions.append(verdicts[3].decision)
+    first = decisions.index("evicted")
     assert first < 3
-    assert asked[first:] == ["evicted"] * (len(asked) - first)
+    assert decisions[first:] == ["evicted"] * (len(decisions) - first)
 
 
 def test_unknown_parameters_are_refused(detector: Detector) -> None:

@@ -67,12 +67,12 @@ def test_rule_on_another_device_gives_the_same_result_with_few_waits(
         context = moved(context)
         rows = make_rows(far(block_ND))
         device.waits.clear()
-        found_D, state, told = member.apply(rows, member.init(dim), context)
+        found_D, state, observed = member.apply(rows, member.init(dim), context)
         waits = device.waits.copy()
         member.apply(rows, state, context)  # It can continue from its state.
     agree(found_D, expected_D)
     for name, column_M in report.per_row.items():
-        torch.testing.assert_close(told.per_row[name], column_M, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(observed.per_row[name], column_M, rtol=1e-5, atol=1e-6)
     assert waits.total() <= WAITS.get(rule.name, 2), waits
 
 
@@ -102,11 +102,11 @@ def test_detector_on_another_device_gives_the_same_verdicts(name: str, make_rows
     context = replace(Case(name).context(SMALL), aggregate_D=torch.ones(SMALL), shape=(60,))
 
     def judge(rows: Rows, context: Context) -> list[Any]:
-        state, told = State(), []
+        state, results = State(), []
         for _ in range(2):
             verdicts, state = member.apply(rows, state, context)
-            told += [(v.client, v.decision, pytest.approx(v.score, rel=1e-4)) for v in verdicts]
-        return told
+            results += [(v.client, v.decision, pytest.approx(v.score, rel=1e-4)) for v in verdicts]
+        return results
 
     expected = judge(make_rows(block_ND), context)
     with PretendedDevice():

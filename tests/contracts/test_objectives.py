@@ -142,14 +142,14 @@ def test_gradient_is_a_new_tensor_and_inputs_are_not_modified(
     learner = learner_of([])
     learner.network.module.to(dtype)
     point = at(learner, 0.0, dtype)
-    given = (point.models_KD, point.received_KD, point.batch.x_KB, point.batch.weight_KB)
-    before = [tensor.clone() for tensor in given]
+    inputs = (point.models_KD, point.received_KD, point.batch.x_KB, point.batch.weight_KB)
+    before = [tensor.clone() for tensor in inputs]
     gradient_KD = build(case).gradient(point)
     assert gradient_KD.shape == point.models_KD.shape
     assert gradient_KD.dtype == dtype
     assert not gradient_KD.requires_grad
     gradient_KD.zero_()
-    assert all(torch.equal(old, new) for old, new in zip(before, given, strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, inputs, strict=True))
 
 
 def test_equal_points_give_bitwise_equal_gradients(case: Case) -> None:

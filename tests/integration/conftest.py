@@ -126,9 +126,9 @@ class Arena:
         **headers: str,
     ) -> Reply:
         """Uploads an update."""
-        given = {"Content-Type": wire.MEDIA_TYPE}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.call("PUT", path, self.tokens[client], given, content=data)
+        all_headers = {"Content-Type": wire.MEDIA_TYPE}
+        all_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.call("PUT", path, self.tokens[client], all_headers, content=data)
 
     def customize(self, client: str) -> Reply:
         """Requests a customized model out of turn."""
@@ -306,10 +306,10 @@ def parted(tmp_path: Path, redis_url: str) -> Iterator[Callable[[Experiment], Pa
     """Creates federations of several processes, and stops the processes after the test."""
     made: list[Parted] = []
 
-    def make(given: Experiment) -> Parted:
+    def make(experiment: Experiment) -> Parted:
         folder = tmp_path / "parted"
         folder.mkdir()
-        made.append(Parted(given, folder, redis_url))
+        made.append(Parted(experiment, folder, redis_url))
         return made[-1].__enter__()
 
     yield make

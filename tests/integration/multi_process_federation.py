@@ -30,8 +30,10 @@ class Parted(TestClients):
         settings: more settings for every process.
     """
 
-    def __init__(self, given: Experiment, folder: Path, redis_url: str, **settings: str) -> None:
-        (folder / "experiment.toml").write_text(to_toml(given.tables()))
+    def __init__(
+        self, experiment: Experiment, folder: Path, redis_url: str, **settings: str
+    ) -> None:
+        (folder / "experiment.toml").write_text(to_toml(experiment.tables()))
         token, self.ports = secrets.token_hex(16), {"api": free_port()}
         super().__init__(
             Operator(f"http://127.0.0.1:{self.ports['api']}", token, patience=60),

@@ -124,7 +124,7 @@ class Replay:
 def check_replay(
     test_clients: TestClients,
     ask: AskStores,
-    given: Experiment,
+    experiment: Experiment,
     clients: dict[str, Scripted],
     folder: Path,
 ) -> Replay:
@@ -133,7 +133,7 @@ def check_replay(
     counts = Counter(event.receipt.digest for event in events if event.type == "update")
     assert set(counts.values()) == {1}
     uploads = [upload for client in clients.values() for upload in client.uploads]
-    again = Replay(given, folder / "replay", uploads).run(events)
+    again = Replay(experiment, folder / "replay", uploads).run(events)
     assert list(counts)[: len(again.counted)] == again.counted
     records = test_clients.operator.rounds()
     assert len(records) == len(again.rounds)

@@ -82,8 +82,8 @@ def test_agent_follows_the_owners_policy_and_logs_each_decision(
         end(hosted, agents)
 
     log = list(ActivityLog(tmp_path / "state/client-0").entries())
-    told = [(entry["what"], entry["run"], entry.get("round")) for entry in log]
-    assert told == [
+    decisions = [(entry["what"], entry["run"], entry.get("round")) for entry in log]
+    assert decisions == [
         ("declined", "scripted-1", None),
         ("accepted", "agreed-2", None),
         *((what, "agreed-2", round_) for round_ in range(2) for what in ("trained", "sending")),
@@ -100,8 +100,8 @@ def test_agent_follows_the_owners_policy_and_logs_each_decision(
 def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
     tmp_path: Path, redis_url: str
 ) -> None:
-    given = experiment(2, rounds=3, room=0, training={"epochs": 2})
-    with host(given, tmp_path, redis_url) as hosted:
+    definition = experiment(2, rounds=3, room=0, training={"epochs": 2})
+    with host(definition, tmp_path, redis_url) as hosted:
         first, hold = hosted.run, Hold(0)
         later = hosted.operator.submit(experiment(2, rounds=1, room=0, training={"epochs": 1})).run
         loose = AgentSettings(
@@ -127,8 +127,8 @@ def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
         hosted.wait()
         assert hosted.record(0).participants == ["ada", "zoe"]
         end(hosted, agents)
-    told = [(entry["what"], entry["run"]) for entry in log.entries()]
-    assert told == [
+    decisions = [(entry["what"], entry["run"]) for entry in log.entries()]
+    assert decisions == [
         *((what, first) for what in ("accepted", "trained", "sending", "declined")),
         *((what, later) for what in ("accepted", "trained", "sending")),
     ]

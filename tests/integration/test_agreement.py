@@ -164,8 +164,8 @@ def test_every_eviction_mode_over_http_matches_the_simulator(
         assert record.quarantined == simulated.quarantined
         assert record.mode == simulated.mode == experiment.server.eviction.mode
         assert record.probed == simulated.probed
-        told = [(v.client, v.decision, v.asked) for v in record.verdicts]
-        assert told == [(v.client, v.decision, v.asked) for v in simulated.verdicts]
+        verdicts = [(v.client, v.decision, v.asked) for v in record.verdicts]
+        assert verdicts == [(v.client, v.decision, v.asked) for v in simulated.verdicts]
     assert status.evicted == expected.figures["evicted"]
 
 

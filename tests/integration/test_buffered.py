@@ -32,8 +32,8 @@ def test_every_kth_update_refreshes_the_model_and_a_replay_agrees(
     host: Host, tmp_path: Path
 ) -> None:
     server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
-    given = buffered(5, 8, 2, server=server)
-    hosted = host(given)
+    definition = buffered(5, 8, 2, server=server)
+    hosted = host(definition)
     clients = hosted.scripted(NAMES)
     clients["eve"] = Scripted("eve", scale=10.0)
     hosted.take_part("eve", clients["eve"])
@@ -41,15 +41,15 @@ def test_every_kth_update_refreshes_the_model_and_a_replay_agrees(
     records = hosted.operator.rounds()
     assert [record.status for record in records] == ["published"] * 8
     assert hosted.operator.status().evicted == ["eve"]
-    again = check_replay(hosted, hosted.of_run, given, clients, tmp_path)
+    again = check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
     assert len(again.counted) == 8 * 2
 
 
 def test_slow_client_blocks_nobody_and_its_stale_update_weighs_less(
     host: Host, tmp_path: Path
 ) -> None:
-    given = buffered(4, 30, 2)
-    hosted, hold = host(given), Hold(0)
+    definition = buffered(4, 30, 2)
+    hosted, hold = host(definition), Hold(0)
     clients = hosted.scripted(NAMES[:3]) | hosted.scripted(["dan"], hold=hold)
     hosted.wait("collecting", 3)
     assert not any("dan" in record.participants for record in hosted.operator.rounds())
@@ -65,13 +65,13 @@ def test_slow_client_blocks_nobody_and_its_stale_update_weighs_less(
         total = sum(worth.values())
         expected = {client: one / total for client, one in worth.items()}
         assert record.weights == pytest.approx(expected, abs=1e-6)
-    check_replay(hosted, hosted.of_run, given, clients, tmp_path)
+    check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
 
 
 def test_unscreened_updates_reach_no_customized_model(host: Host, tmp_path: Path) -> None:
     server = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
-    given = buffered(4, 4, 3, server=server)
-    hosted, hold, later = host(given), Hold(1), Hold(1)
+    definition = buffered(4, 4, 3, server=server)
+    hosted, hold, later = host(definition), Hold(1), Hold(1)
     clients = hosted.scripted(NAMES[:2], hold=hold)
     clients["cleo"] = Scripted("cleo", hold=later)
     hosted.take_part("cleo", clients["cleo"])
@@ -95,12 +95,12 @@ def test_unscreened_updates_reach_no_customized_model(host: Host, tmp_path: Path
     for record in hosted.operator.rounds():
         assert "eve" not in record.customized
         assert not any("eve" in shares for shares in record.mixing.values())
-    check_replay(hosted, hosted.of_run, given, clients, tmp_path)
+    check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
 
 
 def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
-    given = buffered(4, 8, 2)
-    hosted, hold, later = host(given), Hold(0), Hold(3)
+    definition = buffered(4, 8, 2)
+    hosted, hold, later = host(definition), Hold(0), Hold(3)
     clients = hosted.scripted(NAMES[:3], hold=later) | hosted.scripted(["dan"], hold=hold)
     hosted.wait("collecting", 3)
     hosted.operator.steer("pause")
@@ -115,7 +115,7 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
     hosted.operator.steer("resume")
     hosted.wait()
     assert "dan" in hosted.record(round_ + 1).participants
-    check_replay(hosted, hosted.of_run, given, clients, tmp_path)
+    check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
 
 
 async def pulls(run: RunStores) -> dict[str, str]:

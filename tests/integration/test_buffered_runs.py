@@ -49,14 +49,14 @@ def state_of(running: RunningFederation) -> Callable[[Callable[[RunStores], Any]
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningFederation]:
     """A federation of this test's own, because the test kills it."""
-    given = experiment(4, 30, policy="buffered", buffer=3, server=FEDCAP, seed=4)
-    with testing.run(given, tmp_path / "federation") as running:
+    definition = experiment(4, 30, policy="buffered", buffer=3, server=FEDCAP, seed=4)
+    with testing.run(definition, tmp_path / "federation") as running:
         yield running
 
 
 @pytest.mark.timeout(300)
 def test_killing_the_aggregator_loses_no_update(running: RunningFederation, tmp_path: Path) -> None:
-    given, draws = running.experiment, random.Random(1)
+    definition, draws = running.experiment, random.Random(1)
     clients = {name: Unhurried(name) for name in NAMES}
     for name, client in clients.items():
         running.take_part(name, client)
@@ -67,7 +67,7 @@ def test_killing_the_aggregator_loses_no_update(running: RunningFederation, tmp_
         running.local.start_aggregator()
         running.operator.ready()
     running.wait()
-    again = check_replay(running, state_of(running), given, clients, tmp_path)
+    again = check_replay(running, state_of(running), definition, clients, tmp_path)
     assert len(again.counted) == 30 * 3
 
 

@@ -15,7 +15,7 @@ HOSTILE = ["mallory", "oscar"]
 Host = Callable[..., Hosted]
 
 
-def given(eviction: dict[str, Any], rounds: int = 5, **tables: Any) -> Experiment:
+def experiment_with(eviction: dict[str, Any], rounds: int = 5, **tables: Any) -> Experiment:
     """An experiment for five clients, two of which send updates with far too large norms."""
     detectors = [{"name": "norm_bound", "threshold": 5}]
     server = {**FEDCAP, "detectors": detectors, "eviction": eviction, **tables.pop("server", {})}
@@ -41,7 +41,7 @@ def happened(hosted: Hosted, *types: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("policy", ["sync", "buffered"])
 def test_clients_are_released_and_probed_after_their_quarantine(host: Host, policy: str) -> None:
-    hosted = host(given({"mode": "quarantine", "rounds": 2}, policy=policy, buffer=1.0))
+    hosted = host(experiment_with({"mode": "quarantine", "rounds": 2}, policy=policy, buffer=1.0))
     clients = start(hosted, Hold(-1))
     hosted.wait()
     records = hosted.operator.rounds()
@@ -61,7 +61,7 @@ def test_clients_are_released_and_probed_after_their_quarantine(host: Host, poli
 
 
 def test_quarantined_clients_wait_and_operators_see_the_quarantine(host: Host) -> None:
-    hosted, hold = host(given({"mode": "quarantine"}, rounds=2)), Hold(1)
+    hosted, hold = host(experiment_with({"mode": "quarantine"}, rounds=2)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
     status = hosted.operator.status()
@@ -80,7 +80,7 @@ def test_quarantined_clients_wait_and_operators_see_the_quarantine(host: Host) -
 
 
 def test_operators_confirm_or_dismiss_proposed_evictions(host: Host) -> None:
-    hosted, hold = host(given({"by": "operator", "patience": 7}, rounds=3)), Hold(1)
+    hosted, hold = host(experiment_with({"by": "operator", "patience": 7}, rounds=3)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
     proposals = hosted.operator.proposals()
@@ -123,7 +123,7 @@ def test_operators_confirm_or_dismiss_proposed_evictions(host: Host) -> None:
 
 
 def test_undecided_eviction_proposals_lapse(host: Host) -> None:
-    hosted = host(given({"by": "operator", "patience": 1}, rounds=3))
+    hosted = host(experiment_with({"by": "operator", "patience": 1}, rounds=3))
     start(hosted, Hold(-1))
     hosted.wait()
     kinds = [sorted(set(out(record).values())) for record in hosted.operator.rounds()]
@@ -132,7 +132,7 @@ def test_undecided_eviction_proposals_lapse(host: Host) -> None:
 
 
 def test_eviction_mode_can_be_switched_during_a_run(host: Host) -> None:
-    hosted, hold = host(given({"mode": "observe"}, rounds=3)), Hold(1)
+    hosted, hold = host(experiment_with({"mode": "observe"}, rounds=3)), Hold(1)
     start(hosted, hold)
     hosted.wait("collecting", 1)
     first = hosted.record(0)
@@ -157,7 +157,7 @@ def test_eviction_mode_can_be_switched_during_a_run(host: Host) -> None:
 def test_detector_abstains_with_a_warning_beyond_the_eviction_budget(
     host: Host, f: int | None
 ) -> None:
-    hosted, hold = host(given({}, rounds=3, server={"f": f})), Hold(1)
+    hosted, hold = host(experiment_with({}, rounds=3, server={"f": f})), Hold(1)
     hosted.scripted(NAMES[:2], hold=hold)
     hosted.scripted(["cleo", *HOSTILE], scale=10.0, hold=hold)
     hosted.wait("collecting", 1)
@@ -178,7 +178,7 @@ def test_detector_abstains_with_a_warning_beyond_the_eviction_budget(
 
 
 def test_reinstating_a_client_restores_the_eviction_budget(host: Host) -> None:
-    hosted, hold = host(given({}, rounds=3, server={"f": 1})), Hold(1)
+    hosted, hold = host(experiment_with({}, rounds=3, server={"f": 1})), Hold(1)
     start(hosted, hold)
     hosted.wait("collecting", 1)
     (evicted,) = hosted.operator.status().evicted
@@ -195,7 +195,7 @@ def test_reinstating_a_client_restores_the_eviction_budget(host: Host) -> None:
 
 def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
     joining = {"joining": {"clients": 4}, "collecting": {"count": {"min": 1.0}}}
-    hosted, hold = host(given({}, rounds=3, server={"f": 0}, phases=joining)), Hold(1)
+    hosted, hold = host(experiment_with({}, rounds=3, server={"f": 0}, phases=joining)), Hold(1)
     hosted.scripted(NAMES, hold=hold)
     hosted.scripted(["mallory"], scale=10.0)
     hosted.wait("collecting", 1)
@@ -210,7 +210,7 @@ def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
 
 def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
     eviction = {"mode": "quarantine", "rounds": 2, "bounded": False}
-    hosted = host(given(eviction, rounds=4))
+    hosted = host(experiment_with(eviction, rounds=4))
     hosted.scripted(NAMES + HOSTILE, scale=10.0)
     hosted.wait()
     records = hosted.operator.rounds()
@@ -219,7 +219,7 @@ def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
 
 
 def test_quarantine_survives_an_aggregator_restart(host: Host) -> None:
-    hosted, hold = host(given({"mode": "quarantine", "rounds": 2})), Hold(2)
+    hosted, hold = host(experiment_with({"mode": "quarantine", "rounds": 2})), Hold(2)
     start(hosted, hold)
     hosted.wait("collecting", 2)
     hosted.restart()

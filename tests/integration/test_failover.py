@@ -128,8 +128,8 @@ def replicated(tmp_path: Path) -> Iterator[Callable[[int], Replicated]]:
 def test_run_reaches_the_same_result_after_redis_and_worker_failover(
     host: Callable[..., Hosted], replicated: Callable[[int], Replicated], tmp_path: Path
 ) -> None:
-    given = experiment(4, 4, seed=7, server=FEDCAP)
-    calm = host(given)
+    definition = experiment(4, 4, seed=7, server=FEDCAP)
+    calm = host(definition)
     calm.scripted(NAMES)
     calm.wait()
 
@@ -137,7 +137,7 @@ def test_run_reaches_the_same_result_after_redis_and_worker_failover(
     settings = {"RAMPART_REDIS_PASSWORD": PASSWORD, "RAMPART_REDIS_REPLICAS": "1"}
     folder = tmp_path / "federation"
     folder.mkdir()
-    running, hold = Parted(given, folder, servers.url, **settings).__enter__(), Hold(2)
+    running, hold = Parted(definition, folder, servers.url, **settings).__enter__(), Hold(2)
     try:
         running.start("api", "api")
         running.start("worker", "one")

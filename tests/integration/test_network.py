@@ -34,8 +34,8 @@ def arena(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ticket(arena: Any, client: str, **headers: str) -> Any:
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return arena.call("GET", "/v1/ticket", arena.tokens[client], given)
+    all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return arena.call("GET", "/v1/ticket", arena.tokens[client], all_headers)
 
 
 # -- tokens ----------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ def test_event_stream_resumes_after_the_last_event_id(arena: Any) -> None:
         events = arena.local.operator.events(after)
         return [next(events) for _ in range(count)]
 
-    heard = first(4, "0-0")
-    assert [event["type"] for event in heard] == ["founded", "accepted", "accepted", "accepted"]
-    assert [event.get("client") for event in heard[1:]] == ["ada", "bob", "cleo"]
-    assert first(2, heard[1]["id"]) == heard[2:4]
+    received = first(4, "0-0")
+    assert [event["type"] for event in received] == ["founded", "accepted", "accepted", "accepted"]
+    assert [event.get("client") for event in received[1:]] == ["ada", "bob", "cleo"]
+    assert first(2, received[1]["id"]) == received[2:4]
 
     done: list[dict[str, str]] = []
-    listener = threading.Thread(target=lambda: done.extend(first(1, heard[-1]["id"])))
+    listener = threading.Thread(target=lambda: done.extend(first(1, received[-1]["id"])))
     listener.start()
     listener.join(20)
     assert done[0]["client"] == "dora"

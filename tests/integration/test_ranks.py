@@ -30,14 +30,14 @@ def restarted(running: Parted) -> None:
 def test_killing_ranks_during_a_round_does_not_change_the_result(
     host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
-    given = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
+    definition = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
     scales = {"eve": 10.0}
-    calm = host(given)
+    calm = host(definition)
     calm.scripted(NAMES[:4])
     calm.take_part("eve", Scripted("eve", scale=10.0))
     calm.wait()
 
-    running, hold = parted(given), Hold(1)
+    running, hold = parted(definition), Hold(1)
     running.start("api", "api")
     running.start_ranks("worker", 2)
     running.operator.ready()

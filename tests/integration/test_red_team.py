@@ -81,7 +81,12 @@ class RedTeam:
         self.start(run_agents(settings, build_honest_client(settings)))
 
     def attack(
-        self, spec: str, names: Sequence[str], slots: Sequence[int], further: int = 0, **given: Any
+        self,
+        spec: str,
+        names: Sequence[str],
+        slots: Sequence[int],
+        further: int = 0,
+        **options: Any,
     ) -> None:
         """Starts attackers, one process's worth, with spare join tokens."""
         settings = AttackerSettings(
@@ -90,7 +95,7 @@ class RedTeam:
             cohort=f"http://127.0.0.1:{self.port}",
             cohort_token=SecretStr(self.token),
             members=len(names),
-            **given,
+            **options,
         )
         self.start(attack(settings))
 
@@ -321,16 +326,18 @@ def test_attacks_over_http_match_the_simulator(
     data = {"dataset": "digits", "clients": 6, "reserved": 50}
     fraction = 0.7 if attack == "lie" else 1.0
     tables = {"server": server, "data": data, "phases": collecting(), "fraction": fraction}
-    told = experiment(6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}])
-    expected = simulate(told).records
-    hostile = [slot for slot, role in enumerate(told.roles) if role is not None]
-    honest = [slot for slot, role in enumerate(told.roles) if role is None]
+    definition = experiment(
+        6, rounds=3, **QUICK, **tables, attackers=[{"count": 3, "attack": attack}]
+    )
+    expected = simulate(definition).records
+    hostile = [slot for slot, role in enumerate(definition.roles) if role is not None]
+    honest = [slot for slot, role in enumerate(definition.roles) if role is None]
     assert hostile != [3, 4, 5], "placed at random"
     team = red_team(tap=mint(), clients=6, rounds=3, **tables)
     team.meet(3)
-    team.defend([told.client_names[slot] for slot in honest], honest)
+    team.defend([definition.client_names[slot] for slot in honest], honest)
     spec = attack if isinstance(attack, str) else json.dumps(attack)
-    team.attack(spec, [told.client_names[slot] for slot in hostile], hostile)
+    team.attack(spec, [definition.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()
     records = team.hosted.operator.rounds()
     assert len(records) == len(expected) == 3

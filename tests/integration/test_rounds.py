@@ -106,10 +106,10 @@ def test_clients_are_drawn_by_seed_and_probed_after_a_missed_round(host: Host) -
         assert record.probed == sorted(set(drawn) - before)
         before = set(drawn)
         for client in clients.values():
-            asked = [kind for number, kind in client.requests() if number == record.round]
+            kinds = [kind for number, kind in client.requests() if number == record.round]
             expected = ["train"] if client.name in drawn else []
             expected = ["probe", *expected] if client.name in record.probed else expected
-            assert [kind for kind in asked if kind != "evaluate"] == expected
+            assert [kind for kind in kinds if kind != "evaluate"] == expected
     assert len({tuple(record.participants) for record in hosted.operator.rounds()}) > 1
 
 

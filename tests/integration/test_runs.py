@@ -67,14 +67,14 @@ def test_each_of_three_runs_gets_the_same_result_as_alone(
     host: Host, tmp_path: Path, redis_url: str
 ) -> None:
     alone = []
-    for number, given in enumerate(three()[:2]):
+    for number, definition in enumerate(three()[:2]):
         folder = tmp_path / f"alone-{number}"
         folder.mkdir()
-        with hosting(given, folder, redis_url) as one:
+        with hosting(definition, folder, redis_url) as one:
             play(one, one.run)
             alone.append(outcome(one))
     hosted = host(three()[0])
-    names = [hosted.run, *(hosted.operator.submit(given).run for given in three()[1:])]
+    names = [hosted.run, *(hosted.operator.submit(definition).run for definition in three()[1:])]
     waiting = hosted.operator.info(names[2]).waits_for
     assert waiting == f"the end of {names[0]} and 1 more runs"
     for run in names:
@@ -166,7 +166,7 @@ def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
 
 
 def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
-    given = experiment(
+    definition = experiment(
         rounds=2,
         server={
             **FEDCAP,
@@ -174,7 +174,7 @@ def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
             "eviction": {"scope": "federation"},
         },
     )
-    hosted = host(given)
+    hosted = host(definition)
     first, second = hosted.run, hosted.operator.submit(experiment(clients=2, rounds=1)).run
     hosted.operator.run = first
     hosted.scripted(NAMES[:2])
@@ -208,7 +208,7 @@ def test_agents_take_part_in_every_run_whichever_process_is_killed(tmp_path: Pat
         experiments[0], tmp_path, settings=settings, processes=ForkedProcesses
     ) as federation:
         operator = federation.operator
-        runs = [operator.run, *(operator.submit(given).run for given in experiments[1:])]
+        runs = [operator.run, *(operator.submit(definition).run for definition in experiments[1:])]
         federation.start_clients()
         for run, damage in zip(runs, damages, strict=True):
             operator.run = run
@@ -256,8 +256,8 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
     until(lambda: hosted.stores(lambda stores: stores.clients.last_requests()).keys() == {*NAMES})
     before = held(hosted)
     assert before[1], "the run that stays has blobs"
-    for given in three():
-        run = hosted.operator.submit(given).run
+    for definition in three():
+        run = hosted.operator.submit(definition).run
         play(hosted, run)
         assert held(hosted)[0] - before[0], "the run has keys"
         hosted.operator.delete(run)

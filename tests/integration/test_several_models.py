@@ -133,11 +133,11 @@ def test_groups_progress_with_the_buffered_policy(host: Host) -> None:
     hosted = host(experiment(6, rounds=5, policy="buffered", buffer=2, server=FLCERT))
     clients = start(hosted, NAMES)
     hosted.wait()
-    before, heard = dict.fromkeys(GROUPS, vector(clients["ada"].models[0])), set[str]()
+    before, reported = dict.fromkeys(GROUPS, vector(clients["ada"].models[0])), set[str]()
     for number in range(5):
         record = hosted.record(number)
         assert record.status == "published"
-        heard |= {OWN[name] for name in record.participants}
+        reported |= {OWN[name] for name in record.participants}
         assert record.assignment == {name: [OWN[name]] for name in record.participants}
         for group in GROUPS:
             if not any(OWN[name] == group for name in record.participants):
@@ -157,7 +157,7 @@ def test_groups_progress_with_the_buffered_policy(host: Host) -> None:
         # The updates are small: a group would move further if it counted one of them repeatedly.
         assert moved < 0.2
         # On a busy machine five rounds may end before a group's only client is heard.
-        assert (moved > 0) == (group in heard)
+        assert (moved > 0) == (group in reported)
 
 
 LEARNING = """

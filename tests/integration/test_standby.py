@@ -18,14 +18,14 @@ SERVER = {**FEDCAP, "detectors": [{"name": "norm_bound", "threshold": 5}]}
 def test_standby_takes_over_and_reaches_the_same_result(
     host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
 ) -> None:
-    given = experiment(5, 6, fraction=0.8, seed=7, server=SERVER)
+    definition = experiment(5, 6, fraction=0.8, seed=7, server=SERVER)
     names, scales = [*NAMES, "eve"], {"eve": 10.0}
-    calm = host(given)
+    calm = host(definition)
     calm.scripted(NAMES)
     calm.take_part("eve", Scripted("eve", scale=10.0))
     calm.wait()
 
-    running, holds = parted(given), [Hold(2), Hold(4)]
+    running, holds = parted(definition), [Hold(2), Hold(4)]
     running.start("api", "api")
     running.start("worker", "one")
     running.hand_over("one")

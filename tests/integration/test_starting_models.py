@@ -117,22 +117,22 @@ def test_models_of_earlier_rounds_are_kept_on_request(host: Callable[..., Hosted
 def test_starting_model_files_outside_the_configured_folder_are_refused(
     host: Callable[..., Hosted], tmp_path: Path
 ) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    hosted = host(experiment(2), start_models=given)
-    (given / "model").write_bytes(hosted.model("global"))
+    folder = tmp_path / "given"
+    folder.mkdir()
+    hosted = host(experiment(2), start_models=folder)
+    (folder / "model").write_bytes(hosted.model("global"))
     (tmp_path / "secret").write_text("not for operators")
-    (given / "link").symlink_to(tmp_path / "secret")
+    (folder / "link").symlink_to(tmp_path / "secret")
     refusals = set[str]()
     for name in ("secret", "missing", "given/../secret", "given/link"):
         with pytest.raises(OperatorRefused) as refused:
             hosted.operator.submit(starting(file=str(tmp_path / name)))
         refusals.add(str(refused.value).replace(str(tmp_path / name), "PATH"))
     (refusal,) = refusals
-    assert f"PATH is not in RAMPART_START_MODELS, the folder {given}" in refusal
+    assert f"PATH is not in RAMPART_START_MODELS, the folder {folder}" in refusal
     with pytest.raises(OperatorRefused, match="there is no file"):
-        hosted.operator.submit(starting(file=str(given / "missing")))
-    accepted = hosted.operator.submit(starting(file=str(given / "model")))
+        hosted.operator.submit(starting(file=str(folder / "missing")))
+    accepted = hosted.operator.submit(starting(file=str(folder / "model")))
     assert accepted.state == "queued"
 
 

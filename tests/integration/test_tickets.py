@@ -24,11 +24,11 @@ Host = Callable[..., Hosted]
 def first_ticket(hosted: Hosted, name: str) -> tuple[dict[str, str], httpx.Response]:
     """A client's authorization; and its first ticket with a model, once it has accepted the run."""
     bearer = {"Authorization": f"Bearer {hosted.accept(name).token}"}
-    wish = {**bearer, "Prefer": "wait=30", "Accept": wire.MEDIA_TYPE}
-    first = httpx.get(f"{hosted.url}/v1/ticket", headers=wish, timeout=60)
+    preferences = {**bearer, "Prefer": "wait=30", "Accept": wire.MEDIA_TYPE}
+    first = httpx.get(f"{hosted.url}/v1/ticket", headers=preferences, timeout=60)
     while wire.TICKET_HEADER not in first.headers:  # Told to wait until all have accepted.
         known = {"If-None-Match": first.headers["etag"]}
-        answer = httpx.get(f"{hosted.url}/v1/ticket", headers={**wish, **known}, timeout=60)
+        answer = httpx.get(f"{hosted.url}/v1/ticket", headers={**preferences, **known}, timeout=60)
         first = first if answer.status_code == 204 else answer
     return bearer, first
 
@@ -73,8 +73,8 @@ def test_an_upload_may_wait_for_the_next_ticket_and_its_model(host: Host) -> Non
     update = upload_of(first.content)
 
     def put(round_: int, patience: int) -> tuple[Receipt, httpx.Response]:
-        wish = {"Accept": wire.MEDIA_TYPE, "Prefer": f"wait={patience}"}
-        headers = {**bearer, **wish, "Content-Type": wire.MEDIA_TYPE}
+        preferences = {"Accept": wire.MEDIA_TYPE, "Prefer": f"wait={patience}"}
+        headers = {**bearer, **preferences, "Content-Type": wire.MEDIA_TYPE}
         url = f"{hosted.url}/v1/runs/{hosted.run}/rounds/{round_}/update"
         answer = httpx.put(url, content=update, headers=headers, timeout=60)
         assert answer.status_code == 200
@@ -129,14 +129,14 @@ def test_stale_buffered_upload_gets_the_next_ticket(
     hosted, hold = host(experiment(3, rounds=9, policy="buffered", buffer=2)), Hold(3)
     hosted.scripted(NAMES[:2], hold=hold)
     bearer, first = first_ticket(hosted, "cleo")
-    wish = {**bearer, "Accept": wire.MEDIA_TYPE, "Prefer": "wait=30"}
+    preferences = {**bearer, "Accept": wire.MEDIA_TYPE, "Prefer": "wait=30"}
     hosted.wait("collecting", 3)
     with ThreadPoolExecutor(1) as thread:
         put = thread.submit(
             httpx.put,
             f"{hosted.url}/v1/runs/{hosted.run}/rounds/0/update",
             content=upload_of(first.content),
-            headers={**wish, "Content-Type": wire.MEDIA_TYPE},
+            headers={**preferences, "Content-Type": wire.MEDIA_TYPE},
             timeout=60,
         )
         until(

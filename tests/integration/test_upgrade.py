@@ -24,8 +24,8 @@ REFUSED = "Redis holds schema 4; this version reads 3"
 class Upgraded(Parted):
     """Two apis behind a balancer, two workers, and clients that the test can hold back."""
 
-    def __init__(self, given: Experiment, folder: Path, redis_url: str) -> None:
-        super().__init__(given, folder, redis_url)
+    def __init__(self, definition: Experiment, folder: Path, redis_url: str) -> None:
+        super().__init__(definition, folder, redis_url)
         self.balancer = Balancer(self.ports["api"], [])
         self.last = 1
 

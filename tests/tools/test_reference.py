@@ -39,7 +39,7 @@ def test_the_committed_reference_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "model"), [found[:2] for found in TABLES], ids=[found[0] or "file" for found in TABLES]
+    ("path", "model"), [table[:2] for table in TABLES], ids=[table[0] or "file" for table in TABLES]
 )
 def test_every_key_is_documented(path: str, model: type[Table]) -> None:
     for key in model.model_fields:

@@ -73,7 +73,7 @@ class Shortcuts:
         return await tickets.ticket(
             self._runtime,
             known.client,
-            await self._wish(request),
+            await self._response_preferences(request),
             run,
             request.headers.get("if-none-match"),
         )
@@ -83,16 +83,18 @@ class Shortcuts:
     ) -> Response:
         known = await self._identify(request)
         parts = await self._runtime.run(run)
-        wish = await self._wish(request)
-        return await training.upload(request, self._runtime, known, parts, wish, number, kind)
+        preferences = await self._response_preferences(request)
+        return await training.upload(
+            request, self._runtime, known, parts, preferences, number, kind
+        )
 
     async def _identify(self, request: Request) -> TokenOwner:
         await self._runtime.await_conversion()
         return await identify(request, self._runtime, await bearer(request, None))
 
-    async def _wish(self, request: Request) -> tickets.ResponsePreferences:
+    async def _response_preferences(self, request: Request) -> tickets.ResponsePreferences:
         prefer, accept, held = map(request.headers.get, ("prefer", "accept", "rampart-model"))
-        return await tickets.wish(self._runtime, prefer, accept, held or "")
+        return await tickets.response_preferences(self._runtime, prefer, accept, held or "")
 
 
 def _route_of(router: APIRouter, endpoint: Callable[..., Any]) -> Any:

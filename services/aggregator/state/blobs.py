@@ -103,8 +103,8 @@ class Blobs:
         self.folder = folder
         self.unfinished = folder / "tmp"
         self.unfinished.mkdir(parents=True, exist_ok=True)
-        self._undertaker = ThreadPoolExecutor(1, thread_name_prefix="undertaker")
-        self._segments = Segments(folder / "segments", self.unfinished, self._bury)
+        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="blob-deletion")
+        self._segments = Segments(folder / "segments", self.unfinished, self._remove)
 
     @converted_disk_errors()
     def writer(self) -> BlobWriter:
@@ -151,10 +151,10 @@ class Blobs:
     def delete(self, digests: Iterable[str]) -> None:
         """Deletes blobs; ignores blobs that do not exist."""
         for digest in digests:
-            if not self._bury(self.path(digest)):
+            if not self._remove(self.path(digest)):
                 self._segments.delete([digest])
 
-    def _bury(self, path: Path) -> bool:
+    def _remove(self, path: Path) -> bool:
         """Deletes a file; returns whether it existed."""
         gone = self.unfinished / secrets.token_hex(16)
         try:
@@ -162,7 +162,7 @@ class Blobs:
         except FileNotFoundError:
             return False
         # Deleting a large file is slow, so another thread does it.
-        self._undertaker.submit(gone.unlink, missing_ok=True)
+        self._deleter.submit(gone.unlink, missing_ok=True)
         return True
 
     def digests(self) -> Iterator[str]:
@@ -186,7 +186,7 @@ class Blobs:
         stale = [path for path in self.unfinished.iterdir() if _modified(path) < oldest]
         for digest in self._file_digests():
             if digest not in referenced and _modified(self.path(digest)) < oldest:
-                self._bury(self.path(digest))
+                self._remove(self.path(digest))
                 removed += 1
         removed += self._segments.sweep(referenced, oldest)
         for path in stale:
@@ -196,7 +196,7 @@ class Blobs:
     @converted_disk_errors()
     def clear(self) -> None:
         """Deletes all blobs and temporary files, and the folder itself."""
-        self._undertaker.shutdown(wait=True)
+        self._deleter.shutdown(wait=True)
         shutil.rmtree(self.folder, ignore_errors=False)
 
     def _adopt(self, path: Path, digest: str) -> None:

@@ -35,10 +35,11 @@ if answer.accept and f[2] then
     if not gone then abandoned[number] = false
     elseif abandoned[number] == nil then abandoned[number] = true end
   end
-  local wish = answer.slot ~= cjson.null and tonumber(answer.slot) or nil
+  local requested = answer.slot ~= cjson.null and tonumber(answer.slot) or nil
   -- A client that comes back after an eviction, with a new identity, may ask for its old slot.
-  if wish and wish < tonumber(ARGV[3]) and (not taken[wish] or abandoned[wish]) then
-    slot = wish
+  if requested and requested < tonumber(ARGV[3])
+      and (not taken[requested] or abandoned[requested]) then
+    slot = requested
   else
     for number = 0, tonumber(ARGV[3]) - 1 do
       if slot == '' and not taken[number] then slot = number end

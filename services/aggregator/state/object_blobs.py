@@ -80,9 +80,9 @@ class ObjectBlobs(Blobs):
     def _fetch(self, digest: str) -> None:
         """Copies a blob into the cache, piece by piece, and checks its digest."""
         with converted_store_errors():
-            found = self._obstore.get(self._remote, digest)
+            response = self._obstore.get(self._remote, digest)
         with self.writer() as writer:
-            for piece in _pieces(found):
+            for piece in _pieces(response):
                 writer.write(piece)
             if writer.digest != digest:
                 raise Unavailable(f"object store: blob {digest} is damaged")
@@ -171,7 +171,7 @@ class ObjectBlobs(Blobs):
                 yield stat.st_mtime, stat.st_size, path
 
 
-def _pieces(found: Any) -> Iterator[Buffer]:
+def _pieces(response: Any) -> Iterator[Buffer]:
     """Yields the bytes of an object as they arrive; converts only the store's errors."""
     with converted_store_errors():
-        yield from found.stream(PIECE)
+        yield from response.stream(PIECE)

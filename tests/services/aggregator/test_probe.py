@@ -46,9 +46,9 @@ def certificate(tmp_path: Path) -> tuple[str, str]:
     if openssl is None:
         pytest.skip("no openssl here to make a certificate with")
     paths = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
-    asked = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    options = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     made = ["-days", "1", "-subj", "/CN=aggregator", "-out", paths[0], "-keyout", paths[1]]
-    subprocess.run([openssl, "req", *asked, *made], check=True, capture_output=True)
+    subprocess.run([openssl, "req", *options, *made], check=True, capture_output=True)
     return paths
 
 

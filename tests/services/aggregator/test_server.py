@@ -21,14 +21,14 @@ from rampart_fl.shared.runtime.tokens import mint, token_hash
 pytestmark = pytest.mark.anyio
 
 
-def settings(folder: Path, redis_url: str = "redis://127.0.0.1:1/0", **given: Any) -> Settings:
+def settings(folder: Path, redis_url: str = "redis://127.0.0.1:1/0", **fields: Any) -> Settings:
     """The settings of an API process, by default without Redis."""
     return Settings(
         role="api",
         operator_token="operators-own-token",
         redis_url=redis_url,
         blobs=str(folder),
-        **given,
+        **fields,
     )
 
 
@@ -46,9 +46,9 @@ async def listening(port: int, serving: "asyncio.Task[None]") -> None:
 
 
 async def test_missing_certificate_file_is_named_in_the_error(tmp_path: Path) -> None:
-    given = settings(tmp_path, tls_certificate=__file__, tls_key="away.pem")
+    server_settings = settings(tmp_path, tls_certificate=__file__, tls_key="away.pem")
     with pytest.raises(ConfigurationError, match=r"RAMPART_TLS_KEY names 'away.pem'"):
-        await serve(given)
+        await serve(server_settings)
 
 
 async def test_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ async def test_metrics_are_served_only_on_their_own_port(
     monkeypatch.setattr(redis_connection, "RETRIES", 0)
     ports = [free_port(), free_port()]
     until = asyncio.Event()
-    given = settings(tmp_path, port=ports[0], metrics_port=ports[1])
-    serving = asyncio.create_task(serve(given, until))
+    server_settings = settings(tmp_path, port=ports[0], metrics_port=ports[1])
+    serving = asyncio.create_task(serve(server_settings, until))
     public, own = (f"http://127.0.0.1:{port}" for port in ports)
     for port in ports:
         await listening(port, serving)
@@ -92,8 +92,8 @@ async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.8.0.0/16")
     port, until = free_port(), asyncio.Event()
     counters = f"{prefix_of('forwarded')}attempts:join:"
-    given = settings(tmp_path, redis_url, port=port, namespace="forwarded")
-    serving = asyncio.create_task(serve(given, until))
+    server_settings = settings(tmp_path, redis_url, port=port, namespace="forwarded")
+    serving = asyncio.create_task(serve(server_settings, until))
     await listening(port, serving)
     database = redis.Redis.from_url(redis_url)
 

@@ -76,7 +76,7 @@ async def test_gather_returns_without_missing_members_after_the_timeout() -> Non
     two = Cohort(members=2, patience=0.01)
     two.share(RUN, 0, "train", "a", b"12345678")
     assert await two.gather(RUN, 0, "train", wait=True) == {"a": b"12345678"}
-    assert two.heard(RUN, 0, "train") == {"a"}
+    assert two.reported(RUN, 0, "train") == {"a"}
 
 
 async def test_requests_without_the_cohort_token_are_refused(http: httpx.AsyncClient) -> None:
@@ -99,11 +99,11 @@ async def test_update_of_another_size_is_refused(http: httpx.AsyncClient, body: 
 
 async def test_member_shares_again_if_the_cohort_lost_its_update(http: httpx.AsyncClient) -> None:
     """The cohort may restart while its members wait."""
-    one_D, asked = np.float32([1, 2]), list[str]()
+    one_D, methods = np.float32([1, 2]), list[str]()
 
     async def forgetful(request: httpx.Request) -> httpx.Response:
-        asked.append(request.method)
-        if request.method == "GET" and asked.count("GET") == 1:
+        methods.append(request.method)
+        if request.method == "GET" and methods.count("GET") == 1:
             return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}))
         content = await request.aread()
         return await http.request(request.method, request.url.raw_path.decode(), content=content)
@@ -112,7 +112,7 @@ async def test_member_shares_again_if_the_cohort_lost_its_update(http: httpx.Asy
         base_url="http://cohort", transport=httpx.MockTransport(forgetful), headers=http.headers
     )
     updates = await member(other, "a").exchange(0, "train", one_D, one_D, wait=False)
-    assert asked == ["PUT", "GET", "PUT", "GET"]
+    assert methods == ["PUT", "GET", "PUT", "GET"]
     assert list(updates) == ["a"]
     async with asyncio.timeout(5):
         answer = await http.get("/runs/x-1/rounds/0/train?member=b")
@@ -190,10 +190,10 @@ def test_tap_url_without_a_token_is_rejected() -> None:
 
 
 async def test_the_tap_is_read_once_for_all_members() -> None:
-    asked: list[str] = []
+    queries: list[str] = []
 
     def aggregator(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url.params))
+        queries.append(str(request.url.params))
         assert request.headers["authorization"] == "Bearer tap"
         body = save({REFERENCE: np.float32([0]), "z": np.float32([9])}, {"server": '{"f": 1}'})
         return httpx.Response(200, content=body)
@@ -206,10 +206,10 @@ async def test_the_tap_is_read_once_for_all_members() -> None:
         headers={"Authorization": "Bearer tap"},
     )
     bodies = await asyncio.gather(*(tap.read(RUN, 0, "train", {"b", "a"}, True) for _ in range(3)))
-    assert asked == ["without=a%2Cb&patience=5"]
+    assert queries == ["without=a%2Cb&patience=5"]
     assert [float(load(body)["z"][0]) for body in bodies] == [9, 9, 9]
     await tap.read(RUN, 0, "train", {"a"}, wait=False)
-    assert asked[1:] == ["without=a&patience=0.0"]
+    assert queries[1:] == ["without=a&patience=0.0"]
     await tap.close()
 
 

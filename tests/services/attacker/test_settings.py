@@ -9,7 +9,7 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
 
 
 @pytest.mark.parametrize(
-    ("told", "refusal"),
+    ("settings", "refusal"),
     [
         ({}, "needs --attack or --data-attack"),
         ({"attack": "lie", "members": 2}, "lie colludes: --cohort and --cohort-token are needed"),
@@ -32,14 +32,14 @@ from rampart_fl.services.attacker.__main__ import AttackerSettings, attack
     ],
 )
 def test_invalid_attacker_settings_are_rejected_before_the_start(
-    told: dict[str, Any], refusal: str
+    settings: dict[str, Any], refusal: str
 ) -> None:
     with pytest.raises(ValueError, match=refusal):
-        asyncio.run(attack(AttackerSettings.model_validate(told)))
+        asyncio.run(attack(AttackerSettings.model_validate(settings)))
 
 
 @pytest.mark.parametrize(
-    ("told", "held"),
+    ("settings", "held"),
     [
         ({"slots": "4,9"}, [0, 1]),
         ({"slots": "4,9", "positions": "5,2"}, [5, 2]),
@@ -47,6 +47,6 @@ def test_invalid_attacker_settings_are_rejected_before_the_start(
     ],
 )
 def test_positions_follow_the_order_of_the_slots_unless_they_are_given(
-    told: dict[str, Any], held: list[int]
+    settings: dict[str, Any], held: list[int]
 ) -> None:
-    assert AttackerSettings.model_validate({**told, "members": 6}).own_positions == held
+    assert AttackerSettings.model_validate({**settings, "members": 6}).own_positions == held

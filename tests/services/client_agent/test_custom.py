@@ -153,8 +153,8 @@ class Counting:
         self.configs.append(config)
         for array in parameters:
             array += 1
-        given = parameters if self.answer is None else self.answer
-        return given, self.samples, {"effort": np.float32(2), "loss": 9.0}
+        result = parameters if self.answer is None else self.answer
+        return result, self.samples, {"effort": np.float32(2), "loss": 9.0}
 
     def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
         self.configs.append(config)
@@ -186,8 +186,8 @@ def test_upload_contains_the_trained_model_samples_and_metrics(tmp_path: Path) -
     }
     measured, trained = client.configs
     assert measured == trained
-    told = {"round": 4, "kind": "train", "client": "me", "tensors": ["bias", "weight"]}
-    assert told.items() <= trained.items()
+    facts = {"round": 4, "kind": "train", "client": "me", "tensors": ["bias", "weight"]}
+    assert facts.items() <= trained.items()
     assert (trained["epochs"], trained["batch_size"], trained["learning_rate"]) == (30, 20, 0.5)
 
 

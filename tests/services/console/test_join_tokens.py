@@ -123,8 +123,8 @@ class FakeCluster:
             return httpx.Response(self.refuse, text="no")
         if request.method == "GET":
             name = request.url.path.removeprefix(f"{path}/")
-            found = self.secrets.get(name)
-            return httpx.Response(404) if found is None else httpx.Response(200, json=found)
+            secret = self.secrets.get(name)
+            return httpx.Response(404) if secret is None else httpx.Response(200, json=secret)
         body = json.loads(request.content)
         name = "join-tokens"
         if self.rivals:

@@ -24,7 +24,7 @@ def verdict(
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "told"),
+    ("verdicts", "cell"),
     [
         ([verdict("a", "accepted")], "-"),
         ([verdict("a", "evicted"), verdict("b", "accepted")], "a evicted: 2 exceeds 1"),
@@ -47,9 +47,9 @@ def verdict(
         ),
     ],
 )
-def test_decisions_are_shown_in_words(verdicts: list[VerdictRecord], told: str) -> None:
+def test_decisions_are_shown_in_words(verdicts: list[VerdictRecord], cell: str) -> None:
     record = RoundRecord(round=3, status="published", verdicts=verdicts)
-    assert LiveTable().cells(record)["decisions"] == told
+    assert LiveTable().cells(record)["decisions"] == cell
 
 
 def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:

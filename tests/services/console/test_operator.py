@@ -76,9 +76,9 @@ def test_await_start_reports_each_reason_for_waiting_once(
         base_url="http://test",
         transport=httpx.MockTransport(lambda _: httpx.Response(200, json=next(answers))),
     )
-    told: list[str] = []
-    info = operator.await_start(tell=lambda queued: told.append(queued.waits_for))
-    assert (info.state, told) == ("running", ["the end of x-1", "disk: it is full"])
+    reasons: list[str] = []
+    info = operator.await_start(tell=lambda queued: reasons.append(queued.waits_for))
+    assert (info.state, reasons) == ("running", ["the end of x-1", "disk: it is full"])
     operator.close()
 
 
@@ -95,10 +95,10 @@ def test_events_are_parsed_with_their_ids_however_the_stream_is_split() -> None:
         b'\xa4da"}\r\n\r\nevent: tick\n\n',
         b'id:2-0\ndata:{"type":"opened"}\n\nid: 3-0\ndata: {"cut',
     ]
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+        requests.append(request)
         return httpx.Response(
             200, headers={"Content-Type": "text/event-stream"}, content=iter(pieces)
         )
@@ -110,5 +110,5 @@ def test_events_are_parsed_with_their_ids_however_the_stream_is_split() -> None:
     opened = {"id": "2-0", "type": "opened"}
     assert list(operator.events("0-7")) == [joined, opened]
     assert list(operator.events(ticks=True)) == [joined, {}, opened]
-    assert [request.headers.get("last-event-id") for request in asked] == ["0-7", None]
+    assert [request.headers.get("last-event-id") for request in requests] == ["0-7", None]
     operator.close()

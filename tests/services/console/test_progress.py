@@ -19,12 +19,12 @@ def test_time_left_is_estimated_from_the_pace() -> None:
     clock = Clock()
     pace = Pace(clock)
     assert pace.time_left(0, 10) == "", "nothing is known before the first steps"
-    told = []
+    estimates = []
     for done in range(1, 11):
         clock.now += 30
-        told.append(pace.time_left(done, 10))
-    assert told[1] == "4 min left"
-    assert told[-2:] == ["30 s left", ""]
+        estimates.append(pace.time_left(done, 10))
+    assert estimates[1] == "4 min left"
+    assert estimates[-2:] == ["30 s left", ""]
 
 
 def test_lines_are_printed_at_intervals_without_a_terminal(
@@ -63,5 +63,5 @@ def test_progress_bar_is_shown_on_a_terminal(
     monkeypatch.setenv("TERM", "xterm")
     with Progress("rounds read", 2, every=0.0) as progress:
         progress.show(1, label="round 0")
-    told = capsys.readouterr().err
-    assert "round 0" in told and "50%" in told and "1/2" not in told
+    output = capsys.readouterr().err
+    assert "round 0" in output and "50%" in output and "1/2" not in output

@@ -103,8 +103,8 @@ def test_craft_accepts_the_starting_model_and_a_function_for_fresh_models() -> N
     out_D = craft("random_noise", honest_ND, n=5, m=2, reading="parameters", sent_D=sent_D)
     reached_D = out_D + sent_D
     assert 0.045 < float(reached_D.abs().max()) <= 0.05 + 1e-6
-    given = {"sent_D": sent_D, "initial": lambda draws: torch.full((400,), 9.0)}
-    out_D = craft("random_noise", honest_ND, n=5, m=2, reading="interpolation", **given)
+    options = {"sent_D": sent_D, "initial": lambda draws: torch.full((400,), 9.0)}
+    out_D = craft("random_noise", honest_ND, n=5, m=2, reading="interpolation", **options)
     torch.testing.assert_close(out_D, torch.full((400,), (9 + 6) / 2 - 5.0))
 
 

@@ -312,16 +312,16 @@ def test_shares_are_rounded_up_to_counts(share: float, of: int, count: int) -> N
 
 def test_client_part_hides_attackers_and_the_servers_settings() -> None:
     experiment = Experiment.load("digits-sign-flip")
-    told = experiment.client_part()
-    assert {"server", "attackers", "placement"}.isdisjoint(told)
-    text = json.dumps(told)
+    client_part = experiment.client_part()
+    assert {"server", "attackers", "placement"}.isdisjoint(client_part)
+    text = json.dumps(client_part)
     for secret in ("sign_flip", '"response"', "customizer", "detectors"):
         assert secret in json.dumps(experiment.tables())
         assert secret not in text
-    assert told["digest"] == experiment.digest()
-    assert told["sample_cap"] == experiment.server.sample_cap
+    assert client_part["digest"] == experiment.digest()
+    assert client_part["sample_cap"] == experiment.server.sample_cap
     # The client part is enough to rebuild the data and the training.
-    known = {name: told[name] for name in told if name in Experiment.model_fields}
+    known = {name: client_part[name] for name in client_part if name in Experiment.model_fields}
     rebuilt = Experiment.from_tables(known)
     assert rebuilt.data == experiment.data
     assert rebuilt.training == experiment.training

@@ -21,18 +21,18 @@ def test_shipped_fedcap_experiments_follow_the_papers_protocol(
     name: str, dataset: str, clients: int, drawn: float, hostile: int, model: str, alpha: float
 ) -> None:
     """FedCAP, section VI-A1, and the scripts published with it."""
-    given = Experiment.load(name)
-    assert (given.data.dataset["name"], given.data.clients) == (dataset, clients)
-    assert given.data.test_fraction == 0.25
-    assert (given.rounds, given.fraction, given.model["name"]) == (100, drawn, model)
-    assert [group.count for group in given.attackers] == [hostile]
-    training = given.training
+    experiment = Experiment.load(name)
+    assert (experiment.data.dataset["name"], experiment.data.clients) == (dataset, clients)
+    assert experiment.data.test_fraction == 0.25
+    assert (experiment.rounds, experiment.fraction, experiment.model["name"]) == (100, drawn, model)
+    assert [group.count for group in experiment.attackers] == [hostile]
+    training = experiment.training
     assert (training.epochs, training.batch_size, training.learning_rate) == (5, 10, 0.01)
     assert (training.momentum, training.weight_decay) == (0, 0)
-    assert given.personalizer["name"] == given.server.customizer["name"] == "fedcap"
-    assert given.server.customizer["alpha"] == alpha
-    assert given.server.detectors == [{"name": "norm_bound", "threshold": 10}]
-    assert given.server.rule == [{"name": "weighted_mean"}]
+    assert experiment.personalizer["name"] == experiment.server.customizer["name"] == "fedcap"
+    assert experiment.server.customizer["alpha"] == alpha
+    assert experiment.server.detectors == [{"name": "norm_bound", "threshold": 10}]
+    assert experiment.server.rule == [{"name": "weighted_mean"}]
 
 
 def test_shipped_experiments_say_what_colluders_know() -> None:

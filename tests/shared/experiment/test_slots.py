@@ -14,16 +14,16 @@ SEEDS = st.integers(0, 2**31 - 1)
 @st.composite
 def draws(draw: st.DrawFn) -> tuple[int, set[str], dict[str, int], int]:
     clients = draw(IDS)
-    asked = draw(st.dictionaries(st.sampled_from([*clients, "stranger"]), st.integers(-2, 15)))
-    return draw(SEEDS), clients, asked, draw(st.integers(1, 15))
+    requests = draw(st.dictionaries(st.sampled_from([*clients, "stranger"]), st.integers(-2, 15)))
+    return draw(SEEDS), clients, requests, draw(st.integers(1, 15))
 
 
 @given(draws())
 def test_slots_are_unique_and_as_many_as_possible_are_taken(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
-    seed, clients, asked, most = case
-    slots = draw_slots(seed, clients, asked, most)
+    seed, clients, requests, most = case
+    slots = draw_slots(seed, clients, requests, most)
     assert len(set(slots.values())) == len(slots) == min(len(clients), most)
     assert set(slots) <= clients and all(0 <= slot < most for slot in slots.values())
     assert list(slots) == sorted(slots)
@@ -33,10 +33,10 @@ def test_slots_are_unique_and_as_many_as_possible_are_taken(
 def test_requested_slot_goes_to_the_first_id_that_requests_it(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
-    seed, clients, asked, most = case
-    slots = draw_slots(seed, clients, asked, most)
+    seed, clients, requests, most = case
+    slots = draw_slots(seed, clients, requests, most)
     for wanted in range(most):
-        askers = sorted(client for client in clients if asked.get(client) == wanted)
+        askers = sorted(client for client in clients if requests.get(client) == wanted)
         if askers:
             assert slots[askers[0]] == wanted
 
@@ -45,9 +45,9 @@ def test_requested_slot_goes_to_the_first_id_that_requests_it(
 def test_other_clients_get_the_lowest_free_slots(
     case: tuple[int, set[str], dict[str, int], int],
 ) -> None:
-    seed, clients, asked, most = case
-    slots = draw_slots(seed, clients, asked, most)
-    given_away = {slot for client, slot in slots.items() if asked.get(client) == slot}
+    seed, clients, requests, most = case
+    slots = draw_slots(seed, clients, requests, most)
+    given_away = {slot for client, slot in slots.items() if requests.get(client) == slot}
     drawn = sorted(set(slots.values()) - given_away)
     untaken = [slot for slot in range(most) if slot not in slots.values()]
     assert not drawn or not untaken or drawn[-1] < untaken[0]
@@ -57,12 +57,12 @@ def test_other_clients_get_the_lowest_free_slots(
 def test_draw_does_not_depend_on_the_order_of_clients(
     case: tuple[int, set[str], dict[str, int], int], shuffler: random.Random
 ) -> None:
-    seed, clients, asked, most = case
+    seed, clients, requests, most = case
     shuffled = sorted(clients)
     shuffler.shuffle(shuffled)
-    pairs = list(asked.items())
+    pairs = list(requests.items())
     shuffler.shuffle(pairs)
-    expected = draw_slots(seed, sorted(clients), asked, most)
+    expected = draw_slots(seed, sorted(clients), requests, most)
     assert draw_slots(seed, [*shuffled, *shuffled], dict(pairs), most) == expected
 
 
@@ -77,10 +77,10 @@ def test_fewer_slots_keep_the_same_clients_in_the_first_slots(
 
 
 def test_clients_that_request_their_own_slots_keep_them() -> None:
-    asked = {f"client-{slot:02d}": slot for slot in range(20)}
-    assert draw_slots(3, asked, asked, 20) == asked
-    del asked["client-07"]
-    assert draw_slots(3, asked, asked, 20) == asked
+    requests = {f"client-{slot:02d}": slot for slot in range(20)}
+    assert draw_slots(3, requests, requests, 20) == requests
+    del requests["client-07"]
+    assert draw_slots(3, requests, requests, 20) == requests
 
 
 def test_slot_draw_is_stable_across_versions() -> None:

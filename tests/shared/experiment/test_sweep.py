@@ -76,7 +76,7 @@ def test_axes_with_the_same_last_key_are_labelled_by_their_full_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "count", "ends"),
+    ("axes", "count", "ends"),
     [
         ("{ from = 0, to = 1, step = 0.05 }", 21, (0.0, 1.0)),
         ("{ from = 0.1, to = 0.7, step = 0.1 }", 7, (0.1, 0.7)),
@@ -85,16 +85,16 @@ def test_axes_with_the_same_last_key_are_labelled_by_their_full_paths() -> None:
     ],
 )
 def test_range_values_have_exact_ends_and_short_decimals(
-    given: str, count: int, ends: tuple[float, float]
+    axes: str, count: int, ends: tuple[float, float]
 ) -> None:
-    (axis,) = sweep(f"personalizer.lambda = {given}").axes
+    (axis,) = sweep(f"personalizer.lambda = {axes}").axes
     assert len(axis.values) == count
     assert (axis.values[0], axis.values[-1]) == ends
     assert all(len(repr(value)) <= 4 for value in axis.values)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("axes", "said"),
     [
         ("runs = 3", "no axis"),
         ("rounds = [1]\nruns = 2\nseeds = [1]", "not both"),
@@ -115,13 +115,13 @@ def test_range_values_have_exact_ends_and_short_decimals(
         ("rounds = { from = 1, to = 3, step = 1, by = 2 }", "by"),
     ],
 )
-def test_invalid_sweeps_are_rejected_with_a_reason(given: str, said: str) -> None:
+def test_invalid_sweeps_are_rejected_with_a_reason(axes: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        sweep(given)
+        sweep(axes)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("axes", "said"),
     [
         ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such key"),
         ("serve.f = [1]", "serve.f: the experiment has no such key"),
@@ -131,9 +131,9 @@ def test_invalid_sweeps_are_rejected_with_a_reason(given: str, said: str) -> Non
         ("attackers.0.count = [1, 8]", "8 attackers, but only 8 clients"),
     ],
 )
-def test_invalid_points_are_rejected_before_any_run(given: str, said: str) -> None:
+def test_invalid_points_are_rejected_before_any_run(axes: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        sweep(given).points(validate)
+        sweep(axes).points(validate)
 
 
 def test_sweep_file_is_not_loaded_as_an_experiment(tmp_path: Path) -> None:
@@ -173,14 +173,14 @@ def test_example_in_the_manual_is_a_valid_sweep() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "changes"),
+    ("axes", "changes"),
     [("server.f = [1]\nseeds = [1, 2]", {"seed": 9}), ("rounds = [1, 2]", {"rounds": 5})],
 )
 def test_parameters_set_by_a_sweep_cannot_be_overridden(
-    given: str, changes: dict[str, int], tmp_path: Path
+    axes: str, changes: dict[str, int], tmp_path: Path
 ) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(f"{BASE}\n[sweep]\n{given}")
+    path.write_text(f"{BASE}\n[sweep]\n{axes}")
     assert Sweep.load(path) is not None
     with pytest.raises(ConfigurationError, match=f"sweep\\] sets {next(iter(changes))}: change"):
         Sweep.load(path, **changes)

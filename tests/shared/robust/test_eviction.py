@@ -19,19 +19,21 @@ def asks(**wanted: Decision) -> list[Verdict]:
 
 
 def outcome(
-    asked: list[Verdict],
+    requests: list[Verdict],
     eviction: Eviction | None = None,
     standing: Standing | None = None,
     f: int | None = None,
     dropped: tuple[str, ...] = (),
 ) -> dict[str, Verdict]:
-    verdicts = apply_policy(asked, dropped, standing or Standing(10, 10), eviction or Eviction(), f)
+    verdicts = apply_policy(
+        requests, dropped, standing or Standing(10, 10), eviction or Eviction(), f
+    )
     assert [verdict.client for verdict in verdicts] == NAMES
     return {v.client: v for v in verdicts if v.decision != "accepted" or v.asked is not None}
 
 
-def done(asked: list[Verdict], **given: object) -> dict[str, str]:
-    return {c: v.decision for c, v in outcome(asked, **given).items()}
+def done(requests: list[Verdict], **options: object) -> dict[str, str]:
+    return {c: v.decision for c, v in outcome(requests, **options).items()}
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,8 @@ def done(asked: list[Verdict], **given: object) -> dict[str, str]:
 def test_mode_determines_the_decision_on_a_requested_eviction(
     eviction: Eviction, expected: str
 ) -> None:
-    asked = asks(c1="evicted", c2="rejected")
-    verdicts = outcome(asked, eviction)
+    requests = asks(c1="evicted", c2="rejected")
+    verdicts = outcome(requests, eviction)
     assert verdicts["c1"].decision == expected
     assert verdicts["c1"].asked == (None if expected == "evicted" else "evicted")
     assert verdicts["c1"].reason.startswith("2 exceeds 1")
@@ -59,18 +61,18 @@ def test_mode_determines_the_decision_on_a_requested_eviction(
 
 
 def test_reasons_state_the_consequences() -> None:
-    asked = asks(c1="evicted")
+    requests = asks(c1="evicted")
     for eviction, expected in (
         (Eviction(mode="observe"), "2 exceeds 1; observed only, without effect"),
         (Eviction(mode="quarantine", rounds=3), "2 exceeds 1; out for 3 rounds"),
         (Eviction(by="operator", patience=7), "2 exceeds 1"),
     ):
-        assert outcome(asked, eviction)["c1"].reason == expected
+        assert outcome(requests, eviction)["c1"].reason == expected
 
 
 def test_observe_mode_still_rejects_non_finite_rows() -> None:
-    asked = asks(c1="evicted", c2="rejected", c3="evicted")
-    verdicts = outcome(asked, Eviction(mode="observe"), dropped=("c1", "c2"))
+    requests = asks(c1="evicted", c2="rejected", c3="evicted")
+    verdicts = outcome(requests, Eviction(mode="observe"), dropped=("c1", "c2"))
     assert {c: (v.decision, v.asked) for c, v in verdicts.items()} == {
         "c1": ("rejected", "evicted"),
         "c2": ("rejected", None),
@@ -120,13 +122,13 @@ def test_limit_is_f_plus_one_per_late_joiner_but_fewer_than_half() -> None:
 
 
 def test_barred_clients_use_up_the_limit_until_they_return() -> None:
-    asked = asks(c1="evicted", c2="evicted")
+    requests = asks(c1="evicted", c2="evicted")
     taken = Standing(10, 10, frozenset({"c7", "c8"}), frozenset({"c9"}))
-    assert done(asked, standing=taken) == {"c1": "evicted", "c2": "abstained"}
+    assert done(requests, standing=taken) == {"c1": "evicted", "c2": "abstained"}
     full = Standing(10, 10, frozenset({"c6", "c7", "c8"}), frozenset({"c9"}))
-    assert done(asked, standing=full) == {"c1": "abstained", "c2": "abstained"}
+    assert done(requests, standing=full) == {"c1": "abstained", "c2": "abstained"}
     back = Standing(10, 10, frozenset({"c7", "c8"}))
-    assert done(asked, standing=back) == {"c1": "evicted", "c2": "evicted"}
+    assert done(requests, standing=back) == {"c1": "evicted", "c2": "evicted"}
 
 
 def test_no_client_is_evicted_if_an_operator_barred_more_than_the_limit() -> None:
@@ -135,7 +137,7 @@ def test_no_client_is_evicted_if_an_operator_barred_more_than_the_limit() -> Non
 
 
 def test_evictions_are_ordered_by_evidence_then_excess_then_client_id() -> None:
-    asked = [
+    requests = [
         Verdict("c0", "evicted", "test", 2.0, 1.0, "", evidence=1.0),
         Verdict("c1", "evicted", "test", 9.0, 1.0, "", evidence=1.0),
         Verdict("c2", "evicted", "test", -7.0, 1.0, "", evidence=1.0),
@@ -145,14 +147,14 @@ def test_evictions_are_ordered_by_evidence_then_excess_then_client_id() -> None:
     ]
     order = ["c3", "c1", "c2", "c0", "c4"]
     for f in range(5):
-        verdicts = done(asked, f=f)
+        verdicts = done(requests, f=f)
         assert {c for c, decision in verdicts.items() if decision == "evicted"} == set(order[:f])
 
 
 def test_nan_score_is_evicted_first() -> None:
-    asked = asks(c1="evicted")
-    asked[5] = Verdict("c5", "evicted", "test", float("nan"), 1.0, "")
-    assert done(asked, f=1) == {"c1": "abstained", "c5": "evicted"}
+    requests = asks(c1="evicted")
+    requests[5] = Verdict("c5", "evicted", "test", float("nan"), 1.0, "")
+    assert done(requests, f=1) == {"c1": "abstained", "c5": "evicted"}
 
 
 def test_all_requests_are_carried_out_if_the_limit_is_off() -> None:

@@ -115,8 +115,8 @@ def test_read_only_numpy_arrays_and_lists_are_accepted() -> None:
     array_ND = BLOCK_ND.numpy().copy()
     array_ND.flags.writeable = False
     expected_D = aggregate(BLOCK_ND, "median")
-    for given in (array_ND, list(array_ND), BLOCK_ND.tolist()):
-        assert torch.equal(aggregate(given, "median"), expected_D)
+    for rows in (array_ND, list(array_ND), BLOCK_ND.tolist()):
+        assert torch.equal(aggregate(rows, "median"), expected_D)
     assert aggregate(array_ND.astype("float64"), "median").dtype == torch.float64
 
 

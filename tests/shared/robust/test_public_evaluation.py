@@ -37,13 +37,13 @@ def context(samples: int, labelled: bool = True) -> Context:
     )
 
 
-def by_hand(given: Context, row_D: Tensor) -> tuple[float, float]:
+def by_hand(ctx: Context, row_D: Tensor) -> tuple[float, float]:
     """Entropy and loss of one model, sample by sample, with torch's own module."""
-    assert given.reference_D is not None and given.public is not None
-    assert given.public.y_P is not None
-    module = load(network(), given.reference_D + row_D)
-    entropy, loss, samples = 0.0, 0.0, len(given.public.x_P)
-    for x, y in zip(given.public.x_P, given.public.y_P.tolist(), strict=True):
+    assert ctx.reference_D is not None and ctx.public is not None
+    assert ctx.public.y_P is not None
+    module = load(network(), ctx.reference_D + row_D)
+    entropy, loss, samples = 0.0, 0.0, len(ctx.public.x_P)
+    for x, y in zip(ctx.public.x_P, ctx.public.y_P.tolist(), strict=True):
         shares = functional.softmax(module(x.unsqueeze(0))[0].detach(), dim=0).tolist()
         entropy -= sum(p * math.log(p) for p in shares) / samples
         loss -= math.log(shares[y]) / samples
@@ -52,41 +52,41 @@ def by_hand(given: Context, row_D: Tensor) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("rows", "samples"), [(2, 7), (MODELS + 3, PASS // MODELS + 5)])
 def test_batched_evaluation_equals_a_sample_by_sample_loop(rows: int, samples: int) -> None:
-    given = context(samples)
-    assert given.reference_D is not None
-    block_ND = normal(rows, len(given.reference_D), seed=3)
-    evaluation = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
+    ctx = context(samples)
+    assert ctx.reference_D is not None
+    block_ND = normal(rows, len(ctx.reference_D), seed=3)
+    evaluation = evaluate_models(Rows.of(block_ND), ctx, "test", labels=True)
     assert evaluation.loss_M is not None
     for k in {0, rows - 1}:
-        entropy, loss = by_hand(given, block_ND[k])
+        entropy, loss = by_hand(ctx, block_ND[k])
         assert float(evaluation.entropy_M[k]) == pytest.approx(entropy, abs=1e-5)
         assert float(evaluation.loss_M[k]) == pytest.approx(loss, abs=1e-5)
 
 
 def test_large_models_are_evaluated_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = context(5)
-    assert given.reference_D is not None
-    rows = Rows.of(normal(5, len(given.reference_D), seed=3))
-    expected = evaluate_models(rows, given, "test").entropy_M
+    ctx = context(5)
+    assert ctx.reference_D is not None
+    rows = Rows.of(normal(5, len(ctx.reference_D), seed=3))
+    expected = evaluate_models(rows, ctx, "test").entropy_M
     passes: list[int] = []
 
     def counted(models_KD: Tensor, x_KB: Tensor) -> Tensor:
-        assert given.predict is not None
+        assert ctx.predict is not None
         passes.append(len(models_KD))
-        return given.predict(models_KD, x_KB)
+        return ctx.predict(models_KD, x_KB)
 
-    monkeypatch.setattr(public_evaluation, "NUMBERS", 2 * len(given.reference_D) + 1)
-    evaluation = evaluate_models(rows, replace(given, predict=counted), "test").entropy_M
+    monkeypatch.setattr(public_evaluation, "NUMBERS", 2 * len(ctx.reference_D) + 1)
+    evaluation = evaluate_models(rows, replace(ctx, predict=counted), "test").entropy_M
     assert passes == [2, 2, 1]
     torch.testing.assert_close(evaluation, expected)
 
 
 def test_models_with_non_finite_predictions_get_infinite_entropy_and_loss() -> None:
-    given = context(5)
-    assert given.reference_D is not None
-    block_ND = normal(3, len(given.reference_D), seed=3)
+    ctx = context(5)
+    assert ctx.reference_D is not None
+    block_ND = normal(3, len(ctx.reference_D), seed=3)
     block_ND[1] *= 3e38 / block_ND[1].abs().max()
-    evaluation = evaluate_models(Rows.of(block_ND), given, "test", labels=True)
+    evaluation = evaluate_models(Rows.of(block_ND), ctx, "test", labels=True)
     assert evaluation.loss_M is not None
     assert evaluation.entropy_M.isfinite().tolist() == [True, False, True]
     assert evaluation.loss_M.isfinite().tolist() == [True, False, True]

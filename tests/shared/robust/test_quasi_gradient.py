@@ -21,8 +21,8 @@ def test_f_rows_cannot_raise_the_default_threshold(name: str) -> None:
     assert isinstance(rule, QuasiGradientRule)
     distances_MM = (points_M[:, None] - points_M).square()
     assert rule.threshold(distances_MM, 1) == pytest.approx(2 * 1.25)
-    given = rules.build(name, f=1, xi=0.5)
-    assert isinstance(given, QuasiGradientRule) and given.threshold(distances_MM, 1) == 0.5
+    built = rules.build(name, f=1, xi=0.5)
+    assert isinstance(built, QuasiGradientRule) and built.threshold(distances_MM, 1) == 0.5
 
 
 def test_dropped_rows_lower_f(name: str) -> None:

@@ -69,17 +69,17 @@ def test_rows_weights_and_claims_agree_with_a_slow_calculation() -> None:
             min(samples, 100) / math.sqrt(1 + age),
             upload,
         )
-    found = own.rows(claims, cap=100)
-    raw = own.judged(found)
-    assert list(found.ids) == sorted(claims) and raw is not None and raw.ids == found.ids
-    for place, client in enumerate(found.ids):
+    selected = own.rows(claims, cap=100)
+    raw = own.judged(selected)
+    assert list(selected.ids) == sorted(claims) and raw is not None and raw.ids == selected.ids
+    for place, client in enumerate(selected.ids):
         row, moved, weight, upload = expected[client]
-        assert found.row(place).tolist() == pytest.approx(row, abs=1e-6)
+        assert selected.row(place).tolist() == pytest.approx(row, abs=1e-6)
         assert raw.row(place).tolist() == pytest.approx(upload, abs=1e-6)
-        assert found.metadata["moved"][place].item() == pytest.approx(moved, abs=1e-6)
-        assert found.trusted_weights()[place].item() == pytest.approx(weight)
-        assert found.metadata["loss_gap"][place].item() == claims[client].samples / 7
-        assert found.fresh()[place] == (claims[client].staleness == 0)
+        assert selected.metadata["moved"][place].item() == pytest.approx(moved, abs=1e-6)
+        assert selected.trusted_weights()[place].item() == pytest.approx(weight)
+        assert selected.metadata["loss_gap"][place].item() == claims[client].samples / 7
+        assert selected.fresh()[place] == (claims[client].staleness == 0)
 
 
 def test_missing_claims_count_as_zero() -> None:
@@ -87,29 +87,29 @@ def test_missing_claims_count_as_zero() -> None:
     (name,) = Plan.of("median", customizer={"name": "fedfomo"}).customizer.claims[:1]
     add(own, "a", [1, 1, 1, 1])
     add(own, "b", [1, 1, 1, 1])
-    found = own.rows({"a": Claim(1, {name: 3.0}), "b": ONE}, cap=1)
-    assert found.metadata[name].tolist() == [3, 0]
-    assert found.metadata["loss_gap"].tolist() == [0, 0]
+    selected = own.rows({"a": Claim(1, {name: 3.0}), "b": ONE}, cap=1)
+    assert selected.metadata[name].tolist() == [3, 0]
+    assert selected.metadata["loss_gap"].tolist() == [0, 0]
 
 
 def test_without_calibration_raw_uploads_are_kept_as_well() -> None:
     own = pool("a", calibrate=False)
     add(own, "a", [1, 2, 3, 4], start=5)
-    found = rows(own, "a")
-    raw = own.judged(found)
-    assert raw is not None and raw.pool_statistics is not found.pool_statistics
-    assert (found.row(0).tolist(), raw.row(0).tolist()) == ([5, 6, 7, 8], [1, 2, 3, 4])
+    selected = rows(own, "a")
+    raw = own.judged(selected)
+    assert raw is not None and raw.pool_statistics is not selected.pool_statistics
+    assert (selected.row(0).tolist(), raw.row(0).tolist()) == ([5, 6, 7, 8], [1, 2, 3, 4])
     assert own.bytes == 2 * own.block.tensor.nbytes
-    assert pool("a").judged(found) is None
+    assert pool("a").judged(selected) is None
 
 
 def test_rows_are_sorted_by_client_in_any_order_of_arrival() -> None:
     own = pool("c", "a", "b")
     add(own, "c", [3, 3, 3, 3])
     add(own, "a", [1, 1, 1, 1])
-    found = own.rows({"c": Claim(5, {}), "a": Claim(2, {})}, cap=9)
-    assert found.ids == ("a", "c") and found.index_K is not None
-    assert found.trusted_weights().tolist() == [2, 5]
+    selected = own.rows({"c": Claim(5, {}), "a": Claim(2, {})}, cap=9)
+    assert selected.ids == ("a", "c") and selected.index_K is not None
+    assert selected.trusted_weights().tolist() == [2, 5]
     add(own, "b", [2, 2, 2, 2])
     whole = rows(own, "c", "b", "a")
     assert whole.ids == ("a", "b", "c")
@@ -120,8 +120,8 @@ def test_only_claimed_rows_count() -> None:
     own = pool("a", "b")
     add(own, "a", [math.inf, 1, 1, 1])
     add(own, "b", [2, 2, 2, 2])
-    found = rows(own, "b")
-    assert (found.ids, found.dropped) == (("b",), ())
+    selected = rows(own, "b")
+    assert (selected.ids, selected.dropped) == (("b",), ())
     assert "a" in own and "c" not in own
 
 
@@ -135,9 +135,9 @@ def test_non_finite_uploads_are_dropped(calibrate: bool, place: int, number: flo
     upload[place] = number
     add(own, "a", upload, start=3)
     add(own, "b", [1, 1, 1, 1])
-    found = rows(own, "a", "b")
-    raw = own.judged(found)
-    assert (found.ids, found.dropped) == (("b",), ("a",))
+    selected = rows(own, "a", "b")
+    raw = own.judged(selected)
+    assert (selected.ids, selected.dropped) == (("b",), ("a",))
     assert own.block.tensor.isfinite().all()
     assert raw is None or raw.block_ND.isfinite().all()
 
@@ -148,10 +148,10 @@ def test_overflowing_row_is_dropped_along_with_its_raw_upload() -> None:
     own = pool("a", "b", calibrate=False)
     add(own, "a", [huge, 0, 0, 0], start=huge)
     add(own, "b", [1, 1, 1, 1])
-    found = rows(own, "a", "b")
-    raw = own.judged(found)
-    assert raw is not None and raw.ids == found.ids == ("b",)
-    assert raw.dropped == found.dropped == ("a",)
+    selected = rows(own, "a", "b")
+    raw = own.judged(selected)
+    assert raw is not None and raw.ids == selected.ids == ("b",)
+    assert raw.dropped == selected.dropped == ("a",)
     add(own, "a", [1, 0, 0, 0])
     assert rows(own, "a", "b").dropped == (), "a later upload counts again"
 
@@ -174,11 +174,11 @@ def test_sketches_cover_only_uncalibrated_parameters() -> None:
     own = pool("a", "b")
     assert rows_with_traces(own) is None
     own = pool("b", "a", screens=["response"], trainable=3)
-    found = rows_with_traces(own)
-    assert found is not None
-    size = found.shape[1]
-    assert torch.equal(found[0], sketch(torch.tensor([1.0, 2, 3]), size))
-    assert torch.equal(found[1], sketch(torch.tensor([4.0, 5, 6]), size))
+    selected = rows_with_traces(own)
+    assert selected is not None
+    size = selected.shape[1]
+    assert torch.equal(selected[0], sketch(torch.tensor([1.0, 2, 3]), size))
+    assert torch.equal(selected[1], sketch(torch.tensor([4.0, 5, 6]), size))
 
 
 def rows_with_traces(own: Pool) -> Tensor | None:
@@ -196,11 +196,11 @@ def test_block_grows_for_new_clients() -> None:
     add(own, "m", [1, 2, 3, 4])
     for client in ("z", "b", "a", "k"):
         add(own, client, [ord(client)] * D)
-    found = rows(own, "a", "b", "k", "m", "z")
-    raw = own.judged(found)
+    selected = rows(own, "a", "b", "k", "m", "z")
+    raw = own.judged(selected)
     assert raw is not None
-    assert found.row(3).tolist() == raw.row(3).tolist() == [1, 2, 3, 4]
-    assert [found.row(i)[0].item() for i in (0, 1, 2, 4)] == [ord(c) for c in "abkz"]
+    assert selected.row(3).tolist() == raw.row(3).tolist() == [1, 2, 3, 4]
+    assert [selected.row(i)[0].item() for i in (0, 1, 2, 4)] == [ord(c) for c in "abkz"]
 
 
 def test_spare_block_is_reused_if_it_fits() -> None:

@@ -49,9 +49,11 @@ def never() -> dict[str, Tensor]:
     raise AssertionError("only a customizer that continues asks for the last round's models")
 
 
-def decide(rounds: Rounds, pool: Pool, claims: Mapping[str, Claim], **given: Any) -> RoundDecision:
-    given = {"state": State(), "standing": STANDING, "models": never, **given}
-    return rounds.decide(3, pool, claims, **given)
+def decide(
+    rounds: Rounds, pool: Pool, claims: Mapping[str, Claim], **options: Any
+) -> RoundDecision:
+    options = {"state": State(), "standing": STANDING, "models": never, **options}
+    return rounds.decide(3, pool, claims, **options)
 
 
 def models(decision: RoundDecision) -> dict[str, list[float]]:
@@ -131,14 +133,14 @@ def test_momentum_continues_from_the_state_and_restarts_from_an_empty_one() -> N
 def test_last_rounds_models_are_loaded_only_for_customizers_that_need_them() -> None:
     rounds = make(customizer={"name": "clustered", "clusters": 2})
     held = {"cluster:0": torch.zeros(2), "cluster:1": torch.ones(2)}
-    asked = list[str]()
+    loads = list[str]()
     decide(
         rounds,
         fill(rounds, THREE),
         CLAIMS,
-        models=lambda: asked.append("models") or held,
+        models=lambda: loads.append("models") or held,
     )
-    assert asked == ["models"]
+    assert loads == ["models"]
 
 
 def test_a_newcomer_gets_the_mean_of_the_accepted_rows() -> None:
@@ -178,8 +180,10 @@ def test_reloaded_neighbours_give_the_same_model() -> None:
     again = rounds.neighbours(pool, {client: Claim(1, {}) for client in "ab"})
     assert kept is not None and again is not None
     assert kept.rows.ids == again.rows.ids == ("a", "b")
-    for found in (kept.rows, again.rows, kept.similar):
-        assert found.weights_M is None and not found.metadata and found.traces is None
+    for neighbours in (kept.rows, again.rows, kept.similar):
+        assert (
+            neighbours.weights_M is None and not neighbours.metadata and neighbours.traces is None
+        )
     probe_D = torch.tensor([2.0, 1.0])
     one_D, other_D = (rounds.newcomer(4, probe_D, held, torch.empty(0)) for held in (kept, again))
     assert one_D is not None and other_D is not None and torch.equal(one_D, other_D)

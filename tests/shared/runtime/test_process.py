@@ -94,9 +94,9 @@ def test_invalid_settings_are_reported_by_variable_name(
     monkeypatch.setenv("RAMPART_TOKEN", "t")
     monkeypatch.setattr("sys.argv", ["example", "--port", "x", "--groups", '{"a": "b"}'])
     assert run_service("example", Bounded, nothing) == 2
-    told = capsys.readouterr().err
-    assert "RAMPART_PORT: Input should be a valid integer" in told
-    assert "RAMPART_GROUPS.a: Input should be a valid integer" in told
+    output = capsys.readouterr().err
+    assert "RAMPART_PORT: Input should be a valid integer" in output
+    assert "RAMPART_GROUPS.a: Input should be a valid integer" in output
     monkeypatch.setattr("sys.argv", ["example", "--port", "7"])
     assert run_service("example", Bounded, nothing) == 2
     assert capsys.readouterr().err == "error: RAMPART_PORT must not be 7\n"
@@ -108,6 +108,6 @@ def test_help_explains_the_settings(
     monkeypatch.setattr("sys.argv", ["example", "--help"])
     with pytest.raises(SystemExit) as ended:
         read_settings("example", Example)
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 0
-    assert "Two settings, and what is logged." in told and "What is shown." in told
+    assert "Two settings, and what is logged." in output and "What is shown." in output

@@ -17,9 +17,9 @@ def test_extra_fields_of_a_record_are_logged_beside_its_message() -> None:
     extra = {"round": 3, "client": "ada", "path": sys.path, "color_message": "\x1b[1mlate"}
     text = line(msg="%s is late\nby far", args=("ada",), created=1.5e9, **extra)
     assert "\n" not in text
-    told = json.loads(text)
-    assert datetime.fromisoformat(told.pop("time")) == datetime.fromtimestamp(1.5e9, UTC)
-    assert told == {
+    entry = json.loads(text)
+    assert datetime.fromisoformat(entry.pop("time")) == datetime.fromtimestamp(1.5e9, UTC)
+    assert entry == {
         "level": "WARNING",
         "logger": "rampart.round",
         "service": "aggregator",
@@ -35,6 +35,6 @@ def test_exceptions_and_unserializable_objects_are_logged() -> None:
         raise ZeroDivisionError("of nothing")
     except ZeroDivisionError:
         text = line(msg="broken", exc_info=sys.exc_info(), odd=object())
-    told = json.loads(text)
-    assert told["error"].endswith("ZeroDivisionError: of nothing")
-    assert told["odd"].startswith("<object object")
+    entry = json.loads(text)
+    assert entry["error"].endswith("ZeroDivisionError: of nothing")
+    assert entry["odd"].startswith("<object object")

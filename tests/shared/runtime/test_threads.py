@@ -28,7 +28,7 @@ importlib.import_module("torch")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("given", [None, "active"])
+@pytest.mark.parametrize("policy", [None, "active"])
 @pytest.mark.parametrize(
     "module",
     [
@@ -40,10 +40,10 @@ importlib.import_module("torch")
         "rampart_fl.shared.simulation.federation",
     ],
 )
-def test_omp_wait_policy_is_set_before_torch_is_imported(module: str, given: str | None) -> None:
+def test_omp_wait_policy_is_set_before_torch_is_imported(module: str, policy: str | None) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
-    if given is not None:
-        environment["OMP_WAIT_POLICY"] = given
+    if policy is not None:
+        environment["OMP_WAIT_POLICY"] = policy
     done = subprocess.run(
         [sys.executable, "-c", WATCH.format(module=module)],
         env=environment,
@@ -51,15 +51,15 @@ def test_omp_wait_policy_is_set_before_torch_is_imported(module: str, given: str
         capture_output=True,
         text=True,
     )
-    assert done.stdout == f"torch loads, {given or 'passive'}\n"
+    assert done.stdout == f"torch loads, {policy or 'passive'}\n"
 
 
 def test_small_steps_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpus, "available", lambda: 6.5)
     small = Experiment.load("digits-sign-flip")
     large = Experiment.from_tables({**small.tables(), "model": {"name": "mlp", "hidden": [2048]}})
-    for given, threads in ((8, 6), (3, 3)):
-        with use(given):
+    for size, threads in ((8, 6), (3, 3)):
+        with use(size):
             assert training_threads(parameters=10**4, samples=200) == 1
             assert training_threads(parameters=10**6, samples=200) == threads
             assert Simulation.of(small).threads == 1

@@ -56,16 +56,16 @@ def test_buffer_of_all_clients_equals_the_sync_policy() -> None:
 
 def test_buffered_averaging_equals_a_plain_loop() -> None:
     """In the loop, each client has its own clock, and its newest model is weighted by age."""
-    given = experiment()
-    result, learner, names = simulate(given), Learner.of(given), given.client_names
+    definition = experiment()
+    result, learner, names = simulate(definition), Learner.of(definition), definition.client_names
     global_D, now = learner.initial_model(), 0.0
-    data = [client_data(given.data, slot, given.seed) for slot in range(len(names))]
+    data = [client_data(definition.data, slot, definition.seed) for slot in range(len(names))]
     begun: dict[str, tuple[int, float, torch.Tensor]] = {}
     trained: dict[str, tuple[int, torch.Tensor]] = {}
-    for round_ in range(given.rounds):
+    for round_ in range(definition.rounds):
         for name in names:
             if name not in begun:
-                draws = generator(given.seed, "arrival", name, round_)
+                draws = generator(definition.seed, "arrival", name, round_)
                 span = torch.empty(1, dtype=torch.float64).exponential_(generator=draws).item()
                 begun[name] = round_, now + span, global_D
         first = sorted(names, key=lambda name: begun[name][1])[:3]
@@ -73,7 +73,7 @@ def test_buffered_averaging_equals_a_plain_loop() -> None:
             ticket, now, start_D = begun.pop(name)
             k = names.index(name)
             own = train_round(
-                learner, data[k], start_D, {}, seed=given.seed, client=name, round_=ticket
+                learner, data[k], start_D, {}, seed=definition.seed, client=name, round_=ticket
             )
             trained[name] = ticket, start_D + own.update_D
         ages = {name: round_ - ticket for name, (ticket, _) in trained.items()}

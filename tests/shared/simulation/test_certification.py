@@ -98,9 +98,9 @@ def test_group_certificate_equals_the_curve_in_the_simulations_summary() -> None
 
 def test_certificate_of_one_client_subsets_has_one_voter_per_client() -> None:
     run = attacked(experiment(), {"name": "sign_flip"}, 1)
-    heard: list[tuple[int, int]] = []
-    result = certify_subsets(run, 99, 1, on_progress=lambda done, of: heard.append((done, of)))
-    assert heard == [(number, 5) for number in range(1, 6)]
+    calls: list[tuple[int, int]] = []
+    result = certify_subsets(run, 99, 1, on_progress=lambda done, of: calls.append((done, of)))
+    assert calls == [(number, 5) for number in range(1, 6)]
     assert (result.voters, result.present, result.error) == (5, 1, 0.0)
     assert result.samples == sum(
         len(client.y_test)

@@ -105,15 +105,15 @@ def test_unsupported_values_are_rejected_and_the_old_file_is_kept(tmp_path: Path
 )
 def test_resumed_simulation_is_bit_identical(tmp_path: Path, at: int, policy: str) -> None:
     torch.set_num_threads(1)
-    given = Experiment.from_tables({**SMALL, "policy": policy, "buffer": 4})
-    whole, path = Simulation.of(given), tmp_path / "one.safetensors"
+    experiment = Experiment.from_tables({**SMALL, "policy": policy, "buffer": 4})
+    whole, path = Simulation.of(experiment), tmp_path / "one.safetensors"
     while not whole.ended:
         if len(whole.records) == at:
             checkpoint.save(path, whole.memory())
         whole.step()
     if at == 5:
         checkpoint.save(path, whole.memory())
-    resumed = Simulation.of(given)
+    resumed = Simulation.of(experiment)
     resumed.recall(checkpoint.load(path), whole.records)
     assert len(resumed.records) == at
     while not resumed.ended:
@@ -142,16 +142,18 @@ def test_checkpoint_keeps_the_state_of_every_customizer_and_personalizer(
     server = {"customizer": customizer}
     tables = {**SMALL, "rounds": 3, "fraction": 1, "attackers": [], "server": server}
     training = {"epochs": 1, "batch_size": 20}
-    given = Experiment.from_tables({**tables, "training": training, "personalizer": personalizer})
+    experiment = Experiment.from_tables(
+        {**tables, "training": training, "personalizer": personalizer}
+    )
     try:
-        whole = Simulation.of(given)
+        whole = Simulation.of(experiment)
     except ConfigurationError as unfit:
         pytest.skip(str(unfit))
     path = tmp_path / "one.safetensors"
     for _ in range(2):
         whole.step()
     checkpoint.save(path, whole.memory())
-    resumed = Simulation.of(given)
+    resumed = Simulation.of(experiment)
     resumed.recall(checkpoint.load(path), whole.records)
     assert resumed.step().metrics == whole.step().metrics
     assert untimed(resumed.result().summary()) == untimed(whole.result().summary())

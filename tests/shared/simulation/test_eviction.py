@@ -43,8 +43,8 @@ def experiment(eviction: dict[str, Any], f: int | None = None, **tables: Any) ->
     return Experiment.from_tables({**SMALL, "server": server, **tables})
 
 
-def run(given: Experiment) -> Simulation:
-    simulation = Simulation.of(given)
+def run(definition: Experiment) -> Simulation:
+    simulation = Simulation.of(definition)
     while not simulation.ended:
         simulation.step()
     return simulation
@@ -62,8 +62,8 @@ def test_observe_mode_records_evictions_without_effect() -> None:
         assert record.participants == everyone
         assert out(record) == {}
         assert sorted(record.weights) == everyone
-    asked = {v.client for v in simulation.records[0].verdicts if v.asked == "evicted"}
-    assert asked == set(HOSTILE)
+    requested = {v.client for v in simulation.records[0].verdicts if v.asked == "evicted"}
+    assert requested == set(HOSTILE)
     undefended = {**experiment({}).tables()["server"], "detectors": []}
     plain = run(experiment({}, server=undefended))
     assert torch.equal(simulation.server.global_D, plain.server.global_D)
@@ -155,8 +155,10 @@ def test_rounds_fail_while_all_clients_are_quarantined() -> None:
 
 
 def test_clients_rejoin_after_quarantine_under_the_buffered_policy() -> None:
-    given = experiment({"mode": "quarantine", "rounds": 2}, policy="buffered", buffer=4, rounds=12)
-    simulation = run(given)
+    definition = experiment(
+        {"mode": "quarantine", "rounds": 2}, policy="buffered", buffer=4, rounds=12
+    )
+    simulation = run(definition)
     barred: dict[str, int] = {}
     again = set()
     for record in simulation.records:
@@ -173,13 +175,13 @@ def test_clients_rejoin_after_quarantine_under_the_buffered_policy() -> None:
 
 @pytest.mark.parametrize("policy", ["sync", "buffered"])
 def test_a_quarantine_survives_a_checkpoint(policy: str, tmp_path: Path) -> None:
-    given = experiment({"mode": "quarantine", "rounds": 2}, policy=policy)
-    whole, path = Simulation.of(given), tmp_path / "one.safetensors"
+    definition = experiment({"mode": "quarantine", "rounds": 2}, policy=policy)
+    whole, path = Simulation.of(definition), tmp_path / "one.safetensors"
     for _ in range(3):
         whole.step()
     assert whole.server.quarantined
     checkpoint.save(path, whole.memory())
-    resumed = Simulation.of(given)
+    resumed = Simulation.of(definition)
     resumed.recall(checkpoint.load(path), whole.records)
     for _ in range(3):
         mine, theirs = resumed.step(), whole.step()

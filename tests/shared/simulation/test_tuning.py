@@ -11,14 +11,14 @@ from rampart_fl.shared.simulation.tuning import coarse_to_fine, search_weight, w
 
 def test_search_tries_the_grids_of_the_papers_example() -> None:
     """{1e-6, 1e-2, 1e2}, then five decades around 1e-2; the best is 1e-3."""
-    asked: list[float] = []
+    values: list[float] = []
 
     def score(value: float) -> float:
-        asked.append(value)
+        values.append(value)
         return -abs(math.log10(value) + 2.9)
 
     assert coarse_to_fine(score).best == 1e-3
-    assert asked == [1e-6, 1e-2, 1e2, 1e-4, 1e-3, 1e-1, 1.0]
+    assert values == [1e-6, 1e-2, 1e2, 1e-4, 1e-3, 1e-1, 1.0]
 
 
 def test_more_refinements_reduce_the_error() -> None:

@@ -43,7 +43,7 @@ class ResponsePreferences:
     sent along with the ticket."""
 
 
-async def wish(
+async def response_preferences(
     runtime: RuntimeDep,
     prefer: Annotated[str | None, Header(examples=["wait=30"])] = None,
     accept: Annotated[str | None, Header(examples=["*/*", wire.MEDIA_TYPE])] = None,
@@ -55,7 +55,7 @@ async def wish(
     return ResponsePreferences(patience, rampart_model if accept == wire.MEDIA_TYPE else None)
 
 
-WishDep = Annotated[ResponsePreferences, Depends(wish)]
+PreferencesDep = Annotated[ResponsePreferences, Depends(response_preferences)]
 
 
 @router.get("/runs/{run}/experiment", responses=problems(refusals.RunNotFound, refusals.NotMember))
@@ -101,7 +101,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
 async def ticket(
     runtime: RuntimeDep,
     client: ClientDep,
-    wish: WishDep,
+    preferences: PreferencesDep,
     run: Annotated[
         str | None,
         Query(
@@ -133,13 +133,13 @@ async def ticket(
         runtime,
         client,
         run,
-        wish.patience,
+        preferences.patience,
         lambda candidate: f'"{candidate.etag}"' != if_none_match,
     )
     if next_ticket is None:
         assert if_none_match is not None
         return Response(status_code=204, headers={"ETag": if_none_match})
-    return await ticket_response(runtime, next_ticket, wish.held)
+    return await ticket_response(runtime, next_ticket, preferences.held)
 
 
 async def await_ticket(

@@ -29,7 +29,7 @@ from rampart_fl.services.aggregator.api.routes.tickets import (
     IN_HEADER,
     POLLS,
     TICKET_FOR_UPLOAD,
-    WishDep,
+    PreferencesDep,
     await_ticket,
     ticket_response,
 )
@@ -97,7 +97,7 @@ async def upload(
     runtime: RuntimeDep,
     known: KnownDep,
     run: RunDep,
-    wish: WishDep,
+    preferences: PreferencesDep,
     round: Annotated[int, Path(ge=0, le=10**9, examples=[3])],  # noqa: A002 - the path's name
     kind: Literal["update", "probe"],
 ) -> Response:
@@ -124,18 +124,18 @@ async def upload(
     finally:
         runtime.metrics.uploads.labels(kind, outcome).inc()
     text = receipt.model_dump_json()
-    if wish.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
+    if preferences.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
         ticket = await await_ticket(
             runtime,
             known.client,
             run.run,
-            wish.patience,
+            preferences.patience,
             lambda candidate: candidate.kind != "wait",
         )
         request.state.held = time.perf_counter() - started
         if ticket is not None:
-            answer = await ticket_response(runtime, ticket, wish.held)
+            answer = await ticket_response(runtime, ticket, preferences.held)
             answer.headers[wire.RECEIPT_HEADER] = text
             return answer
     return Response(text, media_type="application/json")

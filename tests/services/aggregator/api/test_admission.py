@@ -302,13 +302,13 @@ async def test_admitted_bodies_survive_a_kill(tmp_path: Path, lines: int) -> Non
         [sys.executable, "-c", UPLOADER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert uploader.stdout is not None
-    told = [uploader.stdout.readline() for _ in range(lines)]
+    output = [uploader.stdout.readline() for _ in range(lines)]
     uploader.kill()
-    told += uploader.stdout.readlines()
+    output += uploader.stdout.readlines()
     uploader.wait()
     uploader.stdout.close()
     blobs = Blobs(tmp_path)
-    digests = [line.strip() for line in told if line.endswith("\n")]
+    digests = [line.strip() for line in output if line.endswith("\n")]
     assert len(digests) >= lines
     for digest in digests:
         with blobs.open(digest) as file:

@@ -184,9 +184,9 @@ async def test_openapi_document_is_complete_and_consistent(runtime: Runtime) -> 
         for parameter in re.findall(r"\{(\w+)\}", name):
             named = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
             assert parameter in named, name
-        for given in operation.get("parameters", []):
-            choices = given["schema"].get("enum")
-            assert not given["required"] or choices or given["schema"].get("examples"), name
+        for declared in operation.get("parameters", []):
+            choices = declared["schema"].get("enum")
+            assert not declared["required"] or choices or declared["schema"].get("examples"), name
     linked = [
         (name, link["operationId"], link.get("parameters", {}))
         for name, operation in operations.items()
@@ -243,12 +243,12 @@ async def test_openapi_document_is_served_without_a_docs_page(runtime: Runtime) 
 
 async def test_every_error_is_documented_in_openapi(runtime: Runtime) -> None:
     document = create_app(runtime).openapi()
-    told: dict[str, set[str]] = {}
+    documented: dict[str, set[str]] = {}
     for methods in document["paths"].values():
         for operation in methods.values():
             for status, response in operation["responses"].items():
                 for name in re.findall(r"urn:rampart:([a-z-]+)", response["description"]):
-                    told.setdefault(name, set()).add(status)
+                    documented.setdefault(name, set()).add(status)
                     content = response["content"]["application/problem+json"]
                     assert content["schema"]["title"] == "Problem"
     known = {
@@ -257,7 +257,7 @@ async def test_every_error_is_documented_in_openapi(runtime: Runtime) -> None:
         if isinstance(error, type) and issubclass(error, refusals.Refusal)
     }
     bases = {"refused", "method-not-allowed"}  # The base class; and what has no route.
-    assert {name: told.get(name) for name in known if name not in bases} == {
+    assert {name: documented.get(name) for name in known if name not in bases} == {
         name: statuses for name, statuses in known.items() if name not in bases
     }
 

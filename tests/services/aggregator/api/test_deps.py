@@ -60,16 +60,16 @@ async def test_a_viewer_reads_all_that_an_operator_reads(api: Api, viewer: str) 
 
 async def test_a_viewer_changes_nothing(api: Api, viewer: str) -> None:
     before = await api.live_run.dump()
-    told = []
+    slugs = []
     for method, path in routes(api):
         if method == "GET":
             continue
         answer = await api.ask(method, path, viewer, json={"token_hash": "0" * 64})
         # The other routes are for clients, and for holders of a join token.
-        told.append(slug(answer))
-        assert told[-1] in {"read-only", "forbidden", "unauthorized"}, (method, path)
+        slugs.append(slug(answer))
+        assert slugs[-1] in {"read-only", "forbidden", "unauthorized"}, (method, path)
         assert await api.live_run.dump() == before, (method, path)
-    assert told.count("read-only") >= 15
+    assert slugs.count("read-only") >= 15
 
 
 async def test_client_tokens_are_refused_on_operator_routes(api: Api) -> None:

@@ -54,8 +54,8 @@ async def test_shortcut_gives_the_same_response_as_the_route(
     token = await enrol(api, "ada")
     await live_run.run.members.answer("ada", AnswerRecord(accept=True, at=0.0), 3)
     await live_run.open(0, ["bob"])
-    given = {"authorization": f"Bearer {token}", **headers}
-    shortened = await ask(api.app, method, path, **given)
+    all_headers = {"authorization": f"Bearer {token}", **headers}
+    shortened = await ask(api.app, method, path, **all_headers)
     api.app.user_middleware = [m for m in api.app.user_middleware if m.cls is not Shortcuts]
     api.app.middleware_stack = None  # Starlette builds the stack again, without the shortcuts.
-    assert shortened == await ask(api.app, method, path, **given)
+    assert shortened == await ask(api.app, method, path, **all_headers)

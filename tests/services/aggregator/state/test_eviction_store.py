@@ -57,8 +57,8 @@ async def test_published_quarantines_and_proposals_are_stored_with_evidence(away
     assert list(barred.proposals) == ["b"]
     assert (barred.away(2), barred.away(3)) == ({"a", "b"}, set())
     assert barred.standing == Standing(3, 3, frozenset(), frozenset({"a", "b"}))
-    told = {(event["type"], event.get("client")) for event in await away.last_events(3)}
-    assert told == {("quarantined", "a"), ("proposed", "b"), ("published", None)}
+    events = {(event["type"], event.get("client")) for event in await away.last_events(3)}
+    assert events == {("quarantined", "a"), ("proposed", "b"), ("published", None)}
     assert list(await away.run.tickets.outstanding()) == ["c"]
 
 
@@ -98,8 +98,8 @@ async def test_quarantines_and_proposals_end_when_their_until_round_opens(away: 
     await away.open(3, ["a", "b", "c"])
     assert (await run.evictions.barred()).quarantined == {}
     assert list(await run.tickets.outstanding()) == ["a", "b", "c"]
-    told = sorted((e["type"], e["client"]) for e in (await away.last_events(3))[:2])
-    assert told == [("dismissed", "b"), ("released", "a")]
+    events = sorted((e["type"], e["client"]) for e in (await away.last_events(3))[:2])
+    assert events == [("dismissed", "b"), ("released", "a")]
     dismissed = next(e for e in await away.last_events(3) if e["type"] == "dismissed")
     assert dismissed["reason"] == "nobody decided in time"
 

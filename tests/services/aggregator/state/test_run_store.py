@@ -27,9 +27,9 @@ async def test_run_is_started_only_once_and_only_in_its_turn(
     first, _ = await stores.runs.submit(experiment, "first", BY)
     second, _ = await stores.runs.submit(experiment, "second", BY)
     start = stores.of_run(first.run).state.start
-    given = (fence, experiment, SPEC, SNAPSHOT, NOW)
-    assert await stores.of_run(second.run).state.start(*given) == "gone", "it is not its turn"
-    assert await start(*given, NOW + 60) == "founded"
+    arguments = (fence, experiment, SPEC, SNAPSHOT, NOW)
+    assert await stores.of_run(second.run).state.start(*arguments) == "gone", "it is not its turn"
+    assert await start(*arguments, NOW + 60) == "founded"
     run = await stores.of_run(first.run).state.read()
     assert run is not None
     assert (run.digest, run.phase, run.schema, run.seated) == (digest, "joining", "3", False)
@@ -44,7 +44,7 @@ async def test_run_is_started_only_once_and_only_in_its_turn(
     )
     assert await stores.of_run(first.run).state.read() == run
     assert (await stores.runs.current(), await stores.runs.queue()) == (first.run, [second.run])
-    assert await stores.of_run(second.run).state.start(*given) == "gone", "another is executed"
+    assert await stores.of_run(second.run).state.start(*arguments) == "gone", "another is executed"
 
 
 async def test_state_with_another_schema_is_refused(live_run: Any) -> None:

@@ -68,13 +68,13 @@ async def test_closing_the_stores_cancels_pending_requests(
     live_run: Any,
 ) -> None:
     stores = live_run.stores
-    asked = [
+    requests = [
         asyncio.ensure_future(live_run.run.tickets.standing("a")),
         asyncio.ensure_future(live_run.run.uploads.accept(live_run.receipt("a"))),
     ]
     await asyncio.sleep(0)
     await stores.aclose()
-    assert [type(answer) for answer in await asyncio.gather(*asked, return_exceptions=True)] == [
+    assert [type(answer) for answer in await asyncio.gather(*requests, return_exceptions=True)] == [
         asyncio.CancelledError,
         asyncio.CancelledError,
     ]

@@ -126,12 +126,14 @@ def test_client_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> Non
 def test_run_check_estimates_an_experiment_without_submitting_it(
     hosted: Hosted, rampart: Rampart
 ) -> None:
-    given = ("run", "digits-benign", "--set", "data.clients=6", "--check")
-    content = json.loads(good(rampart(*given, "--json")))
+    arguments = ("run", "digits-benign", "--set", "data.clients=6", "--check")
+    content = json.loads(good(rampart(*arguments, "--json")))
     chosen = json.loads(json.dumps(hosted.operator.check(SECOND).model_dump()))
     assert chosen == estimate(SECOND).model_dump()
     assert content["clients"] == 6
-    assert re.search(r"^disk for blobs, at most +\d+\.\d MiB$", good(rampart(*given)), re.MULTILINE)
+    assert re.search(
+        r"^disk for blobs, at most +\d+\.\d MiB$", good(rampart(*arguments)), re.MULTILINE
+    )
     said = rampart("run", "digits-benign", "--set", "model=lenet9", "--check")
     assert (said.code, "unknown model 'lenet9'" in said.err) == (1, True)
     assert len(hosted.operator.runs()) == 2
@@ -149,8 +151,8 @@ def test_path_of_a_starting_model_is_relative_to_the_working_directory(
         assert (said.code, f"there is no file {own / 'start.safetensors'}" in said.err) == (1, True)
         (own / "start.safetensors").write_bytes(hosted.operator.about("scripted-1").model("global"))
         info = json.loads(good(rampart("run", "started.toml", "--json")))
-    given = hosted.operator.about(info["run"]).experiment()
-    assert given.start is not None and given.start.file == str(own / "start.safetensors")
+    definition = hosted.operator.about(info["run"]).experiment()
+    assert definition.start is not None and definition.start.file == str(own / "start.safetensors")
 
 
 def test_compare_refuses_a_single_run_and_unknown_runs(hosted: Hosted, rampart: Rampart) -> None:

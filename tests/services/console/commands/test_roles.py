@@ -10,11 +10,11 @@ from rampart_fl.shared.runtime.ranges import parse_ranges
 
 def test_roles_lists_the_slots_of_every_role(rampart: Callable[..., Any]) -> None:
     for arguments in ([], ["--seed", "5"]):
-        told = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
+        roles = json.loads(rampart("roles", "digits-sign-flip", *arguments, "--json").out)
         experiment = Experiment.load("digits-sign-flip")
         if arguments:
             experiment = Experiment.from_tables({**experiment.tables(), "seed": 5})
-        honest, hostile = told
+        honest, hostile = roles
         for row, role in ((honest, None), (hostile, experiment.attackers[0])):
             slots = [slot for slot, one in enumerate(experiment.roles) if one is role]
             assert parse_ranges(row["slots"]) == slots

@@ -123,7 +123,7 @@ def test_run_report_shows_digests_accuracy_and_evicted_clients(
     records = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     verdicts = [v for record in records for v in record["verdicts"]]
     (verdict,) = [v for v in verdicts if v["decision"] == "evicted"]
-    for told in (
+    for expected in (
         "six clients, of which one replaces the model",
         result["experiment_digest"] + " , as in the results",
         result["models_digest"],
@@ -135,7 +135,7 @@ def test_run_report_shows_digests_accuracy_and_evicted_clients(
         "Norms of updates",
         f"{evicted}: evicted in round",
     ):
-        assert told in page.text, told
+        assert expected in page.text, expected
     labels = [svg["aria-label"] for svg in page.named("svg")]
     assert labels == [
         "accuracy of the honest clients over rounds",

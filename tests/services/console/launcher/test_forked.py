@@ -42,14 +42,14 @@ def test_forked_module_has_its_own_output_variables_and_session(
     processes.python("first", "told_to_run", "a", "b", GIVEN="here")
     processes.python("second", "told_to_run")
     assert [processes[name].wait(60) for name in processes.names] == [3, 3]
-    told = []
+    reports = []
     for name in processes.names:
         first, second = (processes.logs / f"{name}.log").read_text().splitlines()
         assert second == "on standard error"
-        told.append(json.loads(first))
-    assert [one["arguments"] for one in told] == [["a", "b"], []]
-    assert [one["given"] for one in told] == ["here", None]
-    for name, one in zip(processes.names, told, strict=True):
+        reports.append(json.loads(first))
+    assert [one["arguments"] for one in reports] == [["a", "b"], []]
+    assert [one["given"] for one in reports] == ["here", None]
+    for name, one in zip(processes.names, reports, strict=True):
         assert one["pid"] == one["session"] == processes[name].pid != os.getpid()
         assert one["imported"]
     with pytest.raises(ChildFailed, match="first exited with code 3"):

@@ -78,10 +78,10 @@ def test_completed_run_reports_and_stores_its_metrics(
     assert said.code == 0, said.err
     summary = json.loads(said.out.splitlines()[-1])
     assert summary.keys() >= FIGURES
-    given = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
-    honest, hostile = sides(given)
+    experiment = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
+    honest, hostile = sides(experiment)
     assert summary["experiment"] == "small-up"
-    assert summary["experiment_digest"] == given.digest()
+    assert summary["experiment_digest"] == experiment.digest()
     assert (summary["rounds"], summary["failed_rounds"]) == (3, 0)
     assert (summary["dacc"], summary["fpr"], summary["fnr"]) == (1.0, 0.0, 0.0)
     assert summary["evicted"] == hostile
@@ -183,16 +183,18 @@ def test_killed_process_ends_the_run_with_an_error(
 
 
 def test_each_run_gets_its_own_folder(tmp_path: Path) -> None:
-    given = Experiment.parse(SMALL.format(rounds=1))
-    folders = {run_folder(given, tmp_path) for _ in range(3)}
+    experiment = Experiment.parse(SMALL.format(rounds=1))
+    folders = {run_folder(experiment, tmp_path) for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small-up-") for folder in folders)
 
 
 def test_invalid_attack_is_rejected_before_anything_starts(tmp_path: Path) -> None:
-    given = Experiment.parse(SMALL.format(rounds=1).replace('"gaussian", std', '"gaussian", sigmo'))
+    experiment = Experiment.parse(
+        SMALL.format(rounds=1).replace('"gaussian", std', '"gaussian", sigmo')
+    )
     with pytest.raises(ValueError, match="sigmo"):
-        up(given, tmp_path)
+        up(experiment, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -213,9 +215,9 @@ def test_missing_data_sets_are_reported_before_anything_starts(
 @pytest.mark.timeout(200)
 @pytest.mark.processes
 def test_open_option_opens_the_page_and_serves_it_until_ctrl_c(tmp_path: Path) -> None:
-    file, told, browser = (tmp_path / name for name in ("small.toml", "told", "browser"))
+    file, opened, browser = (tmp_path / name for name in ("small.toml", "told", "browser"))
     file.write_text(SMALL.format(rounds=1))
-    browser.write_text(f"#!/bin/sh\nprintf '%s' \"$1\" > {told}\n")
+    browser.write_text(f"#!/bin/sh\nprintf '%s' \"$1\" > {opened}\n")
     browser.chmod(0o755)
     command = [sys.executable, "-m", "rampart_fl.services.console", "up", str(file), "--open"]
     with subprocess.Popen(
@@ -232,7 +234,7 @@ def test_open_option_opens_the_page_and_serves_it_until_ctrl_c(tmp_path: Path) -
         first = next(line for line in lines if line.startswith("Operators' page: "))
         url, token = re.findall(r"(http://\S+/)  sign in with the token (\S+)", first)[0]
         assert any(line.startswith("The run has ended.") for line in lines)
-        assert told.read_text() == url
+        assert opened.read_text() == url
         assert "<title>Rampart</title>" in httpx.get(url).text
         answer = httpx.get(f"{url}v1/whoami", headers={"Authorization": f"Bearer {token}"})
         assert answer.json()["role"] == "operator"

@@ -9,7 +9,7 @@ from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
 
 def run(name: str, **facts: Any) -> RunInfo:
-    given = {
+    fields = {
         "run": name,
         "name": name[:-2],
         "experiment": "5f" * 32,
@@ -19,7 +19,7 @@ def run(name: str, **facts: Any) -> RunInfo:
         "rounds": 3,
         "state": "finished",
     }
-    return RunInfo.model_validate({**given, **facts})
+    return RunInfo.model_validate({**fields, **facts})
 
 
 def test_decisions_on_a_client_are_counted_over_all_rounds() -> None:

@@ -63,10 +63,10 @@ def test_completed_run_reports_and_stores_its_metrics(
     assert said.code == 0, said.err
     (line,) = said.out.splitlines()
     summary = json.loads(line)
-    given = Experiment.from_tables({**Experiment.load(file).tables(), "seed": 2, "rounds": 4})
-    same = simulate(given).summary()
+    experiment = Experiment.from_tables({**Experiment.load(file).tables(), "seed": 2, "rounds": 4})
+    same = simulate(experiment).summary()
     assert untimed(summary) == untimed(same)
-    (hostile,) = sides(given)[1]
+    (hostile,) = sides(experiment)[1]
     assert summary["evicted"] == [hostile]
     # Progress goes to standard error, everything else to the folder.
     assert "round 3" in said.err
@@ -74,7 +74,7 @@ def test_completed_run_reports_and_stores_its_metrics(
     lines = (out / "records.jsonl").read_text().splitlines()
     assert [RoundRecord.model_validate_json(one).round for one in lines] == [0, 1, 2, 3]
     assert json.loads((out / "result.json").read_text()) == summary
-    assert Experiment.load(out / "experiment.toml") == given
+    assert Experiment.load(out / "experiment.toml") == experiment
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -68,8 +68,8 @@ def test_points_run_seed_by_seed_to_share_cached_data(
 
     monkeypatch.setattr(sweeps, "run_simulation", simulated)
     axes = {"seeds": [5, 3], "training": {"epochs": [1, 2]}}
-    given = Sweep.of({**Experiment.load("digits-benign").tables(), "sweep": axes})
-    rows = sweeps.sweep(given)["sweep"]
+    definition = Sweep.of({**Experiment.load("digits-benign").tables(), "sweep": axes})
+    rows = sweeps.sweep(definition)["sweep"]
     assert ran == [(5, 1), (5, 2), (3, 1), (3, 2)]
     assert [(row["epochs"], row["accuracy"], row["runs"]) for row in rows] == [
         (1, pytest.approx(4.1), 2),

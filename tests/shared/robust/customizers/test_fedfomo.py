@@ -25,9 +25,9 @@ def rows(
     clients: list[str] = CLIENTS, reports: dict[str, list[float]] | None = None, peers: int = 3
 ) -> Rows:
     block_ND = torch.arange(len(clients) * D, dtype=torch.float32).view(-1, D)
-    given = reports or {}
+    weights = reports or {}
     claims = {
-        f"weight_{place:02d}": [given.get(client, [0.0] * peers)[place] for client in clients]
+        f"weight_{place:02d}": [weights.get(client, [0.0] * peers)[place] for client in clients]
         for place in range(peers)
     }
     return Rows.of(block_ND, ids=clients, metadata=claims)
@@ -112,17 +112,17 @@ def test_false_reports_change_only_the_liars_own_offers(lie: list[float]) -> Non
     _, before = run(rows())
     honest = {client: [0.3, 0.1, 0.2] for client in CLIENTS}
     calm, calm_state = run(rows(reports=honest), before, 1)
-    told, told_state = run(rows(reports={**honest, CLIENTS[3]: lie}), before, 1)
+    lied, lied_state = run(rows(reports={**honest, CLIENTS[3]: lie}), before, 1)
     for client in CLIENTS:
         if client != CLIENTS[3]:
-            assert told.names_for(client) == calm.names_for(client)
-            assert affinity(told_state, client) == affinity(calm_state, client)
-    own = affinity(told_state, CLIENTS[3]).values()
+            assert lied.names_for(client) == calm.names_for(client)
+            assert affinity(lied_state, client) == affinity(calm_state, client)
+    own = affinity(lied_state, CLIENTS[3]).values()
     assert all(0 <= value <= GREEDY.bound for value in own)
     # The bound lasts: the sum grows by at most the bound per round.
     for round_ in range(2, 5):
-        _, told_state = run(rows(reports={CLIENTS[3]: lie}), told_state, round_)
-    assert max(affinity(told_state, CLIENTS[3]).values()) <= 4 * GREEDY.bound
+        _, lied_state = run(rows(reports={CLIENTS[3]: lie}), lied_state, round_)
+    assert max(affinity(lied_state, CLIENTS[3]).values()) <= 4 * GREEDY.bound
 
 
 def test_exploration_fills_the_expected_share_of_offers() -> None:

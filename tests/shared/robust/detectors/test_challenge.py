@@ -264,8 +264,8 @@ def test_verdicts_state_copies_trial_evidence_and_limit() -> None:
     assert verdicts[6].reason == "on trial: sent the same as another client; evidence 0 of 8.99"
     federation = Federation(12, 2)
     federation.run(15, colluders(4, CRAFTED["ipm"]))
-    known, heard = from_state(split_state(federation.state)[KEY], 1)
-    assert heard == 12 and known.keys() >= names(range(8))
+    known, joined = from_state(split_state(federation.state)[KEY], 1)
+    assert joined == 12 and known.keys() >= names(range(8))
 
 
 def test_state_round_trips_unchanged() -> None:

@@ -164,10 +164,10 @@ def names(numbers: range) -> set[str]:
 def test_response_matches_hand_computed_values() -> None:
     """Δw = (2, 0), Δu = (-1, 1): -<Δu, Δw> = 2, |Δu| = √2, |Δw| = 2."""
     start, before = torch.tensor([2.0, 0.0]), torch.tensor([3.0, 0.0])
-    found = respond(torch.tensor([2.0, 1.0]), start, before, torch.zeros(2))
-    assert found is not None
-    assert found.correlation == pytest.approx(1 / math.sqrt(2))
-    assert found.strength == pytest.approx(0.5)
+    response = respond(torch.tensor([2.0, 1.0]), start, before, torch.zeros(2))
+    assert response is not None
+    assert response.correlation == pytest.approx(1 / math.sqrt(2))
+    assert response.strength == pytest.approx(0.5)
     assert respond(before, start, before, start) is None  # the model did not move
 
 
@@ -302,18 +302,18 @@ def test_upload_agrees_if_it_points_in_the_majority_direction() -> None:
     sent_ND = torch.eye(D)[:5] + torch.eye(D)[9]
     long_ND = 50 * torch.stack([torch.eye(D)[9], -torch.eye(D)[9], torch.eye(D)[20]])
     uploads_ND = torch.cat([sent_ND, long_ND, torch.full((1, D), torch.inf)])
-    found = agreements(sketched(uploads_ND), [True] * 5 + [False] * 4)
-    assert found[:5] == pytest.approx([0.5] * 5, rel=1e-5)
-    assert found[5:8] == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0], rel=1e-5)
-    assert not found[8] > 0.05, "an upload that is not finite agrees with nobody"
+    cosines = agreements(sketched(uploads_ND), [True] * 5 + [False] * 4)
+    assert cosines[:5] == pytest.approx([0.5] * 5, rel=1e-5)
+    assert cosines[5:8] == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0], rel=1e-5)
+    assert not cosines[8] > 0.05, "an upload that is not finite agrees with nobody"
     assert agreements(sketched(sent_ND[:1]), [True]) == [0.0], "nor does a lone upload"
 
 
 def test_minority_cannot_choose_the_majority_direction() -> None:
     """Six honest clients share nothing; five colluders send one vector, and one agrees with it."""
     uploads_ND = torch.cat([torch.eye(D)[:6], torch.eye(D)[10].expand(6, -1)])
-    found = agreements(sketched(uploads_ND), [True] * 11 + [False])
-    assert found[11] == pytest.approx(0, abs=1e-6)
+    cosines = agreements(sketched(uploads_ND), [True] * 11 + [False])
+    assert cosines[11] == pytest.approx(0, abs=1e-6)
 
 
 class Plateau(Quadratics):
@@ -356,11 +356,11 @@ def test_answer_matches_hand_computed_values() -> None:
     """u = (3, 4, 7), e_2 is known: r = (3, 4, 0); answers -3, -4, 4 and 0 to unit vectors."""
     asked_JK = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -3.0, 0.0], [4.0, -3.0, 0.0]])
     earlier_AK = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]])
-    found = Answer.of(torch.tensor([3.0, 4.0, 7.0]), earlier_AK, asked_JK)
-    assert found.correlation == pytest.approx(-0.6)
-    assert found.strength == pytest.approx(-1.5)
-    assert (found.rank, found.count) == (2, 4)
-    assert (found.chance, found.height) == (2 / 4, 3 / 4)
+    answer = Answer.of(torch.tensor([3.0, 4.0, 7.0]), earlier_AK, asked_JK)
+    assert answer.correlation == pytest.approx(-0.6)
+    assert answer.strength == pytest.approx(-1.5)
+    assert (answer.rank, answer.count) == (2, 4)
+    assert (answer.chance, answer.height) == (2 / 4, 3 / 4)
     same = Answer.of(torch.tensor([0.0, 0.0, 2.0]), earlier_AK, asked_JK)
     assert (same.correlation, same.rank) == (0.0, 4), "ties count in the client's favour"
     first = Answer.of(torch.tensor([3.0, 4.0, 7.0]), torch.zeros(2, 3), asked_JK)
@@ -379,10 +379,10 @@ def test_answer_rank_matches_an_independent_computation() -> None:
             / math.sqrt(sum(float(d) ** 2 for d in row))
             for row in asked_JK
         ]
-        found = Answer.of(upload_K, earlier_AK, asked_JK)
-        assert found.rank == sorted(pulls).index(pulls[0]) + 1
-        assert found.correlation == pytest.approx(pulls[0] / float(new_K.norm()), rel=1e-4)
-        assert found.strength == pytest.approx(pulls[0] / float(asked_JK[0].norm()), rel=1e-4)
+        answer = Answer.of(upload_K, earlier_AK, asked_JK)
+        assert answer.rank == sorted(pulls).index(pulls[0]) + 1
+        assert answer.correlation == pytest.approx(pulls[0] / float(new_K.norm()), rel=1e-4)
+        assert answer.strength == pytest.approx(pulls[0] / float(asked_JK[0].norm()), rel=1e-4)
 
 
 @pytest.mark.parametrize("dimensions", [2, 300])
@@ -393,9 +393,9 @@ def test_uploads_that_ignore_their_challenge_get_objections_at_chance_rate(dimen
     low = dict.fromkeys((0.05, 0.15), 0)
     for _ in range(2_000):
         asked_JK = torch.randn(20, dimensions, generator=draws) @ spans_DK
-        found = Answer.of(spans_DK[0], spans_DK[1:2], asked_JK)
+        answer = Answer.of(spans_DK[0], spans_DK[1:2], asked_JK)
         for limit_ in low:
-            low[limit_] += found.chance <= limit_
+            low[limit_] += answer.chance <= limit_
     for limit_, count in low.items():  # Three standard deviations on either side.
         assert abs(count / 2_000 - limit_) < 3 * math.sqrt(limit_ * (1 - limit_) / 2_000)
 
@@ -467,8 +467,8 @@ def wander(memory: float) -> dict[str, Verdict]:
 def test_averages_detect_sign_flips_that_noise_hides_in_single_rounds() -> None:
     """The model has moved further since the average than since the last round."""
     averaged, last = wander(0.8), wander(0)
-    for verdicts, found in ((averaged, True), (last, False)):
-        assert (verdicts["c05"].evidence > verdicts["c05"].threshold) is found
+    for verdicts, detected in ((averaged, True), (last, False)):
+        assert (verdicts["c05"].evidence > verdicts["c05"].threshold) is detected
     for verdicts in (averaged, last):
         assert all(verdicts[client].evidence < 0 for client in names(range(5)))
 
@@ -557,11 +557,11 @@ def test_state_round_trips_unchanged() -> None:
         assert (one.answered, one.exceeded) == (back.answered, back.exceeded)
         assert (one.trials, one.boldness) == (back.trials, back.boldness)
         assert (one.longest, one.length) == (back.longest, back.length)
-        for asked, kept in zip(one.due, back.due, strict=True):
-            assert asked.round == kept.round
+        for original, kept in zip(one.due, back.due, strict=True):
+            assert original.round == kept.round
             for part in ("start_K", "challenge_K", "decoys_JK"):
                 torch.testing.assert_close(
-                    getattr(asked, part), getattr(kept, part), rtol=1e-6, atol=1e-7
+                    getattr(original, part), getattr(kept, part), rtol=1e-6, atol=1e-7
                 )
         for past, kept in zip(one.pasts, again[client].pasts, strict=True):
             assert (past.wealth, past.correlation) == (kept.wealth, kept.correlation)
@@ -582,8 +582,8 @@ def course(objected: Sequence[bool]) -> list[Verdict]:
             sent_ND[5] = last_D + step_D
         last_D = sent_ND[5].clone()
         detector = ResponseDetector(memories=(0,), tolerated=0.2, expected=(0.6,), challenges=False)
-        found, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
-        verdicts.append(found["c05"])
+        judged, state = judge(sent_ND, here_D.expand(6, -1), state, detector)
+        verdicts.append(judged["c05"])
     return verdicts[1:]
 
 
@@ -868,9 +868,9 @@ def test_evidence_from_answers_matches_an_independent_sum() -> None:
         before = federation.known["c04"]
         (due,) = before.due
         sent_ND = signs * federation.honest()
-        found = before.answer(sketched(sent_ND)[4], due.asked_JK)
-        assert found is not None and found.count == 40
-        ranks.append(found.rank)
+        answer = before.answer(sketched(sent_ND)[4], due.asked_JK)
+        assert answer is not None and answer.count == 40
+        ranks.append(answer.rank)
         federation.run(1, lambda _, sent_ND=sent_ND: sent_ND)
     assert federation.known["c04"].calm == CALM + 3, "no upload was too long"
     for share in (0.35, 0.6, 0.9):
@@ -1001,13 +1001,13 @@ def test_claimed_sample_counts_do_not_affect_verdicts() -> None:
     federation.run(4)
     sent_ND, starts_ND = federation.honest(), federation.global_D.expand(8, -1)
     traces = Traces(sketched(sent_ND), sketched(starts_ND))
-    found = [
+    verdicts = [
         ResponseDetector().apply(
             Rows.of(sent_ND, weights=weights, traces=traces), federation.state, Context()
         )[0]
         for weights in ([1.0] * 8, [10_000.0] + [1.0] * 7)
     ]
-    assert found[0] == found[1]
+    assert verdicts[0] == verdicts[1]
 
 
 @pytest.mark.parametrize(
@@ -1054,8 +1054,8 @@ def test_challenges_and_decoys_have_the_same_distribution() -> None:
             known, rows, Customization(), federation.global_D, draws, 3, 8.0, 19, 1024
         )
         (due,) = known["c04"].due
-        found = Answer.of(upload_K, torch.zeros(1, 1024), due.asked_JK)
-        low += found.chance <= 0.15
+        answer = Answer.of(upload_K, torch.zeros(1, 1024), due.asked_JK)
+        low += answer.chance <= 0.15
     assert abs(low / count - 0.15) < 3 * math.sqrt(0.15 * 0.85 / count)
 
 

@@ -43,8 +43,8 @@ def outlier(far: float = 20.0) -> torch.Tensor:
 
 def test_excess_matches_hand_computed_values() -> None:
     """Distances 1, 2, 3, 4, 10: median 3, deviations 2, 1, 0, 1, 7 with median 1; scale 6."""
-    found = RobustDistance().excess(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0], dtype=torch.float64))
-    assert found.tolist() == pytest.approx([-1 / 3, -1 / 6, 0, 1 / 6, 7 / 6])
+    excess = RobustDistance().excess(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0], dtype=torch.float64))
+    assert excess.tolist() == pytest.approx([-1 / 3, -1 / 6, 0, 1 / 6, 7 / 6])
     tight = RobustDistance(mads=2).excess(torch.tensor([3.0, 3.0, 3.0, 4.0]))
     assert tight.tolist() == pytest.approx([0, 0, 0, 1 / 3])
 

@@ -99,11 +99,11 @@ def test_client_that_turns_hostile_late_is_detected() -> None:
 
 
 def test_shares_of_the_level_sum_to_less_than_the_level() -> None:
-    draws, heard, spent = random.Random(1), 0, 0.0
+    draws, joined, spent = random.Random(1), 0, 0.0
     for _ in range(200):
         together = draws.randint(1, 9)
-        spent += together * math.exp(-limit(0.01, heard, together))
-        heard += together
+        spent += together * math.exp(-limit(0.01, joined, together))
+        joined += together
     assert 0.009 < spent < 0.01
 
 

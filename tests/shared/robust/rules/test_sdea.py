@@ -56,14 +56,14 @@ def test_gradient_equals_finite_differences(views: int) -> None:
     def shift(x_B: Tensor, draws: torch.Generator) -> Tensor:
         return x_B + torch.rand(1, generator=draws)
 
-    asked = context(augment=shift if views > 1 else None)
-    assert asked.public is not None
+    ctx = context(augment=shift if views > 1 else None)
+    assert ctx.public is not None
     rule, rows = SDEA(views=views), Rows.of(normal(6, D, seed=3))
     logits_M = normal(6, seed=4)
 
     def at(point_M: Tensor) -> tuple[float, Tensor]:
         draws = torch.Generator().manual_seed(5)
-        loss, slope_M = rule.step(rows, point_M.softmax(0), asked.public.x_P, asked, draws)
+        loss, slope_M = rule.step(rows, point_M.softmax(0), ctx.public.x_P, ctx, draws)
         return float(loss), slope_M
 
     _, gradient_M = at(logits_M)
@@ -75,18 +75,18 @@ def test_gradient_equals_finite_differences(views: int) -> None:
         assert float(gradient_M[k]) == pytest.approx(slope, rel=1e-5, abs=1e-9)
 
 
-def slowly(block_ND: Tensor, asked: Context, rule: SDEA) -> Tensor:
+def slowly(block_ND: Tensor, ctx: Context, rule: SDEA) -> Tensor:
     """The whole learning with torch's autograd, which mixes n whole models in every step."""
-    assert asked.public is not None and asked.reference_D is not None
+    assert ctx.public is not None and ctx.reference_D is not None
     logits_M = torch.full((len(block_ND),), 1 / len(block_ND), dtype=torch.float64)
     logits_M.requires_grad_()
     adam = torch.optim.Adam([logits_M], rule.learning_rate, weight_decay=rule.weight_decay)
-    draws = asked.generator("sdea")
-    models_ND = asked.reference_D + block_ND
+    draws = ctx.generator("sdea")
+    models_ND = ctx.reference_D + block_ND
     for _ in range(rule.epochs):
-        order = torch.randperm(len(asked.public.x_P), generator=draws)
+        order = torch.randperm(len(ctx.public.x_P), generator=draws)
         for start in range(0, len(order), rule.batch_size):
-            x_B = asked.public.x_P[order[start : start + rule.batch_size]]
+            x_B = ctx.public.x_P[order[start : start + rule.batch_size]]
             model_D = functional.softmax(logits_M, dim=0) @ models_ND
             loss = information(x_B @ model_D.view(CLASSES, FEATURES).T)
             adam.zero_grad()
@@ -96,11 +96,11 @@ def slowly(block_ND: Tensor, asked: Context, rule: SDEA) -> Tensor:
 
 
 def test_learned_weights_equal_those_of_autograd_on_mixed_models() -> None:
-    block_ND, asked = normal(7, D, seed=3), context(20)
+    block_ND, ctx = normal(7, D, seed=3), context(20)
     rule = SDEA(epochs=6, batch_size=8, learning_rate=0.05, weight_decay=0.0, clusters="none")
     rows = Rows.of(block_ND)
-    result_D, _, report = rule.apply(rows, rule.init(D), asked)
-    expected_M = slowly(block_ND, asked, rule)
+    result_D, _, report = rule.apply(rows, rule.init(D), ctx)
+    expected_M = slowly(block_ND, ctx, rule)
     assert float(expected_M.max() - expected_M.min()) > 0.05
     torch.testing.assert_close(report.per_row["weight"], expected_M, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(result_D, expected_M @ block_ND, rtol=1e-6, atol=1e-9)
@@ -109,11 +109,11 @@ def test_learned_weights_equal_those_of_autograd_on_mixed_models() -> None:
 
 def test_initial_logits_matter_only_through_the_penalty() -> None:
     # The paper starts them at 1/n; softmax has the same weights at 0.
-    block_ND, asked = normal(5, D, seed=3), context()
+    block_ND, ctx = normal(5, D, seed=3), context()
     rule = SDEA(epochs=2, batch_size=8)
-    learned = rule.learn(Rows.of(block_ND), asked)
+    learned = rule.learn(Rows.of(block_ND), ctx)
     assert learned is not None
-    expected_M = slowly(block_ND, asked, rule)
+    expected_M = slowly(block_ND, ctx, rule)
     torch.testing.assert_close(learned.weights_M, expected_M, rtol=1e-3, atol=1e-4)
 
 
@@ -122,10 +122,10 @@ def entropy(predictions_BC: Tensor) -> Tensor:
 
 
 def test_sharpness_and_diversity_losses_can_be_used_separately() -> None:
-    rows, asked = Rows.of(normal(6, D, seed=3)), context()
-    assert asked.public is not None and asked.reference_D is not None
-    weights_M, x_B = normal(6, seed=4).softmax(0), asked.public.x_P
-    model_D = asked.reference_D + weights_M @ normal(6, D, seed=3)
+    rows, ctx = Rows.of(normal(6, D, seed=3)), context()
+    assert ctx.public is not None and ctx.reference_D is not None
+    weights_M, x_B = normal(6, seed=4).softmax(0), ctx.public.x_P
+    model_D = ctx.reference_D + weights_M @ normal(6, D, seed=3)
     predictions_BC = (x_B @ model_D.view(CLASSES, FEATURES).T).softmax(-1)
     halves = {
         (True, False): entropy(predictions_BC).mean(),
@@ -134,10 +134,10 @@ def test_sharpness_and_diversity_losses_can_be_used_separately() -> None:
     slopes = []
     for (sharpness, diversity), expected in halves.items():
         rule = SDEA(sharpness=sharpness, diversity=diversity)
-        loss, slope_M = rule.step(rows, weights_M, x_B, asked, torch.Generator())
+        loss, slope_M = rule.step(rows, weights_M, x_B, ctx, torch.Generator())
         torch.testing.assert_close(loss, expected)
         slopes.append(slope_M)
-    loss, slope_M = SDEA().step(rows, weights_M, x_B, asked, torch.Generator())
+    loss, slope_M = SDEA().step(rows, weights_M, x_B, ctx, torch.Generator())
     torch.testing.assert_close(loss, sum(halves.values(), torch.zeros_like(loss)))
     torch.testing.assert_close(slope_M, slopes[0] + slopes[1])
     with pytest.raises(ConfigurationError, match="both off"):
@@ -146,10 +146,10 @@ def test_sharpness_and_diversity_losses_can_be_used_separately() -> None:
 
 def test_identical_rows_keep_uniform_weights() -> None:
     row_D = normal(D, seed=3)
-    rule, rows, asked = SDEA(), Rows.of(row_D.repeat(6, 1)), context()
-    assert asked.public is not None
+    rule, rows, ctx = SDEA(), Rows.of(row_D.repeat(6, 1)), context()
+    assert ctx.public is not None
     uniform_M = torch.full((6,), 1 / 6, dtype=torch.float64)
-    _, gradient_M = rule.step(rows, uniform_M, asked.public.x_P, asked, torch.Generator())
+    _, gradient_M = rule.step(rows, uniform_M, ctx.public.x_P, ctx, torch.Generator())
     assert float(gradient_M.abs().max()) < 1e-12
     result_D, report = run(row_D.repeat(6, 1))
     torch.testing.assert_close(report.per_row["weight"], uniform_M)
@@ -228,21 +228,21 @@ def test_upper_of_two_attacker_pairs_escapes_only_finch_s_first_partition() -> N
 
 def test_public_samples_with_equal_predictions_give_uniform_weights() -> None:
     # If all samples are zero, all models predict the same, whatever their parameters.
-    asked = context()
-    assert asked.public is not None
-    asked.public.x_P.zero_()
-    _, report = run(normal(6, D, seed=3), asked)
+    ctx = context()
+    assert ctx.public is not None
+    ctx.public.x_P.zero_()
+    _, report = run(normal(6, D, seed=3), ctx)
     torch.testing.assert_close(report.per_row["learned"], torch.full((6,), 1 / 6).double())
 
 
 def test_unconfident_models_lose_weight() -> None:
     """Eight clients send a confident model; two send the negative of the reference model."""
-    asked = context(64)
-    assert asked.reference_D is not None
-    sharp_D = 2 * asked.reference_D
+    ctx = context(64)
+    assert ctx.reference_D is not None
+    sharp_D = 2 * ctx.reference_D
     block_ND = torch.stack([sharp_D + 0.1 * normal(D, seed=s) for s in range(8)])
-    block_ND = torch.cat([block_ND, -asked.reference_D + 0.01 * normal(2, D, seed=9)])
-    _, report = run(block_ND, asked, epochs=20, batch_size=16, learning_rate=0.02)
+    block_ND = torch.cat([block_ND, -ctx.reference_D + 0.01 * normal(2, D, seed=9)])
+    _, report = run(block_ND, ctx, epochs=20, batch_size=16, learning_rate=0.02)
     weights_M, entropy_M = report.per_row["weight"], report.per_row["entropy"]
     assert float(weights_M[8:].max()) < 0.05 < float(weights_M[:8].min())
     assert float(entropy_M[8:].min()) > float(entropy_M[:8].max())
@@ -251,27 +251,27 @@ def test_unconfident_models_lose_weight() -> None:
 def test_rows_with_non_finite_predictions_are_excluded() -> None:
     block_ND = normal(6, D, seed=3).float()
     block_ND[2] *= 3e38 / block_ND[2].abs().max()
-    asked = context()
-    asked = Context(
+    ctx = context()
+    ctx = Context(
         reference_D=normal(D, seed=1).float(),
         predict=lambda models_KD, x_KB: predict(models_KD, x_KB) ** 3,
         public=PublicData(normal(24, FEATURES, seed=2).float()),
     )
-    result_D, report = run(block_ND, asked)
+    result_D, report = run(block_ND, ctx)
     assert result_D.isfinite().all()
     assert float(report.per_row["weight"][2]) == 0
     assert not report.per_row["entropy"][2].isfinite()
     assert report.values["left_out"] == 1
     block_ND[:] = 1e38
-    result_D, report = run(block_ND, asked)
+    result_D, report = run(block_ND, ctx)
     assert not result_D.any() and report.values["left_out"] == 6
 
 
 def test_rounds_draw_their_own_batches_and_keep_no_state() -> None:
     block_ND, rule = normal(5, D, seed=3), SDEA(epochs=2, batch_size=8)
-    asked = context()
+    ctx = context()
     one, other = (
-        rule.apply(Rows.of(block_ND), rule.init(D), Context(**{**vars(asked), "round": r}))
+        rule.apply(Rows.of(block_ND), rule.init(D), Context(**{**vars(ctx), "round": r}))
         for r in (0, 1)
     )
     assert not torch.equal(one[2].per_row["learned"], other[2].per_row["learned"])

@@ -70,11 +70,11 @@ async def test_unknown_tokens_all_get_the_same_error(api: Api) -> None:
     await api.ask("DELETE", "/v1/operators/bob")
     token = await api.add("bob")
     await api.ask("DELETE", "/v1/operators/bob")
-    told = []
+    errors = []
     for unknown in (mint(), token[:-1] + ("A" if token[-1] != "A" else "B"), token_hash(token)):
         answer = await api.ask("GET", "/v1/whoami", unknown)
-        told.append((answer.status_code, answer.json()["type"], answer.json()["detail"]))
-    assert set(told) == {(401, "urn:rampart:unauthorized", "unknown token")}
+        errors.append((answer.status_code, answer.json()["type"], answer.json()["detail"]))
+    assert set(errors) == {(401, "urn:rampart:unauthorized", "unknown token")}
 
 
 async def test_the_owner_can_be_neither_added_nor_revoked(api: Api) -> None:

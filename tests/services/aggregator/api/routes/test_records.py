@@ -71,8 +71,8 @@ class Api:
         self.http = httpx.AsyncClient(transport=transport, base_url="http://test", headers=token)
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.http.get(f"/v1/runs/test-1/{path}", headers=given)
+        all_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.get(f"/v1/runs/test-1/{path}", headers=all_headers)
 
     async def page(self, query: str) -> RoundPage:
         answer = await self.get(f"rounds/1{query}")

@@ -13,8 +13,8 @@ from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 OPERATOR, TAP = "operator-operator-operator", "tap-tap-tap-tap-tap-tap"
 
 
-def settings(**given: Any) -> Settings:
-    return Settings(operator_token=SecretStr(OPERATOR), **given)
+def settings(**fields: Any) -> Settings:
+    return Settings(operator_token=SecretStr(OPERATOR), **fields)
 
 
 async def paths(known: Settings) -> set[str]:

@@ -157,8 +157,8 @@ def test_reduced_scale_skips_on_request_cells_unless_selected() -> None:
     shown = [cell.reason for cell in cells(definition, "reduced", 1)]
     left_out = "left out to save time; run it with --only attack=ipm"
     assert shown == [None, None, left_out, left_out]
-    asked = cells(definition, "reduced", 1, {"attack": ["ipm"]})
-    assert len(asked) == 2 and all(cell.runs for cell in asked)
+    selected = cells(definition, "reduced", 1, {"attack": ["ipm"]})
+    assert len(selected) == 2 and all(cell.runs for cell in selected)
     assert all(cell.reason for cell in cells(definition, "reduced", 1, {"method": ["median"]})[1:])
     assert all(cell.runs for cell in cells(definition, "full", 1))
 

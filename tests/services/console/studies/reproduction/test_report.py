@@ -86,9 +86,9 @@ def test_smoke_report_says_that_it_only_shows_that_a_cell_runs() -> None:
 def test_json_and_plots_are_written(tmp_path: Path) -> None:
     definition = parse(TABLE)
     write(tmp_path, "small", definition, "full", outcomes(definition, {"median": [0.4]}), "command")
-    told = json.loads((tmp_path / "small-full.json").read_text())
-    assert [cell["missing"] for cell in told["cells"]] == [None, "not run", None, "too long"]
-    assert told["cells"][0] == {
+    report = json.loads((tmp_path / "small-full.json").read_text())
+    assert [cell["missing"] for cell in report["cells"]] == [None, "not run", None, "too long"]
+    assert report["cells"][0] == {
         "attack": "lie",
         "method": "median",
         "measure": "accuracy_local",
@@ -97,9 +97,9 @@ def test_json_and_plots_are_written(tmp_path: Path) -> None:
         "paper": 50.0,
         "difference": -10.0,
         "missing": None,
-        "digests": told["cells"][0]["digests"],
+        "digests": report["cells"][0]["digests"],
     }
-    assert len(told["cells"][0]["digests"]) == 3
+    assert len(report["cells"][0]["digests"]) == 3
     assert (tmp_path / "small-full.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "small-full.svg").read_text()
 

@@ -37,11 +37,45 @@ part() { # a file of the backup
 
 components=("deployment/$release-api" "statefulset/$release-worker" "statefulset/$release-redis")
 declare -A replicas
-# Nothing stops until all of them are found.
+volumes=unchanged
+# Nothing stops until all of them are found. A restore that failed leaves 0 replicas and an annotation.
 for one in "${components[@]}"; do
-  replicas[$one]=$(kubectl get "$one" -o 'jsonpath={.spec.replicas}')
+  count=$(kubectl get "$one" -o 'jsonpath={.spec.replicas}')
+  if [ "$count" = 0 ]; then
+    count=$(kubectl get "$one" -o 'jsonpath={.metadata.annotations.stopped-replicas}')
+    [ -z "$count" ] || volumes=incomplete
+  fi
+  replicas[$one]=${count:-0}
 done
-for one in "${components[@]}"; do kubectl scale "$one" --replicas 0; done
+
+start() {
+  local one
+  for one in statefulset/$release-redis statefulset/$release-worker deployment/$release-api; do
+    kubectl scale "$one" --replicas "${replicas[$one]}"
+    kubectl annotate "$one" stopped-replicas-
+    "$@"
+  done
+}
+rollout() { kubectl rollout status "$one" --timeout 300s; }
+finish() {
+  code=$?
+  trap - EXIT
+  [ "$code" != 0 ] || exit 0
+  set +e
+  kubectl delete "pod/$release-restore" --ignore-not-found
+  # With half of a backup, the services would make a new federation, or refuse their clients.
+  [ "$volumes" = incomplete ] || start
+  echo "the restore failed; the volumes are $volumes" >&2
+  [ "$volumes" != incomplete ] || echo "the services stay stopped until you run this script again" >&2
+  exit "$code"
+}
+trap finish EXIT
+trap 'exit 143' TERM INT
+
+for one in "${components[@]}"; do
+  kubectl annotate --overwrite "$one" "stopped-replicas=${replicas[$one]}"
+  kubectl scale "$one" --replicas 0
+done
 for component in api worker redis; do
   kubectl wait --for delete pod --timeout 120s \
     -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component=$component"
@@ -95,15 +129,14 @@ YAML
 kubectl apply -f - <<< "$manifest"
 kubectl wait --for condition=Ready "pod/$release-restore" --timeout 300s
 
+volumes=incomplete
 part redis.rdb | kubectl exec -i "$release-restore" -c redis -- \
   sh -c "$(cat "$here/chart/files/restore-redis.sh")" restore /data
 kubectl exec "$release-restore" -c blobs -- find /blobs -mindepth 1 -delete
-# The archive's entry "." must not change the owner and mode of the volume's folder.
-part blobs.tar | kubectl exec -i "$release-restore" -c blobs -- tar -C /blobs --no-overwrite-dir -xf -
-kubectl delete "pod/$release-restore"
-
-for one in statefulset/$release-redis statefulset/$release-worker deployment/$release-api; do
-  kubectl scale "$one" --replicas "${replicas[$one]}"
-  kubectl rollout status "$one" --timeout 300s
-done
+# Without the entry ".": tar may not change the mode of the volume's folder, which can belong to root.
+part blobs.tar | kubectl exec -i "$release-restore" -c blobs -- \
+  tar -C /blobs --no-recursion --anchored --exclude . -xf -
+kubectl delete "pod/$release-restore" --ignore-not-found
+volumes=restored
+start rollout
 echo "restored $backup; if the federation was paused then, run: rampart resume"

@@ -109,8 +109,8 @@ class Stack:
 
 
 def _words(variable: str, default: list[str]) -> list[str]:
-    given = os.environ.get(variable)
-    return shlex.split(given) if given else default
+    words = os.environ.get(variable)
+    return shlex.split(words) if words else default
 
 
 @pytest.fixture(scope="session")

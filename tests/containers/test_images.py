@@ -95,6 +95,27 @@ def test_image_contains_the_code_of_the_commit_in_its_label(
     assert json.loads(engine.inside(image(target), "python", "-c", DIGESTS)) == committed
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_image_contains_the_code_of_the_working_tree(
+    engine: Engine, image: Callable[[str], str], target: str
+) -> None:
+    ask = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.check_output([*ask, "services", "shared"], cwd=ROOT, text=True)
+    names = [name for name in listed.split("\0") if name.endswith(".py")]
+    tree = {
+        name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
+        for name in names
+        if (ROOT / name).exists()
+    }
+    contained = json.loads(engine.inside(image(target), "python", "-c", DIGESTS))
+    assert tree
+    differing = sorted(n for n in tree | contained if tree.get(n) != contained.get(n))
+    assert not differing, (
+        f"the image {image(target)} is stale, so tests of the containers do not test this code: "
+        f"run `make images`. The working tree differs in {', '.join(differing)}"
+    )
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_service_starts_by_its_module_name(
     engine: Engine, image: Callable[[str], str], service: str

@@ -22,6 +22,8 @@ MODULES = {
     "attackers": "rampart_fl.services.attacker",
     "cohort": "rampart_fl.services.attacker cohort",
 }
+ONCE = {"join-tokens": "rampart_fl.services.console.join_tokens"}
+"""Services whose process ends when its work is done."""
 EXPERIMENT = "digits-sign-flip"
 CLIENTS = ["agents", "attackers"]
 KILLED = ["worker", "api", "redis", "agents"]
@@ -74,6 +76,14 @@ def test_each_container_runs_its_own_service(stack: Stack, service: str) -> None
     words = (stack.process(service) / "cmdline").read_text().rstrip("\0").split("\0")
     assert words[1] == "-m"
     assert " ".join(words[2:]) == MODULES[service]
+
+
+@pytest.mark.parametrize("service", ONCE)
+def test_container_that_has_done_its_work_ran_its_own_service(stack: Stack, service: str) -> None:
+    result = stack.container(service)
+    assert result["Config"]["Cmd"] == ["python", "-m", ONCE[service]]
+    assert result["HostConfig"]["ReadonlyRootfs"] is True
+    assert (result["State"]["Status"], result["State"]["ExitCode"]) == ("exited", 0)
 
 
 @pytest.mark.parametrize("service", [*MODULES, "redis"])

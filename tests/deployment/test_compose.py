@@ -243,10 +243,10 @@ def test_env_example_lists_every_variable_with_its_default(
     example = read_env((root / ".env.example").read_text(), commented=True)
     assert example.keys() - {"COMPOSE_PROFILES"} == read
     defaults = {match[1]: match[2] for match in VARIABLE.finditer(text) if match[1]}
-    given = read_env((root / ".env.example").read_text())
-    unlike = {n for n, v in given.items() if n != "ATTACKERS" and v != defaults[n]}
+    variables = read_env((root / ".env.example").read_text())
+    unlike = {n for n, v in variables.items() if n != "ATTACKERS" and v != defaults[n]}
     assert not unlike
-    assert given["ATTACKERS"] == ""
+    assert variables["ATTACKERS"] == ""
 
 
 def test_prometheus_scrapes_the_metrics_ports(

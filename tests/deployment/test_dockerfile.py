@@ -237,12 +237,12 @@ def test_compose_builds_what_the_script_builds(
 @pytest.mark.processes
 def test_the_script_builds_each_image_with_any_engine(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    told = {"ENGINE": "echo engine", "BUILD_OPTIONS": "--network host", "PIP_CONF": "pip.conf"}
+    variables = {"ENGINE": "echo engine", "BUILD_OPTIONS": "--network host", "PIP_CONF": "pip.conf"}
     revision = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=root, text=True).strip()
     for named, built in (([], ["slim", "cpu"]), (["cuda"], ["cuda"])):
         done = subprocess.run(
             ["bash", root / "services/images.sh", *named],
-            env={**os.environ, **told},
+            env={**os.environ, **variables},
             check=True,
             capture_output=True,
             text=True,

@@ -14,14 +14,24 @@ is() { # an expression of `status`, the run's status
   rampart status --run "$run" --json |
     python -c "import json, sys; status = json.load(sys.stdin); sys.exit(not ($1))"
 }
-paused=
+paused= child=
 finish() {
   code=$?
+  trap '' TERM INT
+  [ -z "$child" ] || kill "$child" 2> /dev/null || true
   [ "$code" = 0 ] || touch /steps/failed
   [ -z "$paused" ] || rampart resume "$run" --reason backup
   exit "$code"
 }
 trap finish EXIT
+trap 'exit 143' TERM INT
+# While a command runs in the foreground, a shell handles no signal.
+interruptible() {
+  "$@" &
+  child=$!
+  wait "$child"
+  child=
+}
 
 rm -rf /backups/*.part
 mkdir "$part"
@@ -30,16 +40,16 @@ if [ -n "$run" ]; then
     paused=yes
     rampart pause "$run" --reason backup
   fi
-  until is 'status["phase"] not in ("collecting", "aggregating")'; do sleep 1; done
+  until is 'status["phase"] not in ("collecting", "aggregating")'; do interruptible sleep 1; done
 fi
 
 echo "$part" > /steps/paused
 until [ -e /steps/copied ]; do
   [ ! -e /steps/failed ]
-  sleep 1
+  interruptible sleep 1
 done
-tar -C /var/lib/rampart/blobs --exclude ./tmp -cf "$part/blobs.tar" .
-sync -f "$part"
+interruptible tar -C /var/lib/rampart/blobs --exclude ./tmp -cf "$part/blobs.tar" .
+interruptible sync -f "$part"
 mv "$part" "/backups/$name"
 echo "made $name"
 find /backups -maxdepth 1 -name '*Z' | sort -r | tail -n "+$((KEEP + 1))" | xargs -r rm -rf

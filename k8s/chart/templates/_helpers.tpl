@@ -71,7 +71,7 @@ securityContext:
 {{ .Values.tls.secret | default (include "rampart.name" (list . "api-tls")) }}
 {{- end }}
 
-{{/* The class of pods without which there is no federation. */}}
+{{/* The class of pods for which clients wait. */}}
 {{- define "rampart.priority" -}}
 {{- if or .Values.priorityClass.create .Values.priorityClass.name -}}
 priorityClassName: {{ .Values.priorityClass.name | default (printf "%s-%s" .Release.Namespace .Release.Name) }}

@@ -98,11 +98,11 @@ class Manifests:
                 table |= self.data(source["configMapRef"]["name"])
         last = {"metadata.name": f"{pod.name}-0", INDEX: "0"}
         for variable in pod.container.get("env", []):
-            given = variable.get("value")
-            if given is None:
-                given = last[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-            assert isinstance(given, str), variable
-            table[variable["name"]] = given
+            value = variable.get("value")
+            if value is None:
+                value = last[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+            assert isinstance(value, str), variable
+            table[variable["name"]] = value
         return table
 
     def secret_files(self, pod: Pod) -> set[str]:
@@ -135,10 +135,10 @@ def manifests(
 @pytest.fixture(scope="session")
 def helm() -> str:
     """The path of helm."""
-    found = shutil.which("helm")
-    if found is None:
+    path = shutil.which("helm")
+    if path is None:
         pytest.skip("no helm on the path: nobody checks that chart and manifests agree")
-    return found
+    return path
 
 
 @pytest.fixture(scope="session")

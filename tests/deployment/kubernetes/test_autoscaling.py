@@ -16,8 +16,8 @@ from tests.deployment.monitoring.promql import parse
 def rule(root: Path, load: Callable[[str], list[Any]]) -> Any:
     """The rule of the example."""
     (values,) = load((root / "k8s/prometheus-adapter.yaml").read_text())
-    (found,) = values["rules"]["custom"]
-    return found
+    (custom,) = values["rules"]["custom"]
+    return custom
 
 
 @pytest.fixture(scope="module")

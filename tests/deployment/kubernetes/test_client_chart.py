@@ -83,10 +83,10 @@ def test_client_settings_exist_and_match_image_and_mounts(
 
 def test_client_pod_mounts_the_conditions_of_the_example(site: Manifests, tmp_path: Path) -> None:
     (pod,) = site.pods
-    told = Path(site.variables(pod)["RAMPART_ACCEPT"])
-    (mount,) = [m for m in pod.container["volumeMounts"] if m["mountPath"] == str(told.parent)]
+    path = Path(site.variables(pod)["RAMPART_ACCEPT"])
+    (mount,) = [m for m in pod.container["volumeMounts"] if m["mountPath"] == str(path.parent)]
     (volume,) = [v for v in pod.spec["volumes"] if v["name"] == mount["name"]]
-    assert told.name in site.data(volume["configMap"]["name"])
+    assert path.name in site.data(volume["configMap"]["name"])
     (tmp_path / "ours.npz").touch()
     policy = policy_of(site, tmp_path)
     assert policy.most_epochs == 10

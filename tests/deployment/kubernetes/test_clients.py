@@ -80,6 +80,7 @@ def test_every_pod_mounts_only_its_own_join_tokens(manifests: Any, groups: dict[
         assert names["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
+@pytest.mark.processes
 def test_pods_wait_for_their_join_tokens(
     manifests: Any, groups: dict[str, str], tmp_path: Path
 ) -> None:

@@ -190,7 +190,7 @@ def test_pods_that_need_dns_reach_only_cluster_resolvers(manifests: Any) -> None
     for policy in manifests.of("NetworkPolicy"):
         component = policy["metadata"]["labels"]["app.kubernetes.io/component"]
         asked = [rule for rule in policy["spec"]["egress"] if {"port": DNS} in _bare(rule)]
-        assert len(asked) == (component not in {"redis", "cohort"})
+        assert len(asked) == (component not in {"redis", "cohort", "restore"})
         for rule in asked:
             assert {port["protocol"] for port in rule["ports"]} == {"TCP", "UDP"}
             kinds = {kind for peer in rule["to"] for kind in peer}

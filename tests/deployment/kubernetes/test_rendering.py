@@ -8,14 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
-from tests.deployment.kubernetes.conftest import FILES
-from tests.deployment.kubernetes.test_isolation import outside
+from tests.deployment.kubernetes.conftest import FILES, Manifests, matches
+from tests.deployment.kubernetes.test_isolation import outside, restricted
+from tests.deployment.kubernetes.test_schemas import RELEASES
 
 pytestmark = pytest.mark.processes
 Render = Callable[..., list[Any]]
-ROUTE = "httpRoute.enabled=true,httpRoute.host=federation.example"
+ROUTE = "httpRoute.enabled=true,httpRoute.host=federation.example,httpRoute.parents[0].name=public"
 TRUST = "httpRoute.backendTls"
 
 
@@ -71,7 +73,9 @@ def test_committed_manifests_equal_the_rendered_chart(
 @pytest.mark.parametrize(
     "presets", [*itertools.permutations(["dev", "redteam"]), ("cloud", "redteam", "gpu", "dev")]
 )
-def test_presets_combine_in_any_order(render: Render, presets: tuple[str, ...]) -> None:
+def test_presets_combine_without_a_repeated_object(
+    render: Render, presets: tuple[str, ...]
+) -> None:
     objects = render(*presets)
     names = [(one["kind"], one["metadata"]["name"]) for one in objects]
     assert len(names) == len(set(names))
@@ -120,6 +124,8 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
         ("worker.device=tpu", "worker[/.]device"),
         ("redis.url=http://x", "redis[/.]url"),
         ("ingress.enabled=true", "ingress.host is the name"),
+        ("backup.enabled=true,redis.url=redis://x", "backup.enabled copies the chart's own Redis"),
+        ("httpRoute.enabled=true,httpRoute.host=x", "httpRoute.parents are the Gateways"),
         (f"{ROUTE},tls.enabled=true", "needs exactly one of httpRoute.backendTls.caConfigMap"),
         (
             f"{ROUTE},tls.enabled=true,{TRUST}.caConfigMap=ca,{TRUST}.systemCas=true",
@@ -130,6 +136,87 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
 def test_unusable_values_are_refused(render: Render, values: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         render(values=values)
+
+
+def test_release_name_that_makes_too_long_names_is_refused(render: Render) -> None:
+    longest = "r" * 42
+    for one in render("redteam", release=longest):
+        name = one["metadata"]["name"]
+        # The pods of a StatefulSet get a label with its name and a hash of up to 10 characters.
+        limits = {"StatefulSet": 52, "CronJob": 52, "PriorityClass": 253}
+        assert len(name) <= limits.get(one["kind"], 63), name
+    with pytest.raises(ValueError, match=r"has 43 characters.*leave room for 42"):
+        render("redteam", release=f"{longest}r")
+
+
+PROXY = "ingress.enabled=true,ingress.host=federation.example"
+OWN = "nginx\\.ingress\\.kubernetes\\.io"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("tls.enabled=true", {"backend-protocol": "HTTPS"}),
+        ("tls.enabled=false", {}),
+        (
+            f"tls.enabled=true,ingress.annotations.{OWN}/backend-protocol=GRPCS",
+            {"backend-protocol": "GRPCS"},
+        ),
+    ],
+)
+def test_ingress_renders_without_the_default_annotations(
+    render: Render, root: Path, load: Any, values: str, expected: dict[str, str]
+) -> None:
+    (defaults,) = load((root / "k8s/chart/values.yaml").read_text())
+    names = [name.replace(".", "\\.") for name in defaults["ingress"]["annotations"]]
+    nulled = [f"ingress.annotations.{name}=null" for name in names]
+    (made,) = [
+        one for one in render(values=",".join([PROXY, *nulled, values])) if one["kind"] == "Ingress"
+    ]
+    found = made["metadata"].get("annotations", {})
+    assert found == {f"nginx.ingress.kubernetes.io/{k}": v for k, v in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("rediss://r:6380/0", "rediss://r:6380/0?ssl_ca_certs="),
+        ("rediss://r:6380/0?timeout=5", "rediss://r:6380/0?timeout=5&ssl_ca_certs="),
+    ],
+)
+def test_certificate_authority_extends_the_query_of_the_redis_url(
+    render: Render, url: str, expected: str
+) -> None:
+    objects = Manifests(render(values=f"redis.url={url},redis.caSecret=ca"))
+    found = objects.data("rampart-aggregator")["RAMPART_REDIS_URL"]
+    assert found == f"{expected}/run/secrets/redis-ca/ca.crt"
+
+
+@pytest.mark.parametrize("presets", [(), ("dev", "redteam"), ("cloud",)])
+def test_pod_of_helm_test_is_valid_restricted_and_reaches_only_the_api(
+    render: Render, presets: tuple[str, ...]
+) -> None:
+    objects = render(*presets)
+    (pod,) = [one for one in objects if one["kind"] == "Pod"]
+    for release in RELEASES:
+        kubernetes_validate.validate(pod, release, strict=True)
+    restricted(pod["spec"])
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    mounted = [m["name"] for one in pod["spec"]["containers"] for m in one["volumeMounts"]]
+    assert set(mounted) == {volume["name"] for volume in pod["spec"]["volumes"]}
+    (policy,) = [
+        one["spec"]
+        for one in objects
+        if one["kind"] == "NetworkPolicy"
+        and matches(one["spec"]["podSelector"], pod["metadata"]["labels"])
+    ]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == []
+    to_api, to_dns = policy["egress"]
+    (peer,) = to_api["to"]
+    assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "api"
+    assert [port["port"] for port in to_api["ports"]] == [8440]
+    assert {port["port"] for port in to_dns["ports"]} == {53, 5353}
 
 
 @pytest.mark.parametrize(

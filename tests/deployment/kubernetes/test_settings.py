@@ -211,12 +211,12 @@ def test_workers_have_stable_names(manifests: Any, settings: Any) -> None:
     assert settings(worker).worker_id == "rampart-worker-0"
 
 
-def test_redis_api_and_worker_have_priority_over_clients(manifests: Any) -> None:
-    # On a full cluster, clients that wait for join tokens would hold what the worker needs.
+def test_pods_for_which_clients_wait_have_priority_over_clients(manifests: Any) -> None:
+    # On a full cluster, clients that wait for join tokens would hold what these pods need.
     (made,) = manifests.of("PriorityClass")
     assert made["value"] > 0
     for pod in manifests.pods:
-        first = pod.component in {"redis", "api", "worker"}
+        first = pod.component in {"redis", "api", "worker", "join-tokens", "cohort"}
         assert (pod.spec.get("priorityClassName") == made["metadata"]["name"]) == first
 
 

@@ -27,13 +27,13 @@ def dashboards(root: Path) -> dict[str, dict[str, Any]]:
 def expressions(alerts: list[dict[str, Any]], dashboards: dict[str, dict[str, Any]]) -> list[str]:
     """Every expression of an alert or a dashboard."""
 
-    def found() -> Iterator[str]:
+    def collected() -> Iterator[str]:
         yield from (rule["expr"] for rule in alerts)
         for dashboard in dashboards.values():
             for panel in dashboard["panels"]:
                 yield from (target["expr"] for target in panel["targets"])
 
-    return list(found())
+    return list(collected())
 
 
 @pytest.fixture(scope="session")

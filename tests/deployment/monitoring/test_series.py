@@ -101,14 +101,14 @@ def test_thresholds_in_panel_descriptions_match_the_alerts(
         for rule in alerts
         if re.search(r"[<>] ([\d.]+)", rule["expr"])
     }
-    told = 0
+    thresholds = 0
     for dashboard in dashboards.values():
         for panel in dashboard["panels"]:
             text = panel["description"]
             for name, number, unit in re.findall(r"(Rampart\w+) fires \w+ ([\d.]+) (%|s)", text):
                 assert float(number) / (100 if unit == "%" else 1) == limits[name]
-                told += 1
-    assert told == 3
+                thresholds += 1
+    assert thresholds == 3
 
 
 @pytest.mark.parametrize(

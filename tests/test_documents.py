@@ -86,7 +86,7 @@ def test_every_version_ceiling_has_a_reason() -> None:
     record = (ROOT / "docs/decisions/0011-version-ceilings.md").read_text()
     recorded = set(re.findall(r"^\| (\w+) \| below ([\d.]+) \|", record, re.MULTILINE))
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert recorded == {found for line in lines for found in re.findall(r"^(\w+).*<([\d.]+)", line)}
+    assert recorded == {match for line in lines for match in re.findall(r"^(\w+).*<([\d.]+)", line)}
 
 
 def test_every_decision_is_listed_and_complete() -> None:

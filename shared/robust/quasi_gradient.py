@@ -43,7 +43,9 @@ class QuasiGradientRule(Rule):
     twice the top variance of the rows in this ball. Up to f hostile rows cannot inflate this
     value."""
     block_size: int | None = Field(default=None, ge=1)
-    """Number of coordinates that share one set of weights; None for all, as in the paper."""
+    """Number of coordinates that share one set of weights; None for all, as in the paper. With a
+    block size, the rule reads rows from a file, but ranks cannot divide it, because a block of
+    coordinates may belong to several ranks."""
 
     @property
     def divides(self) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.device import to_device
+from rampart_fl.shared.runtime.disk_block import MappedFile
 
 SHARDS = 16
 """Largest number of shards of a pool, and hence of ranks that get coordinates."""
@@ -140,14 +141,19 @@ class Part:
         for shard, of_shard in groupby(pieces, lambda piece: (self.start + piece[0]) // wide):
             yield shard, functools.reduce(torch.add, (result.double() for _, result in of_shard))
 
-    def gathered(self, block_ND: Tensor, columns_R: Tensor) -> Tensor:
-        """A copy (N, R) of some coordinates of all rows, gathered from the ranks that hold them."""
+    def gathered(
+        self, block_ND: Tensor, columns_R: Tensor, file: MappedFile | None = None
+    ) -> Tensor:
+        """A copy (N, R) of some coordinates of all rows, gathered from the ranks that hold them.
+
+        If the block is in a file, at most one of its rows is in memory at once.
+        """
         if self.group is None:
-            return block_ND.index_select(1, to_device(columns_R, block_ND.device))
+            return _selected(block_ND, to_device(columns_R, block_ND.device), file)
         drawn_NR = torch.zeros(len(block_ND), len(columns_R), dtype=block_ND.dtype)
         inside_R = self.inside(columns_R)
         own_R = to_device(columns_R[inside_R] - self.start, block_ND.device)
-        drawn_NR[:, inside_R] = block_ND.index_select(1, own_R).cpu()
+        drawn_NR[:, inside_R] = _selected(block_ND, own_R, file).cpu()
         distributed.all_reduce(drawn_NR, group=self.group)
         return drawn_NR.to(block_ND.device)
 
@@ -177,3 +183,14 @@ class Part:
         held = torch.tensor([int(true)])
         distributed.all_reduce(held, distributed.ReduceOp.MIN, group=self.group)
         return bool(held.item())
+
+
+def _selected(block_ND: Tensor, columns_R: Tensor, file: MappedFile | None) -> Tensor:
+    """A copy (N, R) of some coordinates of all rows."""
+    if file is None:
+        return block_ND.index_select(1, columns_R)
+    selected_NR = block_ND.new_empty(len(block_ND), len(columns_R))
+    for row_D, selected_R in zip(block_ND, selected_NR, strict=True):
+        torch.index_select(row_D, 0, columns_R, out=selected_R)
+        file.release([row_D])
+    return selected_NR

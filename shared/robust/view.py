@@ -192,7 +192,7 @@ class View:
             # For randomly drawn coordinates, `gathered` is several times as fast as indexing.
             return replace(
                 self,
-                block_ND=self.place.gathered(self.block_ND, which),
+                block_ND=self.place.gathered(self.block_ND, which, self.file),
                 pool_statistics=unread,
                 file=None,
                 part=None,

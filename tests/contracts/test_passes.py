@@ -65,8 +65,8 @@ class CountedFile(MappedFile):
 
     def passes(self) -> float:
         """How many times all coordinates were fetched since the last call."""
-        found, self.fetched = self.fetched / D, 0
-        return found
+        passes, self.fetched = self.fetched / D, 0
+        return passes
 
 
 @pytest.fixture(autouse=True)
@@ -158,9 +158,9 @@ def test_gas_reads_every_coordinate_once_in_pieces(
 ) -> None:
     drawn: list[Tensor] = []
 
-    def note(self: Part, block_ND: Tensor, which_C: Tensor) -> Tensor:
+    def note(self: Part, block_ND: Tensor, which_C: Tensor, *of_file: MappedFile) -> Tensor:
         drawn.append(which_C)
-        return gathered(self, block_ND, which_C)
+        return gathered(self, block_ND, which_C, *of_file)
 
     gathered = Part.gathered
     monkeypatch.setattr(Part, "gathered", note)
@@ -209,10 +209,10 @@ def test_challenges_take_two_passes(
     if name == "response":
         monkeypatch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
     else:
-        known, heard = trials.from_state(state, 1)
+        known, joined = trials.from_state(state, 1)
         for one in known.values():
             one.trial = 3
-        state = trials.to_state(known, heard)
+        state = trials.to_state(known, joined)
     file.passes()
     custom, _ = detector.challenge(rows, Customization(), torch.ones(D), state, context())
     assert len(custom.challenged) == N and custom.models is not None

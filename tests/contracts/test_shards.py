@@ -65,7 +65,7 @@ def test_results_are_bitwise_independent_of_the_number_of_ranks(
         held = [part[name] for part in parts]
         stage = STAGES[name.partition(",")[0]]
         if not stage.streams:
-            assert all("works on whole rows" in str(told) for told in held), name
+            assert all("works on whole rows" in str(report) for report in held), name
             continue
         whole = sharded.result(kind, stages, 0, 1, None)
         if isinstance(whole, str):
@@ -76,22 +76,22 @@ def test_results_are_bitwise_independent_of_the_number_of_ranks(
     for name, whole in sharded.passes(0, 1, None).items():
         assert all(torch.equal(part[name], whole) for part in parts), name
     for name, plan in sharded.plans().items():
-        told = [part[f"rounds of {name}"] for part in parts]
+        reports = [part[f"rounds of {name}"] for part in parts]
         if plan.undivided():
-            assert told == [f"{plan.undivided()} works on whole rows"] * size
+            assert reports == [f"{plan.undivided()} works on whole rows"] * size
             continue
         alone = sharded.rounds(plan, 0, 1, None)
         assert isinstance(alone, sharded.Held), alone
         for key, value in alone.common.items():
-            for one in told:
+            for one in reports:
                 result = one["common"][key]
                 same = result == value if isinstance(value, str) else torch.equal(result, value)
                 assert same, (name, key, result, value)
         for key, whole in alone.parts.items():
-            held = [one["parts"][key] for one in told]
+            held = [one["parts"][key] for one in reports]
             assert torch.equal(torch.cat(held, -1), whole), (name, key)
-    told = [result.get("whole rows on every rank") for result in parts]
-    assert size == 1 or all("hold" in str(one) for one in told)
+    reports = [result.get("whole rows on every rank") for result in parts]
+    assert size == 1 or all("hold" in str(one) for one in reports)
 
 
 def test_ranks_get_whole_shards_that_cover_every_coordinate_once() -> None:
@@ -121,7 +121,7 @@ def test_gram_matrix_is_the_sum_of_the_gram_matrices_of_shards(
 
 def test_operations_page_lists_the_stages_that_ranks_cannot_divide() -> None:
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
-    listed = page.partition("The following stages work on whole rows: ")[2].partition(". ")[0]
+    listed = page.partition("Ranks cannot divide the following stages: ")[2].partition(". ")[0]
     whole = {name for build in BUILT.values() for name in build().undivided()}
     blocks = {
         name

@@ -212,6 +212,11 @@ STAGES: dict[str, Callable[[], Stage]] = {
         f"pre-aggregator {n}": partial(preaggregators.build, n, f=F, **PREAGGREGATORS.get(n, NONE))
         for n in preaggregators.names()
     },
+    **{
+        f"rule {n} with blocks": partial(rules.build, n, f=F, block_size=1 << 16)
+        for n in rules.names()
+        if "block_size" in rules.get(n).model_fields
+    },
     **{f"detector {n}": partial(detectors.parse, {"name": n}, f=F) for n in detectors.names()},
     **{f"customizer {n}": partial(customizers.build, n) for n in customizers.names()},
 }
@@ -260,6 +265,22 @@ def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
     if not stage.streams:
         work()
     assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(tries)) is stage.streams
+
+
+@pytest.mark.parametrize("name", ["pre-aggregator gas", "rule dnc"])
+def test_stages_that_read_single_coordinates_release_the_pages_of_the_file(
+    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "WINDOW", 1 << 21)
+    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
+    stage = STAGES[name]()
+    assert isinstance(stage, Rule | PreAggregator)
+    assert large.file is not None
+    large.file.release(list(large.block_ND))
+    before = resident("RssFile")
+    stage.apply(large, State(), Context(round=1, seed=5))
+    # Imports may add some pages of libraries; the pool has 40 MiB.
+    assert resident("RssFile") - before < WIDE * LONG * 4 / 2
 
 
 def test_operations_page_lists_the_stages_that_do_not_stream() -> None:

@@ -51,6 +51,11 @@ def test_builder_cache_cannot_mix_up_images(
     assert "# syntax=" not in (root / "services/Dockerfile").read_text()
 
 
+def test_threads_of_a_container_share_two_heaps(instructions: list[tuple[str, str]]) -> None:
+    settings = " ".join(rest for name, rest in instructions if name == "ENV").split()
+    assert "MALLOC_ARENA_MAX=2" in settings, "the measurements of memory were made with it"
+
+
 def test_no_image_contains_a_compiler(instructions: list[tuple[str, str]]) -> None:
     made, current, compilers = stages(instructions), "", set()
     for name, rest in instructions:

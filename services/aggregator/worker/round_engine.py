@@ -32,6 +32,7 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.calibration import ServedModels
 from rampart_fl.shared.round.pool import Claim
@@ -85,7 +86,8 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: maximum size in bytes of a pool in memory; larger pools are kept on disk.
+        pool_memory: maximum size in bytes of each block of rows in memory. On the CPU, larger
+            blocks are kept on disk.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.
@@ -144,16 +146,22 @@ class RoundEngine:
         Raises:
             Unavailable: the disk has too little free space; the message says how much is needed.
         """
-        model, plan = 4 * self.spec.dim, self.rounds.plan
-        models = 1 if plan.customizer.name == "global_model" else clients + 1
-        blocks = 1 if plan.calibrate else 2
-        filed = clients * blocks if self._storage.maps(clients, self._row_bytes, self.device) else 0
+        model, plan, spare = 4 * self.spec.dim, self.rounds.plan, self._spare
+        models = 1 + plan.customizer.models_of(clients)
+        challengers = (one for one in plan.detectors if isinstance(one, Challenger))
+        if any(getattr(one, "challenges", True) for one in challengers):
+            models += clients
+        filed = 0
+        if self._storage.maps(clients, self._row_bytes, self.device):
+            reused = spare is not None and spare.file is not None and len(spare) == clients
+            filed = clients * ((1 if plan.calibrate else 2) - reused)
         needed = model * (clients + models + filed)
         free = shutil.disk_usage(self._blobs.folder).free
         if needed > free:
             raise Unavailable(
-                f"a round of {clients} clients needs {ByteSize(needed).human_readable()} in "
-                f"{self._blobs.folder}: {clients} updates, {models} models"
+                f"the disk is too full: a round of {clients} clients needs "
+                f"{ByteSize(needed).human_readable()} in {self._blobs.folder}: {clients} updates, "
+                f"{models} models"
                 + (f" and {filed} rows of the pool" if filed else "")
                 + f"; {ByteSize(free).human_readable()} are free"
             )

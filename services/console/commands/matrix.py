@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rampart_fl.services.console.commands.parallel import Jobs, Ray
+from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.shared.errors import ConfigurationError
 
 BY_DEFAULT = (
@@ -52,8 +52,16 @@ def matrix(
         ),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            envvar="RAMPART_DEVICE",
+            help="Device: cpu, cuda, cuda:1. With --network, the aggregator's device.",
+        ),
+    ] = "cpu",
     jobs: Jobs = 1,
     ray: Ray = None,
+    gpus: Gpus = None,
     output: Annotated[
         Path, typer.Option(help="Folder for the tables and for finished cells.")
     ] = Path("runs/matrix"),
@@ -83,10 +91,11 @@ def matrix(
     base = Experiment.load(experiment)
     rows, columns = names(attacks), names(defences)
     cells = plan(base, rows, columns, seeds, rounds, network)
+    where = pool(jobs, ray, threads=network, gpus=gpus, device=device)
     if ray is None:
         downloads.fetch_all(cell.experiment for cell in cells)
     result = Matrix(rows, columns)
-    follow(cells, output, pool(jobs, ray, threads=network), result.add)
+    follow(cells, output, where, result.add, device)
     about = {
         "experiment": base.name,
         "clients": base.data.clients,

@@ -161,10 +161,11 @@ def plan(
     return cells
 
 
-def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
+def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The results of a run with real processes on this machine.
 
-    The aggregator's test tap is enabled if an attack asks for full knowledge.
+    The aggregator's test tap is enabled if an attack asks for full knowledge. `device` is the
+    aggregator's device.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses
     from rampart_fl.services.console.launcher.local import LocalFederation
@@ -175,7 +176,9 @@ def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
         group.attack is not None and model_attacks.parse(group.attack).asks_for == "full"
         for group in experiment.attackers
     )
-    settings = {"RAMPART_TEST_TAP": mint()} if knowing else {}
+    settings = {"RAMPART_DEVICE": device}
+    if knowing:
+        settings["RAMPART_TEST_TAP"] = mint()
     # A federation executes one run at a time, so parallel cells need separate federations.
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
@@ -194,18 +197,19 @@ def run_services(experiment: Experiment, folder: Path) -> dict[str, Any]:
     }
 
 
-def figures_of(cell: Cell, folder: Path) -> dict[str, Any]:
+def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """Runs a cell; returns its results, or its error if it fails.
 
     Args:
         cell: the cell to run.
         folder: folder for the services' files while a cell runs over HTTP.
+        device: device of the simulation, or of the aggregator if the cell runs over HTTP.
     """
     try:
         if not cell.network:
-            return run_simulation(cell.experiment)
+            return run_simulation(cell.experiment, device)
         runs = folder / "runs" / cell.file.removesuffix(".json")
-        figures = run_services(cell.experiment, runs)
+        figures = run_services(cell.experiment, runs, device)
         shutil.rmtree(runs)  # The clients' models and updates are no longer needed.
         return figures
     except RampartError as error:
@@ -236,7 +240,7 @@ def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    cells: Sequence[Cell], folder: Path, pool: Pool | None = None
+    cells: Sequence[Cell], folder: Path, pool: Pool | None = None, device: str = "cpu"
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
     """Runs cells in a pool; yields each cell with its results, cached cells first.
 
@@ -246,7 +250,7 @@ def run(
     for cell in cells:
         alike[cell.file].append(cell)
     firsts = [same[0] for same in alike.values()]
-    one = partial(figures_of, folder=folder)
+    one = partial(figures_of, folder=folder, device=device)
     for first, figures in run_all_cached(one, firsts, lambda cell: _place(cell, folder), pool):
         for cell in alike[first.file]:
             yield cell, adjust_metrics(cell, figures)
@@ -257,6 +261,7 @@ def follow(
     folder: Path,
     pool: Pool | None,
     on_result: Callable[[Cell, dict[str, Any]], None],
+    device: str = "cpu",
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
     before = [cell for cell in cells if _place(cell, folder).exists()]
@@ -268,7 +273,7 @@ def follow(
     show(
         "matrix",
         len(ahead),
-        run(ahead, folder, pool),
+        run(ahead, folder, pool, device),
         lambda cell: f"{cell.attack} / {cell.defence} seed={cell.experiment.seed}",
         on_result,
         figure="accuracy_local",

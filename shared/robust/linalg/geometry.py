@@ -156,9 +156,7 @@ def _middle(plain: View) -> int:
         width = SAMPLE // PIECES
         starts_P = torch.arange(PIECES) * ((plain.whole_dim - width) // (PIECES - 1))
         drawn_C = (starts_P[:, None] + torch.arange(width)).flatten()
-    sample_NC = plain.place.gathered(plain.block_ND, drawn_C)
-    if plain.file is not None:
-        plain.file.release(plain.sources())
+    sample_NC = plain.place.gathered(plain.block_ND, drawn_C, plain.file)
     sample = replace(
         plain, block_ND=sample_NC, pool_statistics=PoolStatistics(), file=None, part=None
     )

@@ -110,13 +110,72 @@ def test_a_round_that_does_not_fit_on_the_disk_is_refused(
     experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
     spec, _ = RoundEngine.first_model(experiment, blobs)
     round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
-    # Seven updates, eight models and seven rows.
-    free = 4 * 650 * 22
+    # Seven updates, the global model, seven customized and seven challenged models, seven rows.
+    free = 4 * 650 * 29
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     round_engine.check_disk(7)
     free -= 1
-    with pytest.raises(Unavailable, match=r"7 updates, 8 models and 7 rows of the pool; 55\.9"):
+    full = r"the disk is too full.* 7 updates, 15 models and 7 rows of the pool; 73\.6"
+    with pytest.raises(Unavailable, match=full):
         round_engine.check_disk(7)
+
+
+@pytest.mark.parametrize(
+    ("server", "models"),
+    [
+        ({"detectors": ["response", "challenge"]}, 8),
+        ({"detectors": [{"name": "response", "challenges": False}]}, 1),
+        ({"detectors": []}, 1),
+        ({"detectors": [], "customizer": {"name": "flcert", "groups": 2}}, 3),
+    ],
+)
+def test_disk_check_counts_every_model_that_a_round_may_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, Any], models: int
+) -> None:
+    tables = {**streamed("median"), "server": {"rule": "median", **server}}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, _ = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    with pytest.raises(Unavailable, match=rf"7 updates, {models} models; "):
+        round_engine.check_disk(7)
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
+) -> None:
+    server = {"rule": "median", "detectors": [], "calibrate": calibrate}
+    experiment = Experiment.from_tables({**streamed("median"), "server": server})
+    blobs = Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    digest = blobs.put(wire.encode(spec, torch.ones(spec.dim).numpy()))
+    receipts = {
+        client: Receipt(
+            round=0,
+            kind="update",
+            client=client,
+            digest=digest,
+            started=first.global_model,
+            samples=10,
+        )
+        for client in CLIENTS
+    }
+    standing = Standing(len(CLIENTS), len(CLIENTS))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+        with pytest.raises(Unavailable, match=f"and {7 if calibrate else 14} rows of the pool"):
+            round_engine.check_disk(7)
+    round_engine.close_round(0, receipts, "0-0", (), standing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    left = "1 models; " if calibrate else "1 models and 7 rows of the pool; "
+    with pytest.raises(Unavailable, match=left):
+        round_engine.check_disk(7)
+    with pytest.raises(Unavailable, match=f"and {6 if calibrate else 12} rows of the pool"):
+        round_engine.check_disk(6)  # A pool of another size needs another file.
 
 
 def models(

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.launcher.local import to_toml
-from rampart_fl.services.console.studies import matrix
+from rampart_fl.services.console.studies import matrix, pools
 from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (
     Cell,
@@ -95,9 +96,9 @@ def test_local_only_runs_once_for_all_attacks_with_the_same_evaluation(
     cells = plan(BASE, ["none", "ipm", "dba:width=3"], ["local_only"])
     ran: list[str] = []
 
-    def counted(experiment: Experiment) -> dict[str, Any]:
+    def counted(experiment: Experiment, device: str) -> dict[str, Any]:
         ran.append(experiment.digest())
-        return run_simulation(experiment)
+        return run_simulation(experiment, device)
 
     monkeypatch.setattr(matrix, "run_simulation", counted)
     table = {cell.attack: figures for cell, figures in run(cells, tmp_path)}
@@ -135,7 +136,7 @@ def test_row_without_attack_measures_the_same_clients_and_counts_all_as_honest(
     cells = plan(BASE, ["none", "lie"], ["fedcap"])
     assert cells[0].experiment.roles.count(None) == cells[1].experiment.roles.count(None) == 3
     figures = {"accuracy": 0.5, "dacc": 0.8, "fpr": 0.0, "fnr": 0.5, "evicted": ["client-04"]}
-    monkeypatch.setattr(matrix, "run_simulation", lambda _: dict(figures))
+    monkeypatch.setattr(matrix, "run_simulation", lambda *_: dict(figures))
     (_, calm), (_, attacked) = run(cells, tmp_path)
     assert calm == {**figures, "dacc": None, "fnr": None, "fpr": 0.2}
     assert attacked == figures
@@ -181,7 +182,7 @@ def test_finished_cells_are_skipped_and_failed_cells_are_repeated(
     """A failed cell is reported, and runs again the next time."""
     ran: list[str] = []
 
-    def pretend(experiment: Experiment) -> dict[str, Any]:
+    def pretend(experiment: Experiment, device: str) -> dict[str, Any]:
         ran.append(experiment.server.rule[0]["name"])
         if ran.count("trimmed_mean") == 1 and ran[-1] == "trimmed_mean":
             raise ConfigurationError("no luck")
@@ -197,7 +198,7 @@ def test_finished_cells_are_skipped_and_failed_cells_are_repeated(
 def test_cached_cells_come_first_and_are_excluded_from_the_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(matrix, "run_simulation", lambda _: {"accuracy_local": 0.5})
+    monkeypatch.setattr(matrix, "run_simulation", lambda *_: {"accuracy_local": 0.5})
     cells = plan(BASE, ["lie", "ipm"], ["median"], seeds=2)
     list(run(cells[2:], tmp_path))
     seen: list[Cell] = []
@@ -307,9 +308,9 @@ def test_heat_map_states_which_accuracy_it_shows(
     drawn: list[Any] = []
     save = figure.Figure.savefig
 
-    def seen(self: Any, *given: Any, **options: Any) -> None:
+    def seen(self: Any, *arguments: Any, **options: Any) -> None:
         drawn.append(self)
-        save(self, *given, **options)
+        save(self, *arguments, **options)
 
     monkeypatch.setattr(figure.Figure, "savefig", seen)
     for accuracy in ("local", "personalized"):
@@ -338,6 +339,32 @@ def test_tables_are_written_and_the_plots_extra_is_named_without_matplotlib(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["matrix.json", "matrix.md"]
 
 
+def test_cells_on_ray_get_the_device_and_the_share_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "small.toml"
+    file.write_text(to_toml(BASE.tables()))
+    clusters: list[tuple[Any, ...]] = []
+    devices: list[str] = []
+
+    def cluster(*resources: Any) -> Executor:
+        clusters.append(resources)
+        return ThreadPoolExecutor(1)
+
+    def simulated(experiment: Experiment, device: str) -> dict[str, Any]:
+        devices.append(device)
+        return {"accuracy_local": 0.5}
+
+    monkeypatch.setattr(pools, "RayCluster", cluster)
+    monkeypatch.setattr(matrix, "run_simulation", simulated)
+    words = ["matrix", "--experiment", str(file), "--attacks", "lie", "--defences", "median"]
+    words += ["--seeds", "2", "--output", str(tmp_path / "out"), "--json"]
+    words += ["--ray", "local", "--device", "cuda", "--gpus", "0.25"]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    assert clusters == [("local", 1, 0.25)]
+    assert devices == ["cuda", "cuda"]
+
+
 def test_matrix_command_reports_all_cells_and_reuses_finished_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "small.toml"
@@ -347,12 +374,12 @@ def test_matrix_command_reports_all_cells_and_reuses_finished_runs(tmp_path: Pat
     words += ["--output", str(tmp_path / "out"), "--accuracy", "customized"]
     result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     for kind in ("customized", "local"):
-        success = [cell[f"attack_success_{kind}"] for cell in told["cells"]]
+        success = [cell[f"attack_success_{kind}"] for cell in report["cells"]]
         assert [share is None for share in success] == [True, True, False, False]
-        assert all(0 < cell[f"accuracy_{kind}"] < 1 for cell in told["cells"])
-    assert [len(cell["runs"]) for cell in told["cells"]] == [2] * 4
+        assert all(0 < cell[f"accuracy_{kind}"] < 1 for cell in report["cells"])
+    assert [len(cell["runs"]) for cell in report["cells"]] == [2] * 4
     kept = sorted((tmp_path / "out" / "cells").iterdir())
     assert len(kept) == 8
     times = [path.stat().st_mtime_ns for path in kept]

@@ -92,3 +92,15 @@ def test_hostile_names_and_reasons_are_rendered_as_text(visit: Visit, large: Mad
     expect(page).to_have_title(f"{HOSTILE} – Rampart")  # An effect sets it after the paint.
     expect(page.locator("img")).to_have_count(1)  # The icon.
     expect(page.locator("script")).to_have_count(1)
+
+
+def test_charts_are_drawn_once_their_library_can_be_loaded(visit: Visit, large: MadeUpRun) -> None:
+    page = visit(large.url, "", large.token, refused=(0,))
+    expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    library = "**/vendor/uplot.js*"
+    page.route(library, lambda route: route.abort())
+    with page.expect_event("requestfailed"):
+        go(page, f"runs/{large.run}", large.run)
+    expect(page.locator(".u-wrap")).to_have_count(0)
+    page.unroute(library)
+    expect(page.locator(".u-wrap").first).to_be_visible()

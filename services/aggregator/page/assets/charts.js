@@ -20,8 +20,20 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
  * @property {string} [empty_text] the text that is shown instead of a chart without values
  */
 
+/** Milliseconds between attempts to load uPlot while the aggregator does not answer. */
+const RETRY_MS = 2000;
+
 /** Loads uPlot, when the first chart is drawn. */
-const load_library = () => import("./vendor/uplot.js");
+async function load_library() {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      // A browser may remember that an address failed, so each further attempt has its own address.
+      return attempt ? await import(`./vendor/uplot.js?attempt=${attempt}`) : await import("./vendor/uplot.js");
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+}
 
 /** @param {ChartProps} props */
 export function Chart(props) {

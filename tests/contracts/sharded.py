@@ -104,7 +104,7 @@ def plans() -> dict[str, Plan]:
     last = {"name": "fedcap", "similarity": "last_layer"}
     customized["fedcap, last layer"] = {"customizer": last}
     return {
-        name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **stages})  # type: ignore[arg-type]  # tables
+        name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **stages})  # type: ignore[arg-type]  # a dict's type cannot say that each value fits its key
         for name, stages in {**screened, **customized}.items()
     }
 

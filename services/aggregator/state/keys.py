@@ -23,7 +23,7 @@ are small, because models and updates are kept in the blob store. The keys of th
     runs         hash    run -> its entry in the registry (see run_registry.py)
     run_counter  number  number of runs ever submitted; also the last part of the newest run's id
     queue        list    waiting runs, first in, first out
-    held         hash    the waiting run that cannot start yet -> what it waits for
+    held         hash    the run that cannot start, or cannot open a round, -> what it waits for
     submissions  hash    submission key -> run
     current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove

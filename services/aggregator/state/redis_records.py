@@ -29,6 +29,8 @@ EventType = Literal[
     "paused",
     "stopping",
     "mode",
+    "waiting",
+    "continued",
     # Rounds
     "opened",
     "aggregating",

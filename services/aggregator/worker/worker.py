@@ -226,10 +226,9 @@ class Worker:
             experiment = await self._stores.runs.experiment(run)
             self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
         self._quota.check(self._needed[1])
-        lack = await self._quota.lack(self._needed[1])
-        if lack != await self._stores.runs.wait_reason(run):
-            await self._stores.runs.hold(fence, run, lack)
-        return bool(lack)
+        shortage = await self._quota.shortage(self._needed[1])
+        await self._stores.of_run(run).state.hold(fence, shortage)
+        return bool(shortage)
 
     async def _execute(self, run: str, fence: int) -> None:
         """Executes one run to its end.

@@ -189,7 +189,7 @@ async def current_info(
         if runs:
             waits = f"the end of {runs[0]}{more}"
         else:
-            waits = await runtime.stores.runs.wait_reason(info.run) or "a worker"
+            waits = await runtime.stores.of_run(info.run).state.wait_reason() or "a worker"
         return info.model_copy(update={"waits_for": waits})
     if info.state not in LIVE:
         return info

@@ -95,7 +95,8 @@ class Worker:
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
-                log.warning("waiting for Redis or blobs: %s", errors.exceptions[0])
+                # The message begins with what is unavailable: Redis, the blobs or the object store.
+                log.warning("waiting for %s", errors.exceptions[0])
             self._fence = None
             await asyncio.sleep(min(1.0, self._settings.lease / 4))
 

@@ -213,8 +213,8 @@ export class RunStore extends EventTarget {
           if (error instanceof ApiError && error.status && error.status < 500) return null;
           throw error;
         });
-        // The run's entry changes only with the run's state, and while the run waits.
-        if (!this.round_status || !this.run_info || this.run_info.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("");
+        // The run's entry changes only with the run's state, and with what the run waits for.
+        if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("");
         this.error = "";
         this.notify("status");
       }

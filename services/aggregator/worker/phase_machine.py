@@ -110,8 +110,8 @@ class PhaseMachine:
         least = self.experiment.clients.least if late else wanted
         if event.status == "paused" or event.clients < least:
             return Step(state, (), _wait(state, now))
-        seating = (commands.AssignSlots(),)
-        return Step(replace(state, phase="selecting"), seating, commands.ReadCandidates(0))
+        after = replace(state, phase="selecting")
+        return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
         """Waits until a client may be selected and the round fits on the disk, then opens it."""

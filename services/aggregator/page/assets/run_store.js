@@ -17,7 +17,7 @@ const FINAL_STATES = new Set(["finished", "failed", "cancelled"]);
 /** Types of events after which a round has ended. */
 const ROUND_END_EVENTS = new Set(["published", "failed", "evaluating", "ended"]);
 /** Types of events that change which clients are barred, or which clients take part. */
-const MEMBERSHIP_EVENTS = new Set(["evicted", "quarantined", "proposed", "confirmed", "dismissed", "reinstated", "released", "seated", "accepted", "declined"]);
+const MEMBERSHIP_EVENTS = new Set(["evicted", "quarantined", "proposed", "confirmed", "dismissed", "reinstated", "released", "slots_assigned", "accepted", "declined"]);
 
 /**
  * Holds the data about one run, and dispatches an event for each change. The event's type is the topic:

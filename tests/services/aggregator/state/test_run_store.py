@@ -33,7 +33,12 @@ async def test_run_is_started_only_once_and_only_in_its_turn(
     assert await start(*arguments, NOW + 60) == "founded"
     run = await stores.of_run(first.run).state.read()
     assert run is not None
-    assert (run.digest, run.phase, run.schema, run.seated) == (digest, "joining", "3", False)
+    assert (run.digest, run.phase, run.schema, run.slots_assigned) == (
+        digest,
+        "joining",
+        "3",
+        False,
+    )
     assert (run.status, run.round, run.deadline) == ("running", 0, NOW + 60)
     assert (run.experiment, run.spec) == (experiment, SPEC)
     assert run.snapshot == SNAPSHOT

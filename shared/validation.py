@@ -53,14 +53,14 @@ class Constraint:
             )
 
 
-def _lack(members: Members, need: "Need") -> list[str]:
+def _stages_without_samples(members: Members, need: "Need") -> list[str]:
     """Stages that need samples that the experiment does not define."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
 
 
-def _misfit(members: Members, table: str) -> list[str]:
+def _sample_mismatch(members: Members, table: str) -> list[str]:
     """Why the samples of `server.<table>` do not fit the clients' model; empty if they fit."""
     from rampart_fl.shared.learning.data.server_data import require_fit
 
@@ -80,7 +80,7 @@ def _unfit_start(members: Members) -> list[str]:
     return refusal(lambda: read_start(start, members.spec))
 
 
-def _unlike(detectors: Iterable["Detector"]) -> Iterable[str]:
+def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
     """Settings that must change before `response` and `challenge` can share challenges."""
     from rampart_fl.shared.robust.detectors.challenge import ChallengeDetector
     from rampart_fl.shared.robust.detectors.response import ResponseDetector
@@ -164,7 +164,7 @@ CONSTRAINTS = (
     ),
     Constraint(
         "If detectors share challenges, they draw and sketch challenges alike.",
-        lambda m: _unlike(m.plan.detectors),
+        lambda m: _challenge_conflicts(m.plan.detectors),
         "`response` compares the challenges of the detector `challenge` with its own decoys; "
         "set {culprit}",
     ),
@@ -218,32 +218,32 @@ CONSTRAINTS = (
     ),
     Constraint(
         "If a stage needs the server's own update, there are root samples.",
-        lambda m: _lack(m, "server_update"),
+        lambda m: _stages_without_samples(m, "server_update"),
         "{culprit} needs the server's own update: name a data set in [server.root]",
     ),
     Constraint(
         "If a stage needs unlabelled public samples, [server.public] names a data set.",
-        lambda m: [] if "labels" in m.plan.needs() else _lack(m, "public"),
+        lambda m: [] if "labels" in m.plan.needs() else _stages_without_samples(m, "public"),
         "{culprit} needs public samples: name a data set in [server.public]",
     ),
     Constraint(
         "If a stage needs labelled public samples, there are public samples.",
-        lambda m: _lack(m, "labels"),
+        lambda m: _stages_without_samples(m, "labels"),
         "{culprit} needs labelled public samples: name a data set in [server.public]",
     ),
     Constraint(
         "Root samples fit the clients' model and classes.",
-        lambda m: _misfit(m, "root"),
+        lambda m: _sample_mismatch(m, "root"),
         "{culprit}",
     ),
     Constraint(
         "Public samples fit the clients' model and, if a stage needs labels, the clients' classes.",
-        lambda m: _misfit(m, "public"),
+        lambda m: _sample_mismatch(m, "public"),
         "{culprit}",
     ),
     Constraint(
         "The server's test samples fit the clients' model and classes.",
-        lambda m: _misfit(m, "test"),
+        lambda m: _sample_mismatch(m, "test"),
         "{culprit}",
     ),
     Constraint(

@@ -29,6 +29,11 @@ class Metrics:
             "rampart_paused", "1 if an operator has paused the current run", registry=registry
         )
         self.queued = Gauge("rampart_queued_runs", "Runs in the queue", registry=registry)
+        self.held = Gauge(
+            "rampart_waiting_for_disk",
+            "1 if a run waits for disk space before it starts, or before its next round",
+            registry=registry,
+        )
         self.clients = Gauge("rampart_clients", "Clients by state", ["state"], registry=registry)
         self.uploads = Counter(
             "rampart_uploads", "Uploads by outcome", ["kind", "outcome"], registry=registry

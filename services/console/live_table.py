@@ -120,11 +120,12 @@ class LiveTable:
         for record in records[-SHOWN:]:
             table.add_row(*self.cells(record).values())
         done = status.round + (status.phase in {"published", "failed", "evaluating", "done"})
+        waits = f"waits for {status.waits_for}  " if status.waits_for else ""
         line = Text(
             f"round {status.round + 1} of {status.rounds}  {status.phase}  "
             f"{len(status.received)} of {len(status.selected)} updates  "
             f"{status.online} of {status.clients} clients online  "
             f"{len(status.evicted)} evicted  {len(status.quarantined)} quarantined  "
-            f"{status.status}  {self._pace.time_left(done, status.rounds)}"
+            f"{status.status}  {waits}{self._pace.time_left(done, status.rounds)}"
         )
         return Group(table, ProgressBar(total=status.rounds, completed=done), line)

@@ -197,7 +197,7 @@ class AggregatorClient:
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
         """
-        headers = _wish(wait, accept, held)
+        headers = _request_headers(wait, accept, held)
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
         params = None if run is None else {"run": run}
@@ -225,7 +225,7 @@ class AggregatorClient:
             The receipt, and a pair of the next ticket and its model. The pair is None if no ticket
             came within `wait` seconds.
         """
-        answer = await self._put(run, round_, kind, data, _wish(wait, MEDIA_TYPE, held))
+        answer = await self._put(run, round_, kind, data, _request_headers(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)
         if receipt is None:
             return self._read(answer, Receipt), None
@@ -278,7 +278,7 @@ class AggregatorClient:
         return self._read(answer, Ticket), None
 
 
-def _wish(wait: int, accept: str, held: str) -> dict[str, str]:
+def _request_headers(wait: int, accept: str, held: str) -> dict[str, str]:
     headers = {"Prefer": f"wait={wait}", "Accept": accept}
     return {**headers, "Rampart-Model": held} if held else headers
 

@@ -39,7 +39,9 @@ class RunInfo(Message):
         default=None, description="Unix time at which the run is cancelled if it has not started"
     )
     state: RunState = Field(default="queued", examples=["running"])
-    waits_for: str = Field(default="", description="what the run waits for before it starts")
+    waits_for: str = Field(
+        default="", description="what the run waits for before it starts, or before its next round"
+    )
     reason: str = Field(default="", description="why the run failed or was cancelled")
     started_at: float | None = Field(default=None, description="Unix time")
     ended_at: float | None = Field(default=None, description="Unix time")
@@ -59,6 +61,7 @@ class RunStatus(Message):
     phase: Phase
     round: int
     rounds: int
+    waits_for: str = Field(default="", description="what the run waits for before its next round")
     deadline: float | None = None
     clients: int = 0
     online: int = 0

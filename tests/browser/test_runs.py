@@ -1,15 +1,18 @@
 """A live run on the page: evictions, every act of an operator, and a lost connection."""
 
 import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from rampart_fl.services.console.launcher.local import to_toml
 from tests.browser.conftest import Visit, go
 from tests.integration.in_process_federation import (
     FEDCAP,
+    Disk,
     Hold,
     Hosted,
     collecting,
@@ -245,6 +248,23 @@ def test_run_page_says_that_a_run_waits_for_clients_until_it_starts(
     expect(page.get_by_text("No round has ended yet.")).to_have_count(0)
     expect(page.get_by_text("No client has reported an accuracy.")).to_be_visible()
     expect(page.get_by_role("img", name="Median norm")).to_be_visible()
+
+
+def test_run_page_says_that_a_run_waits_for_disk_space_until_there_is_room(
+    host: Host, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk()
+    monkeypatch.setattr(shutil, "disk_usage", disk.usage)
+    hosted, hold = host(experiment(3, server=FEDCAP)), Hold(0)
+    hosted.scripted(NAMES, hold=hold)
+    hosted.wait("collecting", 0)
+    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    heading = page.locator(".heading")
+    expect(heading).not_to_contain_text("waits for")
+    disk.free, hold.on = 0, False
+    expect(heading).to_contain_text("waits for disk: a round of 3 clients needs")
+    disk.free = 2**40
+    expect(heading).not_to_contain_text("waits for")
 
 
 def test_run_page_opened_during_an_outage_loads_after_it(host: Host, visit: Visit) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -136,6 +137,30 @@ class Hold:
 
     def __call__(self, ticket: Ticket) -> bool:
         return self.on and ticket.round == self.round
+
+
+class Disk:
+    """The free space that the aggregator finds on its disk.
+
+    Args:
+        free: free space in bytes.
+    """
+
+    def __init__(self, free: int = 2**40) -> None:
+        self.free = free
+        self.asked = 0
+        """How many times a process has asked for the free space."""
+
+    def usage(self, folder: object) -> SimpleNamespace:
+        """Stands in for `shutil.disk_usage`."""
+        del folder
+        self.asked += 1
+        return SimpleNamespace(free=self.free, total=2**41)
+
+    def await_checks(self, count: int = 2) -> None:
+        """Waits until the free space has been asked for this many more times."""
+        target = self.asked + count
+        until(lambda: self.asked >= target)
 
 
 class Scripted:

@@ -1,7 +1,9 @@
 """If the disk is full for a while, refusals are clear, no process ends, and the run continues."""
 
 import errno
+import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +11,35 @@ from typing import Any
 import httpx
 import pytest
 
+from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import BlobWriter
 from rampart_fl.shared.protocol import wire
-from tests.integration.in_process_federation import Hosted, experiment, until, upload_of
+from tests.integration.in_process_federation import (
+    Disk,
+    Hold,
+    Hosted,
+    experiment,
+    until,
+    upload_of,
+)
 
 NAMES = ["ada", "bob", "cleo"]
+Host = Callable[..., Hosted]
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """The disk of the aggregator: it has room until a test fills it."""
+    disk = Disk()
+    monkeypatch.setattr(shutil, "disk_usage", disk.usage)
+    return disk
+
+
+def waits(hosted: Hosted) -> list[tuple[str, str]]:
+    """Every start and end of a wait among the run's events, with the reason."""
+    events = hosted.of_run(lambda run: run.events.read("0-0", 0.001))
+    named = [event for event in events if event.type in {"waiting", "continued"}]
+    return [(event.type, event.fields.get("reason", "")) for event in named]
 
 
 def put(hosted: Hosted, name: str, update: bytes) -> httpx.Response:
@@ -61,7 +87,8 @@ def test_uploads_get_503_and_aggregation_waits_while_the_disk_is_full(
     monkeypatch.setattr(BlobWriter, "commit", model)
     full = False
     assert put(hosted, "cleo", update).status_code == 200
-    until(lambda: "waiting for Redis or blobs: blobs: No space left on device" in caplog.text)
+    until(lambda: "waiting for blobs: No space left on device" in caplog.text)
+    assert "waiting for Redis" not in caplog.text
     assert hosted.operator.status().phase == "aggregating"
     monkeypatch.undo()
     hosted.wait("collecting", 1)
@@ -84,3 +111,99 @@ def test_a_process_is_not_ready_while_blobs_cannot_be_written(
         assert answer.json()["detail"] == "blobs: No space left on device"
         assert httpx.get(f"{hosted.url}/healthz", timeout=30).status_code == 200
     assert httpx.get(f"{hosted.url}/readyz", timeout=30).status_code == 200
+
+
+def test_a_round_waits_for_disk_space_and_operators_see_why(
+    host: Host, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hosted = host(experiment(3, rounds=2))
+    operator, disk.free = hosted.operator, 100
+    hosted.scripted(NAMES)
+    until(lambda: operator.status().waits_for.startswith("disk: a round of 3 clients needs "))
+    reason = operator.status().waits_for
+    assert reason.endswith(" (3 updates, 1 models), and 100B are free")
+    assert operator.info().waits_for == operator.runs()[0].waits_for == reason
+    assert (operator.info().state, operator.status().phase) == ("running", "joining")
+    assert "rampart_waiting_for_disk 1.0" in operator.request("GET", "/metrics").text
+    disk.free = 200
+    until(lambda: operator.status().waits_for.endswith(" and 200B are free"))
+    disk.await_checks()
+    assert operator.status().received == []
+
+    disk.free = 2**40
+    hosted.wait()
+    assert [record.participants for record in operator.rounds()] == [NAMES, NAMES]
+    assert (operator.status().waits_for, operator.info().waits_for) == ("", "")
+    assert "rampart_waiting_for_disk 0.0" in operator.request("GET", "/metrics").text
+    assert waits(hosted) == [("waiting", reason), ("continued", "")]
+    lines = [r.getMessage() for r in caplog.records if "waiting for" in r.getMessage()]
+    assert lines == [f"waiting for {reason}", "no longer waiting for disk"]
+
+
+@pytest.mark.parametrize("policy", ["sync", "buffered"])
+def test_a_run_that_waits_for_disk_space_survives_a_restart(
+    host: Host, disk: Disk, policy: str
+) -> None:
+    """The next worker continues to wait; it neither reports the wait again nor forgets it."""
+    hosted, hold = host(experiment(3, rounds=2, policy=policy)), Hold(0)
+    hosted.scripted(NAMES, hold=hold)
+    hosted.wait("collecting", 0)
+    disk.free, hold.on = 0, False
+    until(lambda: hosted.operator.status().waits_for)
+    assert (hosted.operator.status().phase, hosted.operator.status().round) == ("published", 0)
+    hosted.restart()
+    disk.await_checks()
+    assert hosted.operator.status().waits_for.startswith("disk: a round of 3 clients needs ")
+    assert [kind for kind, _ in waits(hosted)] == ["waiting"]
+    disk.free = 2**40
+    hosted.wait()
+    assert len(hosted.operator.rounds()) == 2
+    assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
+
+
+def test_a_run_that_waits_for_disk_space_can_be_paused_and_stopped(host: Host, disk: Disk) -> None:
+    hosted, hold = host(experiment(3, rounds=2)), Hold(0)
+    operator = hosted.operator
+    hosted.scripted(NAMES, hold=hold)
+    hosted.wait("collecting", 0)
+    disk.free, hold.on = 0, False
+    until(lambda: operator.status().waits_for)
+    operator.steer("pause")
+    until(lambda: not operator.status().waits_for)
+    assert operator.status().phase == "published"
+    operator.steer("resume")
+    until(lambda: operator.status().waits_for)
+    operator.steer("stop")
+    hosted.wait()
+    assert (operator.info().state, operator.status().waits_for) == ("finished", "")
+    assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"] * 2
+    assert hosted.last_ticket("ada").kind == "done"
+
+
+def test_a_run_that_was_stopped_without_a_worker_no_longer_waits(host: Host, disk: Disk) -> None:
+    hosted, hold = host(experiment(3, rounds=2)), Hold(0)
+    hosted.scripted(NAMES, hold=hold)
+    hosted.wait("collecting", 0)
+    disk.free, hold.on = 0, False
+    until(lambda: hosted.operator.status().waits_for)
+    hosted.stop()
+    by = Attribution("owner", "a test", 0.0)
+    hosted.of_run(lambda run: run.state.set_status("stopping", by))
+    hosted.resume()
+    hosted.wait()
+    assert hosted.operator.status().waits_for == ""
+    assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
+
+
+def test_a_run_that_waits_too_long_for_disk_space_is_cancelled(host: Host, disk: Disk) -> None:
+    hosted = host(experiment(1, rounds=1))
+    hosted.operator.steer("stop")
+    until(lambda: hosted.operator.info().state == "cancelled")
+    disk.free = 0
+    run = hosted.operator.submit(experiment(1, rounds=1, seed=2), wait_seconds=2).run
+    hosted.operator.run = run
+    hosted.operator.await_start()
+    hosted.scripted(["ada"])
+    until(lambda: hosted.operator.info().state == "cancelled")
+    assert hosted.operator.info().reason.startswith("it waited 2 seconds for disk: a round of 1 ")

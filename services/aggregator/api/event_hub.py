@@ -30,7 +30,7 @@ FOR_ONE: frozenset[EventType] = frozenset(
         *("joined", "accepted", "declined", "labelled", "barred", "readmitted", "checked"),
     }
 )
-FOR_ALL: frozenset[EventType] = frozenset({"started", "seated", "ended", "deleted"})
+FOR_ALL: frozenset[EventType] = frozenset({"started", "slots_assigned", "ended", "deleted"})
 ANYONE = ""
 """The topic of requests that do not wait for a particular client's events. The topic is the empty
 string, which is no client's id."""

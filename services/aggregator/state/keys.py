@@ -23,7 +23,7 @@ are small, because models and updates are kept in the blob store. The keys of th
     runs         hash    run -> its entry in the registry (see run_registry.py)
     run_counter  number  number of runs ever submitted; also the last part of the newest run's id
     queue        list    waiting runs, first in, first out
-    held         hash    the waiting run that cannot start yet -> what it waits for
+    held         hash    the run that cannot start, or cannot open a round, -> what it waits for
     submissions  hash    submission key -> run
     current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
@@ -36,7 +36,7 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
     state        hash    experiment, digest and, once a worker has started the run, spec, policy,
                          status, phase, round, opened_at, deadline, alive_at, selected, closing
                          (position of the last event of a closed round), snapshot (pointers to
-                         blobs, see snapshot.py), seated (once the members are fixed), founders
+                         blobs, see snapshot.py), seated (once slots are assigned), founders
                          (number of members when round 0 opened), mode (mode of evictions, if an
                          operator has set one), abstained (clients that the last round would have
                          barred without the limit on barred clients)

@@ -59,7 +59,7 @@ ASSIGN_SLOTS = (
     + """
 -- KEYS state answers members fence events; ARGV fence slots_json number_of_answers
 if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
-if redis.call('HEXISTS', KEYS[1], 'seated') == 1 then return {'seated'} end
+if redis.call('HEXISTS', KEYS[1], 'seated') == 1 then return {'assigned'} end
 if redis.call('HLEN', KEYS[2]) ~= tonumber(ARGV[3]) then return {'changed'} end
 local slots = cjson.decode(ARGV[2])
 for client in pairs(slots) do
@@ -68,8 +68,8 @@ for client in pairs(slots) do
 end
 for client, slot in pairs(slots) do redis.call('HSET', KEYS[3], client, slot) end
 redis.call('HSET', KEYS[1], 'seated', '1')
-redis.call('XADD', KEYS[5], '*', 'type', 'seated')
-return {'seated'}
+redis.call('XADD', KEYS[5], '*', 'type', 'slots_assigned')
+return {'assigned'}
 """
 )
 
@@ -157,7 +157,7 @@ class MemberStore:
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)
         reply = await self.redis.run(ASSIGN_SLOTS, names, fence, json.dumps(dict(slots)), answers)
-        return reply[0] == "seated"
+        return reply[0] == "assigned"
 
     async def slots(self) -> dict[str, int]:
         """The members and their slots, sorted by id."""

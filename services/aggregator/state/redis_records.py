@@ -29,6 +29,8 @@ EventType = Literal[
     "paused",
     "stopping",
     "mode",
+    "waiting",
+    "continued",
     # Rounds
     "opened",
     "aggregating",
@@ -38,7 +40,7 @@ EventType = Literal[
     "accepted",
     "declined",
     "joined",
-    "seated",
+    "slots_assigned",
     "labelled",
     "rotated",
     "revoked",
@@ -118,8 +120,8 @@ class Run(RunSummary):
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
     """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
-    seated: bool
-    """Whether the members are fixed."""
+    slots_assigned: bool
+    """Whether the clients that accepted have their slots, and so are the run's members."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,8 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         snapshot=Snapshot.parse(raw["snapshot"]),
         mode=cast(Mode | None, raw.get("mode")),
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
-        seated="seated" in raw,
+        # The stored field keeps its former name, because another name would need a new schema.
+        slots_assigned="seated" in raw,
     )
 
 

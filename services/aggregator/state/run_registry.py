@@ -68,17 +68,6 @@ return {'done'}
 """
 )
 
-HOLD = (
-    FENCED
-    + """
--- KEYS held fence; ARGV fence run reason
-if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
-redis.call('DEL', KEYS[1])
-if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], ARGV[2], ARGV[3]) end
-return {'done'}
-"""
-)
-
 DELETE = (
     AUDITED
     + """
@@ -202,14 +191,6 @@ class RunRegistry:
         """The experiment of a run, whether or not the run has started."""
         raw = await self.redis.ask("hget", self.keys.of_run(run).state, "experiment")
         return Experiment.from_tables(json.loads(raw))
-
-    async def hold(self, fence: int, run: str, reason: str) -> None:
-        """Records why the run at the head of the queue cannot start yet; "" means that it can."""
-        await self.redis.run(HOLD, (self.keys.held, self.keys.fence), fence, run, reason)
-
-    async def wait_reason(self, run: str) -> str:
-        """Why a run at the head of the queue cannot start yet; empty if it can."""
-        return cast(str | None, await self.redis.ask("hget", self.keys.held, run)) or ""
 
     # -- cancellation and deletion -------------------------------------------------------------
 

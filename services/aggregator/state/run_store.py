@@ -80,6 +80,23 @@ return {'done', ARGV[1]}
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
 """The action that sets each status, as named in the audit log."""
 
+HOLD = (
+    FENCED
+    + """
+-- KEYS held fence events; ARGV fence run reason
+if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
+local waited = redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
+redis.call('DEL', KEYS[1])
+if ARGV[3] ~= '' then
+  redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+  if not waited then redis.call('XADD', KEYS[3], '*', 'type', 'waiting', 'reason', ARGV[3]) end
+elseif waited then
+  redis.call('XADD', KEYS[3], '*', 'type', 'continued')
+end
+return {'done'}
+"""
+)
+
 EXPIRE = (
     FENCED
     + """
@@ -97,7 +114,7 @@ END = (
     FENCED
     + """
 -- KEYS state fence events tickets pulls runs current federation_events history segments receipts
---   members evicted late
+--   members evicted late held
 -- ARGV fence run now state reason last_round segment events_kept
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
 if redis.call('GET', KEYS[7]) ~= ARGV[2] then return {'ended'} end
@@ -108,6 +125,7 @@ if state == 'finished' and redis.call('HEXISTS', KEYS[1], 'founders') == 0 then
 end
 if reason == '' then reason = redis.call('HGET', KEYS[1], 'stopped_because') or '' end
 redis.call('DEL', KEYS[4], KEYS[5], KEYS[7])
+redis.call('HDEL', KEYS[15], ARGV[2])
 redis.call('HSET', KEYS[1], 'phase', 'done', 'status', state, 'deadline', '')
 if ARGV[7] ~= '' then
   redis.call('UNLINK', KEYS[9], KEYS[14])
@@ -221,6 +239,20 @@ class RunStore:
         answer = await self.audit.perform(act, MODE, keys, mode, by.reason)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
+    async def hold(self, fence: int, reason: str) -> None:
+        """Records what the run has to wait for; "" means that it need not wait any longer.
+
+        The run's events report the start and the end of the wait, but no change of the reason.
+        """
+        if reason != await self.wait_reason():
+            keys = (self.federation.held, self.federation.fence, self.keys.events)
+            await self.redis.run(HOLD, keys, fence, self.run, reason)
+
+    async def wait_reason(self) -> str:
+        """What the run waits for, as recorded by `hold`; empty if it need not wait."""
+        reason: str | None = await self.redis.ask("hget", self.federation.held, self.run)
+        return reason or ""
+
     async def expire(self, fence: int, reason: str) -> None:
         """Stops a run that still waits for clients; its final state is `cancelled`."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
@@ -250,7 +282,7 @@ class RunStore:
             *(keys.state, federation.fence, keys.events, keys.tickets, keys.pulls),
             *(federation.runs, federation.current, federation.events),
             *(keys.history, keys.segments, keys.receipts(brief.round if brief else 0)),
-            *(keys.members, keys.evicted, keys.late),
+            *(keys.members, keys.evicted, keys.late, federation.held),
         )
         last, digest = segment or ("", "")
         given = (fence, self.run, now, state, reason, last, digest, EVENTS_KEPT)

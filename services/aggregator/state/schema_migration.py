@@ -137,12 +137,12 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
         clients=len(clients) if done else 0,
         evicted=int(await redis.ask("hlen", f"{keys.prefix}evicted")) if done else 0,
     )
-    seated = {} if former["phase"] == "joining" else {"seated": "1"}
+    assigned = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
     # Extend the deadline by the time without a worker, as in every takeover (see lease_store.py).
     later = deadline and str(float(deadline) + max(0.0, now - began))
-    fields = {"schema": "3", "snapshot": json.dumps(snapshot), **seated}
+    fields = {"schema": "3", "snapshot": json.dumps(snapshot), **assigned}
     fields |= {"alive_at": str(now), "deadline": later}
     answer = {"accept": True, "reason": "", "at": began}
     tickets = await redis.ask("hgetall", f"{keys.prefix}tickets")
@@ -166,7 +166,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
         FOUNDING,
         json.dumps(fields),
         json.dumps({c: json.dumps({**answer, "slot": slot}) for c, slot in slots.items()}),
-        json.dumps({c: str(slot) for c, slot in slots.items()} if seated else {}),
+        json.dumps({c: str(slot) for c, slot in slots.items()} if assigned else {}),
         json.dumps({c: json.dumps({**json.loads(t), "run": run}) for c, t in tickets.items()}),
         int(not done),
     )

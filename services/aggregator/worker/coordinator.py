@@ -19,6 +19,7 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
+from rampart_fl.services.aggregator.worker.disk_space import DiskSpace
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 from rampart_fl.services.aggregator.worker.open_round import (
@@ -84,6 +85,7 @@ class Coordinator:
         self.clock = clock
         self.liveness = Liveness(clients, stores.members, stores.evictions, offline_after, clock)
         self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
+        self.disk_space = DiskSpace(stores.state, round_engine, compute, experiment, fence)
         self.machine = PhaseMachine(experiment)
         self.opened = OpenRoundData()
         self.observers: list[Observer] = []
@@ -203,11 +205,12 @@ class Coordinator:
         """The clients that may be selected for a round."""
         brief, candidates = await self.brief(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
-        return events.CandidatesRead(brief.status, tuple(candidates), blocked)
+        opening = brief.status == "running" and (candidates or blocked)
+        disk_full = await self.disk_space.lacking(number, candidates if opening else None)
+        return events.CandidatesRead(brief.status, tuple(candidates), blocked, disk_full)
 
     async def open_round(self, command: commands.OpenRound) -> None:
         """Opens a round and issues the clients' tickets."""
-        await self.compute(self.round_engine.check_disk, len(command.selected))
         deadline = command.deadline if command.barrier else None
         ticket, number = self.ticket_issuer.first_ticket, command.number
         await self.stores.rounds.open(
@@ -323,18 +326,14 @@ class Coordinator:
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
         """Gives each member that is not evicted its last ticket: evaluate the final models."""
+        # If the run was stopped and its worker died, nobody has recorded the end of a wait yet.
+        await self.stores.state.hold(self.fence, "")
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket
         tickets = {client: ticket(client, number, deadline) for client in clients}
         await self.stores.rounds.open(
-            self.fence,
-            number,
-            "evaluating",
-            command.opened_at,
-            deadline,
-            tickets,
-            sorted(tickets),
+            self.fence, number, "evaluating", command.opened_at, deadline, tickets, sorted(tickets)
         )
 
     async def finish(self) -> None:

@@ -40,7 +40,7 @@ class DiskQuota:
                 f"{_size(self._most)} for all runs"
             )
 
-    async def lack(self, needed: int) -> str:
+    async def shortage(self, needed: int) -> str:
         """Why a run has to wait; empty if its blobs fit into the quota now.
 
         Args:

@@ -87,11 +87,11 @@ class Housekeeping:
             if info.wait_until is None or info.wait_until > now or info.state in OVER:
                 continue
             waited = f"{info.wait_until - info.submitted_at:g} seconds"
+            state = self._stores.of_run(info.run).state
+            cause = await state.wait_reason()
             if info.state == "queued":
-                reason = (
-                    f"it waited {waited} for {await runs.wait_reason(info.run) or 'other runs'}"
-                )
+                reason = f"it waited {waited} for {cause or 'other runs'}"
                 await runs.drop(self._fence, info.run, now, "cancelled", reason)
             else:
-                reason = f"after {waited}, too few clients had accepted"
-                await self._stores.of_run(info.run).state.expire(self._fence, reason)
+                few = f"after {waited}, too few clients had accepted"
+                await state.expire(self._fence, f"it waited {waited} for {cause}" if cause else few)

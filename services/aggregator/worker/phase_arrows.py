@@ -56,7 +56,7 @@ ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
 ALWAYS = "always"
 CLIENTS = "enough clients have accepted, or the minimum number at the deadline"
-CANDIDATES = "there are candidates, or every client is quarantined"
+CANDIDATES = "there is disk space, and candidates or only quarantined clients"
 MORE = "more updates may come"
 ENOUGH = "enough updates"
 FEW = "too few updates at the deadline"
@@ -71,7 +71,7 @@ ARROWS = (
     Arrow("joining", ClientsRead, "selecting", CLIENTS, (AssignSlots,)),
     Arrow("joining", ClientsRead, "evaluating", "stopping", (OpenEvaluation,)),
     Arrow("selecting", EventsRead, "selecting", ALWAYS, (AnswerCustomize,)),
-    Arrow("selecting", CandidatesRead, "selecting", "paused, or no candidate"),
+    Arrow("selecting", CandidatesRead, "selecting", "paused, no candidate, or the disk is full"),
     Arrow("selecting", CandidatesRead, "collecting", CANDIDATES, (OpenRound, PrepareRound)),
     Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
     Arrow("collecting", LeaseTaken, "collecting", ALWAYS, (PrepareRound,)),

@@ -37,6 +37,8 @@ class CandidatesRead:
     """Clients that may be selected, sorted by id."""
     all_quarantined: bool = False
     """Whether every remaining client is quarantined; False if all are evicted."""
+    disk_full: bool = False
+    """Whether the disk has too little space for the round."""
 
 
 @dataclass(frozen=True)

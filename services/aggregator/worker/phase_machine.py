@@ -110,16 +110,17 @@ class PhaseMachine:
         least = self.experiment.clients.least if late else wanted
         if event.status == "paused" or event.clients < least:
             return Step(state, (), _wait(state, now))
-        seating = (commands.AssignSlots(),)
-        return Step(replace(state, phase="selecting"), seating, commands.ReadCandidates(0))
+        after = replace(state, phase="selecting")
+        return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
-        """Waits until a client may be selected, then opens the round."""
+        """Waits until a client may be selected and the round fits on the disk, then opens it."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
         # If all clients are quarantined, an empty round opens, so that quarantines can end.
-        if event.status == "paused" or not (event.candidates or event.all_quarantined):
+        possible = (event.candidates or event.all_quarantined) and not event.disk_full
+        if event.status == "paused" or not possible:
             return Step(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit

@@ -21,7 +21,7 @@ from rampart_fl.services.aggregator.worker.model_store import ModelStore
 from rampart_fl.services.aggregator.worker.ranks import Ranks, on_every_rank
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.services.aggregator.worker.vectors import Vectors
-from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
 from rampart_fl.shared.experiment.selection import drawn_count
@@ -138,13 +138,11 @@ class RoundEngine:
                 f"and RAMPART_POOL_MEMORY is {ByteSize(pool_memory).human_readable()}"
             )
 
-    def check_disk(self, clients: int) -> None:
-        """Refuses to open a round if its pool and models do not fit on the disk.
+    def disk_shortage(self, clients: int) -> str:
+        """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
 
         Args:
             clients: number of selected clients.
-        Raises:
-            Unavailable: the disk has too little free space; the message says how much is needed.
         """
         model, plan, spare = 4 * self.spec.dim, self.rounds.plan, self._spare
         models = 1 + plan.customizer.models_of(clients)
@@ -157,14 +155,14 @@ class RoundEngine:
             filed = clients * ((1 if plan.calibrate else 2) - reused)
         needed = model * (clients + models + filed)
         free = shutil.disk_usage(self._blobs.folder).free
-        if needed > free:
-            raise Unavailable(
-                f"the disk is too full: a round of {clients} clients needs "
-                f"{ByteSize(needed).human_readable()} in {self._blobs.folder}: {clients} updates, "
-                f"{models} models"
-                + (f" and {filed} rows of the pool" if filed else "")
-                + f"; {ByteSize(free).human_readable()} are free"
-            )
+        if needed <= free:
+            return ""
+        return (
+            f"disk: a round of {clients} clients needs {ByteSize(needed).human_readable()} in "
+            f"{self._blobs.folder} ({clients} updates, {models} models"
+            + (f", {filed} rows of the pool" if filed else "")
+            + f"), and {ByteSize(free).human_readable()} are free"
+        )
 
     @property
     def probes(self) -> bool:

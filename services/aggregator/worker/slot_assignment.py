@@ -7,12 +7,12 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
     """Assigns slots to the clients that accepted (see `draw_slots`); fixes the run's members."""
-    seated = False
-    while not seated:  # If another client answers meanwhile, the slots are drawn again.
+    assigned = False
+    while not assigned:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
-        seated = await members.assign_slots(fence, slots, answers)
+        assigned = await members.assign_slots(fence, slots, answers)
 
 
 async def count_accepted(

@@ -95,7 +95,8 @@ class Worker:
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
-                log.warning("waiting for Redis or blobs: %s", errors.exceptions[0])
+                # The message begins with what is unavailable: Redis, the blobs or the object store.
+                log.warning("waiting for %s", errors.exceptions[0])
             self._fence = None
             await asyncio.sleep(min(1.0, self._settings.lease / 4))
 
@@ -226,10 +227,9 @@ class Worker:
             experiment = await self._stores.runs.experiment(run)
             self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
         self._quota.check(self._needed[1])
-        lack = await self._quota.lack(self._needed[1])
-        if lack != await self._stores.runs.wait_reason(run):
-            await self._stores.runs.hold(fence, run, lack)
-        return bool(lack)
+        shortage = await self._quota.shortage(self._needed[1])
+        await self._stores.of_run(run).state.hold(fence, shortage)
+        return bool(shortage)
 
     async def _execute(self, run: str, fence: int) -> None:
         """Executes one run to its end.

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.commands import connection
 from rampart_fl.services.console.operator import Operator
@@ -72,6 +73,23 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     status = parsed(rampart("status", "--json"))
     assert (status["phase"], status["round"], status["online"]) == ("collecting", 1, 3)
     assert "collecting" in rampart("status").out
+
+    def held(reason: str) -> None:
+        """Records as the worker does that the run has to wait."""
+
+        async def hold(stores: Stores) -> None:
+            fence = int(await stores.redis.ask("get", stores.keys.fence))
+            await stores.of_run(hosted.run).state.hold(fence, reason)
+
+        hosted.stores(hold)
+
+    held("disk: too full")
+    assert "waits_for    disk: too full\n" in rampart("status").out
+    assert parsed(rampart("status", "--json"))["waits_for"] == "disk: too full"
+    assert parsed(rampart("runs", "--json"))[0]["waits_for"] == "disk: too full"
+    assert "waits for disk: too full" in rampart("runs").out
+    held("")
+    assert "waits_for\n" in rampart("status").out
 
     (record,) = parsed(rampart("rounds", "--json"))
     assert record == hosted.record(0).model_dump(mode="json")

@@ -73,3 +73,20 @@ def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("  ")[2] for line in lines[1:3]] == ["2 min left", "1 min left"]
     assert not lines[0].endswith("left") and not lines[3].endswith("left")
+
+
+def test_live_table_says_what_the_run_waits_for() -> None:
+    status = RunStatus(
+        run="f-1",
+        name="f",
+        experiment="5f" * 32,
+        status="running",
+        phase="published",
+        round=0,
+        rounds=4,
+        waits_for="disk: too full",
+    )
+    line = str(LiveTable().picture(status, []).renderables[-1])
+    assert "running  waits for disk: too full" in line
+    line = str(LiveTable().picture(status.model_copy(update={"waits_for": ""}), []).renderables[-1])
+    assert "waits" not in line

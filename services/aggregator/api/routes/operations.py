@@ -78,8 +78,11 @@ async def metrics(runtime: RuntimeDep) -> Response:
     try:
         async with health_timeout():
             known.clients.labels("registered").set(len(await runtime.stores.clients.records()))
-            known.queued.set(len(await runtime.stores.runs.queue()))
-            run = await runtime.stores.runs.current()
+            queue, run = await runtime.stores.runs.queue(), await runtime.stores.runs.current()
+            known.queued.set(len(queue))
+            waiting = [run] if run else queue[:1]
+            held = [await runtime.stores.of_run(one).state.wait_reason() for one in waiting]
+            known.held.set(any(held))
             stores = None if run is None else runtime.stores.of_run(run)
             brief = None if stores is None else await stores.state.brief()
             if stores is not None and brief is not None:

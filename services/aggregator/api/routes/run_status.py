@@ -16,7 +16,7 @@ from rampart_fl.services.aggregator.api.deps import (
 )
 from rampart_fl.services.aggregator.api.links import OF_STATUS
 from rampart_fl.services.aggregator.api.routes import problems
-from rampart_fl.services.aggregator.api.routes.runs import run_info
+from rampart_fl.services.aggregator.api.routes.runs import cause_of_wait, run_info
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import TAP_ENABLED
@@ -63,6 +63,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
         phase=state.phase,
         round=state.round,
         rounds=state.experiment.rounds,
+        waits_for=await cause_of_wait(runtime, run.run, state.phase),
         deadline=state.deadline,
         clients=len(slots),
         online=sum(seen.get(client, 0) > since for client in slots),

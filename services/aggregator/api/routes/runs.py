@@ -19,7 +19,7 @@ from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import NO_REASON, RUN_ID
+from rampart_fl.shared.protocol.messages import NO_REASON, RUN_ID, Phase
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
@@ -189,7 +189,7 @@ async def current_info(
         if runs:
             waits = f"the end of {runs[0]}{more}"
         else:
-            waits = await runtime.stores.runs.wait_reason(info.run) or "a worker"
+            waits = await runtime.stores.of_run(info.run).state.wait_reason() or "a worker"
         return info.model_copy(update={"waits_for": waits})
     if info.state not in LIVE:
         return info
@@ -198,18 +198,24 @@ async def current_info(
     if brief is None or brief.phase == "done":
         return info
     members, evicted = await stores.members.slots(), await stores.evictions.evicted()
-    waits = ""
-    if brief.phase == "joining":
-        experiment = await runtime.stores.runs.experiment(info.run)
-        willing, _ = await stores.members.acceptances()
-        wanted = experiment.phases.joining.clients or experiment.data.clients
-        waits = f"clients: {len(willing)} of {wanted} have accepted"
     return info.model_copy(
         update={
             "state": brief.status,
             "round": brief.round,
             "clients": len(members),
             "evicted": len(evicted),
-            "waits_for": waits,
+            "waits_for": await cause_of_wait(runtime, info.run, brief.phase),
         }
     )
+
+
+async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
+    """What a run that has started waits for before its next round; empty if it does not wait."""
+    stores = runtime.stores.of_run(run)
+    held = await stores.state.wait_reason()
+    if held or phase != "joining":
+        return held
+    experiment = await runtime.stores.runs.experiment(run)
+    willing, _ = await stores.members.acceptances()
+    wanted = experiment.phases.joining.clients or experiment.data.clients
+    return f"clients: {len(willing)} of {wanted} have accepted"

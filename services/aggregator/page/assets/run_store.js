@@ -17,7 +17,7 @@ const FINAL_STATES = new Set(["finished", "failed", "cancelled"]);
 /** Types of events after which a round has ended. */
 const ROUND_END_EVENTS = new Set(["published", "failed", "evaluating", "ended"]);
 /** Types of events that change which clients are barred, or which clients take part. */
-const MEMBERSHIP_EVENTS = new Set(["evicted", "quarantined", "proposed", "confirmed", "dismissed", "reinstated", "released", "seated", "accepted", "declined"]);
+const MEMBERSHIP_EVENTS = new Set(["evicted", "quarantined", "proposed", "confirmed", "dismissed", "reinstated", "released", "slots_assigned", "accepted", "declined"]);
 
 /**
  * Holds the data about one run, and dispatches an event for each change. The event's type is the topic:
@@ -213,8 +213,8 @@ export class RunStore extends EventTarget {
           if (error instanceof ApiError && error.status && error.status < 500) return null;
           throw error;
         });
-        // The run's entry changes only with the run's state, and while the run waits.
-        if (!this.round_status || !this.run_info || this.run_info.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("");
+        // The run's entry changes only with the run's state, and with what the run waits for.
+        if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("");
         this.error = "";
         this.notify("status");
       }

@@ -111,22 +111,6 @@ async def test_deleting_a_run_removes_all_of_its_keys_and_no_others(
     assert (again.run, new) == ("test-3", True), "its number is not used again"
 
 
-async def test_worker_can_set_and_clear_the_wait_reason_of_the_next_run(
-    stores: Stores, experiment: Experiment
-) -> None:
-    fence = await stores.lease.acquire("worker", 60, NOW)
-    assert fence is not None
-    info, _ = await stores.runs.submit(experiment, "a", BY)
-    assert await stores.runs.wait_reason(info.run) == ""
-    with pytest.raises(LeaseLost):
-        await stores.runs.hold(fence - 1, info.run, "disk")
-    await stores.runs.hold(fence, info.run, "disk")
-    assert await stores.runs.wait_reason(info.run) == "disk"
-    assert await stores.runs.wait_reason("another-2") == ""
-    await stores.runs.hold(fence, info.run, "")
-    assert await stores.runs.wait_reason(info.run) == ""
-
-
 async def test_only_the_worker_with_the_lease_marks_the_federation_as_ready(stores: Stores) -> None:
     fence = await stores.lease.acquire("worker", 60, NOW)
     assert fence is not None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import ConfigurationError
@@ -32,7 +33,12 @@ async def test_run_is_started_only_once_and_only_in_its_turn(
     assert await start(*arguments, NOW + 60) == "founded"
     run = await stores.of_run(first.run).state.read()
     assert run is not None
-    assert (run.digest, run.phase, run.schema, run.seated) == (digest, "joining", "3", False)
+    assert (run.digest, run.phase, run.schema, run.slots_assigned) == (
+        digest,
+        "joining",
+        "3",
+        False,
+    )
     assert (run.status, run.round, run.deadline) == ("running", 0, NOW + 60)
     assert (run.experiment, run.spec) == (experiment, SPEC)
     assert run.snapshot == SNAPSHOT
@@ -65,6 +71,35 @@ async def test_run_cannot_be_steered_before_it_starts(
     assert await run.state.read() is None
     assert (await run.tickets.standing("a")).brief is None
     assert await run.events.last_position() == "0-0"
+
+
+async def test_worker_records_what_the_next_run_waits_for(
+    stores: Stores, experiment: Experiment
+) -> None:
+    fence = await stores.lease.acquire("worker", 60, NOW)
+    assert fence is not None
+    info, _ = await stores.runs.submit(experiment, "a", BY)
+    run, another = stores.of_run(info.run), stores.of_run("another-2")
+    assert await run.state.wait_reason() == ""
+    with pytest.raises(LeaseLost):
+        await run.state.hold(fence - 1, "disk")
+    for reason in ("disk", "more disk", "more disk"):
+        await run.state.hold(fence, reason)
+        assert await run.state.wait_reason() == reason
+    assert await another.state.wait_reason() == ""
+    for _ in range(2):
+        await run.state.hold(fence, "")
+        assert await run.state.wait_reason() == ""
+    events = await run.events.read("0-0", 0.001)
+    waits = [{"type": "waiting", "reason": "disk"}, {"type": "continued"}]
+    assert [dict(event.fields) for event in events] == waits, "one event per start and end"
+
+
+async def test_run_that_ends_waits_for_nothing(live_run: Any) -> None:
+    state = live_run.run.state
+    await state.hold(live_run.fence, "disk")
+    await state.end(live_run.fence, NOW, "failed", "an error")
+    assert await state.wait_reason() == ""
 
 
 async def test_stopping_run_cannot_be_resumed(live_run: Any) -> None:

@@ -87,7 +87,7 @@ async def test_records_and_state_are_migrated(restored: Restored) -> None:
     assert any(record.mixing for record in expected())
     run = await restored.run.state.read()
     assert run is not None
-    assert (run.schema, run.round, run.phase, run.seated) == ("3", 2, "collecting", True)
+    assert (run.schema, run.round, run.phase, run.slots_assigned) == ("3", 2, "collecting", True)
     old = json.loads(restored.values["federation"]["snapshot"])
     assert run.snapshot == Snapshot.model_validate({**old, "schema_version": "3"})
     assert run.snapshot.blobs() <= set(restored.blobs.of_run(RUN).digests())

@@ -24,7 +24,7 @@ def blobs(tmp_path: Path) -> RunBlobs:
 async def test_run_of_any_size_fits_without_a_quota(blobs: RunBlobs) -> None:
     quota = DiskQuota(blobs, None)
     quota.check(2**60)
-    assert await quota.lack(2**60) == ""
+    assert await quota.shortage(2**60) == ""
 
 
 async def test_run_fits_exactly_up_to_the_quota(
@@ -32,20 +32,20 @@ async def test_run_fits_exactly_up_to_the_quota(
 ) -> None:
     monkeypatch.setattr(disk_quota, "FRESH", 0.0)
     quota = DiskQuota(blobs, 10 * KIB)
-    assert await quota.lack(4 * KIB) == ""
-    assert await quota.lack(4 * KIB + 1) == (
+    assert await quota.shortage(4 * KIB) == ""
+    assert await quota.shortage(4 * KIB + 1) == (
         "disk: the run needs an estimated 4.0 KiB, and the other runs use 6.0 KiB of "
         "RAMPART_DISK_QUOTA=10.0 KiB; delete runs"
     )
     blobs.remove("x-1")
-    assert await quota.lack(10 * KIB) == ""
+    assert await quota.shortage(10 * KIB) == ""
 
 
 async def test_blobs_are_measured_again_after_a_run_has_started(blobs: RunBlobs) -> None:
     quota = DiskQuota(blobs, 10 * KIB)
-    assert await quota.lack(4 * KIB) == ""
+    assert await quota.shortage(4 * KIB) == ""
     blobs.of_run("x-2").put(bytes(KIB))
-    assert (await quota.lack(4 * KIB)).startswith("disk: ")
+    assert (await quota.shortage(4 * KIB)).startswith("disk: ")
 
 
 def test_a_run_larger_than_the_quota_is_refused(blobs: RunBlobs) -> None:

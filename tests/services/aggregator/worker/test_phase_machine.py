@@ -224,6 +224,18 @@ SELECTED = [
         status="paused",
     ),
     case(
+        "a full disk holds the round back",
+        SELECTING,
+        CandidatesRead("running", NAMES, disk_full=True),
+        ReadEvents("5-0", NOW + 1),
+    ),
+    case(
+        "a full disk holds back a round without clients, too",
+        SELECTING,
+        CandidatesRead("running", (), all_quarantined=True, disk_full=True),
+        ReadEvents("5-0", NOW + 1),
+    ),
+    case(
         "the round opens for the clients drawn",
         SELECTING,
         CandidatesRead("running", NAMES),

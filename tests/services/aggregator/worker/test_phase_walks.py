@@ -178,7 +178,8 @@ class World:
                 return events.StatusRead(self.status)
             case commands.ReadCandidates():
                 candidates = tuple(sorted(self.joined - self.barred))
-                return events.CandidatesRead(self.status, candidates, not candidates)
+                full = self.draws.random() < 0.1
+                return events.CandidatesRead(self.status, candidates, not candidates, full)
             case commands.ReadStanding():
                 return events.StandingRead(self.status, self.deadline, frozenset(self.barred))
             case commands.ReadEvents():

@@ -16,7 +16,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
-from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.protocol import wire
@@ -104,7 +104,7 @@ def test_stage_that_holds_all_updates_is_refused_if_memory_is_too_small(
         RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * 650 * 4 - 1)
 
 
-def test_a_round_that_does_not_fit_on_the_disk_is_refused(
+def test_a_round_that_does_not_fit_on_the_disk_has_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
@@ -113,11 +113,12 @@ def test_a_round_that_does_not_fit_on_the_disk_is_refused(
     # Seven updates, the global model, seven customized and seven challenged models, seven rows.
     free = 4 * 650 * 29
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
-    round_engine.check_disk(7)
+    assert round_engine.disk_shortage(7) == ""
     free -= 1
-    full = r"the disk is too full.* 7 updates, 15 models and 7 rows of the pool; 73\.6"
-    with pytest.raises(Unavailable, match=full):
-        round_engine.check_disk(7)
+    assert round_engine.disk_shortage(7) == (
+        f"disk: a round of 7 clients needs 73.6KiB in {tmp_path} (7 updates, 15 models, 7 rows of "
+        "the pool), and 73.6KiB are free"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,8 +138,7 @@ def test_disk_check_counts_every_model_that_a_round_may_store(
     spec, _ = RoundEngine.first_model(experiment, blobs)
     round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    with pytest.raises(Unavailable, match=rf"7 updates, {models} models; "):
-        round_engine.check_disk(7)
+    assert f"(7 updates, {models} models)" in round_engine.disk_shortage(7)
 
 
 @pytest.mark.parametrize("calibrate", [True, False])
@@ -167,15 +167,13 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     standing = Standing(len(CLIENTS), len(CLIENTS))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-        with pytest.raises(Unavailable, match=f"and {7 if calibrate else 14} rows of the pool"):
-            round_engine.check_disk(7)
+        assert f", {7 if calibrate else 14} rows of the pool)" in round_engine.disk_shortage(7)
     round_engine.close_round(0, receipts, "0-0", (), standing)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    left = "1 models; " if calibrate else "1 models and 7 rows of the pool; "
-    with pytest.raises(Unavailable, match=left):
-        round_engine.check_disk(7)
-    with pytest.raises(Unavailable, match=f"and {6 if calibrate else 12} rows of the pool"):
-        round_engine.check_disk(6)  # A pool of another size needs another file.
+    left = "1 models)" if calibrate else "1 models, 7 rows of the pool)"
+    assert left in round_engine.disk_shortage(7)
+    # A pool of another size needs another file.
+    assert f", {6 if calibrate else 12} rows of the pool)" in round_engine.disk_shortage(6)
 
 
 def models(

@@ -40,7 +40,7 @@ async def answer(api: Api, token: str, run: str = RUN, **body: Any) -> tuple[int
     return answer.status_code, answer.json() if answer.status_code == 200 else slug(answer)
 
 
-async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
+async def next_run(api: Api, slots_assigned: bool = False, **tables: Any) -> str:
     """Ends the current run, and starts another; returns its path."""
     experiment = Experiment.from_tables(
         {"name": "next", "data": DATA, "model": "logistic", **tables}
@@ -52,7 +52,7 @@ async def next_run(api: Api, seated: bool = False, **tables: Any) -> str:
     snapshot = Snapshot(global_model=digest, reference=digest)
     run = stores.of_run(info.run)
     assert await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
-    if seated:
+    if slots_assigned:
         assert await run.members.assign_slots(fence, {}, 0)
     return f"/v1/runs/{info.run}"
 
@@ -78,7 +78,7 @@ async def test_client_is_offered_the_current_run_until_it_answers(api: Api) -> N
 
 
 async def test_clients_that_accept_after_the_start_join_until_slots_run_out(api: Api) -> None:
-    run = await next_run(api, seated=True)
+    run = await next_run(api, slots_assigned=True)
     ada, bob, cleo = [await enrol(api, name) for name in ("ada", "bob", "cleo")]
     assert (await answer(api, ada, run, slot=1))[1]["slot"] == 1
     assert (await answer(api, bob, run))[1]["slot"] == 0
@@ -117,7 +117,7 @@ async def test_client_may_access_only_runs_of_which_it_is_a_member(api: Api) -> 
     """Models, updates, evaluations and customized models of another run are refused."""
     ada = await enrol(api, "ada")
     assert (await answer(api, ada))[1]["slot"] == 0
-    run = await next_run(api, seated=True)
+    run = await next_run(api, slots_assigned=True)
     state = await api.live_run.stores.of_run("next-2").state.read()
     header = {"Content-Type": "application/vnd.safetensors"}
     for method, path, options in [
@@ -160,7 +160,7 @@ async def test_declined_evicted_and_late_clients_are_offered_the_next_run(api: A
     evicted = await api.ask("POST", f"{run}/clients/bob/evict", json={"reason": "odd"})
     assert evicted.json()["evicted"] is True
 
-    later = await next_run(api, seated=True, data={**DATA, "clients": 3})
+    later = await next_run(api, slots_assigned=True, data={**DATA, "clients": 3})
     for slot, token in enumerate(tokens):
         assert (await ticket(api, token)).kind == "offer"
         assert (await answer(api, token, later, slot=slot))[1]["slot"] == slot
@@ -171,7 +171,7 @@ async def test_a_revoked_token_is_refused_in_every_run(api: Api) -> None:
     ada, bob = await enrol(api, "ada"), await enrol(api, "bob")
     await answer(api, ada)
     await answer(api, bob)
-    run = await next_run(api, seated=True)
+    run = await next_run(api, slots_assigned=True)
     assert (await api.ask("DELETE", "/v1/clients/ada/token?reason=a%20leak")).status_code < 300
     for path in (RUN, run):
         assert await answer(api, ada, path) == (401, "unauthorized")
@@ -187,7 +187,7 @@ async def test_eviction_applies_only_to_its_run(api: Api) -> None:
     assert (evicted.json()["evicted"], evicted.json()["slot"]) == (True, 0)
     reply = await ticket(api, ada)
     assert (reply.kind, reply.run, reply.reason) == ("evicted", "test-1", "odd")
-    run = await next_run(api, seated=True)
+    run = await next_run(api, slots_assigned=True)
     assert (await ticket(api, ada)).kind == "offer"
     assert (await answer(api, ada, run))[1]["slot"] == 0
     assert (await api.ask("GET", f"{run}/members")).json()[0]["evicted"] is False

@@ -96,7 +96,7 @@ async def test_upload_is_accepted_only_by_the_run_that_issued_its_ticket(
     body = {"labels": {"site": "eu"}}
     for name in NAMES[:2]:
         await api.ask("PUT", f"/v1/clients/{name}/labels", json=body)
-    run = await next_run(api, seated=True, clients={"select": {"site": ["eu"]}})
+    run = await next_run(api, slots_assigned=True, clients={"select": {"site": ["eu"]}})
     following = replace(live_run, run=live_run.stores.of_run("next-2"))
     await shrink(following.run)
     for token, status in zip(tokens[:3], ((200, 0), (200, 1), (403, "not-a-member")), strict=True):

@@ -75,7 +75,8 @@ class Pool:
         plan: the stages of a round. The plan defines which claims the stages read, how large the
             sketches are, and whether detectors see raw uploads. If detectors see raw uploads, the
             pool keeps these uploads in a second block.
-        trainable: number of parameters; in a vector they come before any running statistics.
+        trainable: number of parameters; in each vector, the parameters come before any running
+            statistics.
         reference_D: the model that rows are relative to.
         clients: ids of the clients that get a row from the start; rows for other clients can be
             added later.

@@ -196,7 +196,7 @@ class PhaseMachine:
         return Step(state, answers, commands.ReadEvents(state.heard, until))
 
     def _quota(self, expected: int) -> int:
-        """Number of updates with which the round closes before its deadline."""
+        """Number of updates after which the round closes, even before its deadline."""
         if self._buffered:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))

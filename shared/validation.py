@@ -146,7 +146,7 @@ def _without_common_model(members: Members) -> list[str]:
 
 CONSTRAINTS = (
     Constraint(
-        "The model is for the task and the shape of the samples.",
+        "The model fits the task and the shape of the samples.",
         lambda m: misfits(m).samples,
         "{culprit}",
     ),

@@ -33,7 +33,7 @@ class Backdoor(DataAttack):
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
+    """Factor that multiplies the uploaded update, for model replacement; 1 changes nothing."""
     epochs: int | None = Field(default=None, ge=1)
     """Local epochs in rounds in which the attacker poisons; by default, as many as for honest
     clients."""

@@ -43,7 +43,7 @@ def offset(
     if groups of clients are isolated.
 
     Args:
-        served: the models that clients were served.
+        served: the models that the server sent to clients.
         client: the client's id.
         started: the model that the client trained from.
         isolates: whether groups of clients are isolated (`Customizer.isolates`).

@@ -147,7 +147,7 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # The squares of finite float64 numbers may overflow; the squares of float32 numbers cannot.
+        # In float64, the squares of float64 numbers may overflow; those of float32 numbers cannot.
         # If the norm is not finite, the numbers themselves are therefore checked.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])

@@ -107,7 +107,7 @@ class Matrix:
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """By how much the attack of each cell lowers a metric."""
+        """For each cell: by how much the attack lowers a metric."""
         return self._grid(self.mean_loss, figure)
 
     def _grid(self, of: Callable[[str, str, str], SeedMean | None], figure: str) -> Grid:

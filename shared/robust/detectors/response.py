@@ -95,10 +95,9 @@ class ResponseDetector(ResponseOptions):
     the rank. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes
     part of δ, its rank is higher. Second, the probability that an honest client's upload is too
     long or overshoots is at most `tolerated`. Training with far more data makes uploads long, but
-    also undoes δ. An upload therefore does not count as too long if its answer is among the highest
-    answers, that is, in their top fraction `tolerated`. Under these assumptions, the probability
-    that any honest client is ever evicted is below `level`, for any number of rounds and whichever
-    clients join the federation.
+    also undoes δ. An upload therefore does not count as too long if its rank is in the highest
+    fraction `tolerated`. Under these assumptions, the probability that any honest client is ever
+    evicted is below `level`, for any number of rounds and whichever clients join the federation.
 
     An upload is rejected in this round if it is too long, even without an objection. In two cases,
     the upload of a client that is not challenged may be up to five times as long as the limit. In
@@ -108,11 +107,10 @@ class ResponseDetector(ResponseOptions):
     challenged model, or if the detector objects to it. A third reason to reject a suspect's upload
     is a turned response to the model's whole movement, which includes the challenge.
 
-    An honest client is judged by its own uploads. Colluders influence the verdict on an honest
-    client only through the model that the client receives, through challenges (which combine
-    uploads), and through medians. A minority of colluders moves medians only within the range of
-    honest values. Copies of honest updates react as honest updates do, so another detector,
-    `challenge`, looks for copies.
+    An honest client is judged by its own uploads. Colluders influence the verdict only through the
+    model that the client receives, through challenges (which combine uploads), and through medians.
+    A minority of colluders moves medians only within the range of honest values. Copies of honest
+    updates react as honest updates do, so another detector, `challenge`, looks for copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

@@ -35,8 +35,8 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     """A suspect's next boldness, and the number of uploads since the last one that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Therefore, at most one of seven uploads is too long, even if training diverges after every
-    challenge above a certain length.
+    Suppose that a client's training diverges after every challenge above a certain norm. Even then,
+    at most one in seven of the client's uploads is too long.
 
     Args:
         boldness: length of the last challenge, relative to a first challenge.

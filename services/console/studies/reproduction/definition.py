@@ -88,7 +88,7 @@ class Paper(Table):
 
     title: str
     notes: list[str] = []
-    """What the readers of all tables must know, such as deviations from the paper."""
+    """Notes that apply to all tables of the paper, such as deviations from it."""
     experiment: dict[str, Any]
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""

@@ -154,11 +154,11 @@ def verdict(own: Mapping[str, float]) -> Iterator[str]:
     methods = [name for name in METHODS if name in own and name not in ("none", "local")]
     missed = [name for name in methods if own[name] <= own["none"]]
     yield (
-        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. Two classes"
-        " are easy to learn alone."
+        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. A client"
+        " learns two classes well without other clients."
     )
     above = [name for name in methods if own[name] > own["local"]]
-    yield f"More accurate than training on own data only (`local`): {', '.join(above) or 'none'}."
+    yield f"More accurate than training alone (`local`): {', '.join(above) or 'none'}."
 
 
 if __name__ == "__main__":

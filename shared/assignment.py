@@ -12,7 +12,7 @@ GLOBAL = ":global"
 
 
 def group_of(client: str, groups: Sequence[str]) -> str:
-    """The group of a client; the group depends only on the hash of the client's id.
+    """The group of a client; it depends only on the hash of the client's id and on `groups`.
 
     >>> group_of("client-00", ["group:0", "group:1"])
     'group:1'

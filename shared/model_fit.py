@@ -9,12 +9,12 @@ from rampart_fl.shared.members import Members
 
 @dataclass(frozen=True)
 class Misfits:
-    """The reasons, each a list that is empty if there is no reason.
+    """Why a model is refused: three lists of messages, which are empty for a model that fits.
 
     Args:
         samples: the model is for another task or for samples of another shape.
         personalizer: the personalizer does not suit the model.
-        privacy: the loss of privacy cannot be computed.
+        privacy: the privacy loss cannot be computed.
     """
 
     samples: list[str]
@@ -24,7 +24,7 @@ class Misfits:
 
 @dataclass(frozen=True)
 class _Network:
-    """A model and its personalizer; equal to every other with the same settings and classes."""
+    """A model and its personalizer; instances with the same settings and classes are equal."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -32,7 +32,7 @@ class _Network:
 
 
 def misfits(members: Members) -> Misfits:
-    """Builds the experiment's model, and checks what has to fit to it."""
+    """Builds the experiment's model, and lists what does not fit the model."""
     from rampart_fl.shared.learning.network.models import models
 
     experiment = members.experiment

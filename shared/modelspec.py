@@ -16,8 +16,8 @@ Tensors are sorted by name. Parameters have the names of Python attributes, whic
 so running statistics come after all parameters."""
 
 Layout = tuple[tuple[str, int, int], ...]
-"""The place of each tensor in a vector: its name, its first coordinate, and the coordinate after
-its last one."""
+"""The place of each tensor in a vector: its name, its first coordinate, and its last coordinate
+plus 1."""
 
 
 class TensorSpec(BaseModel):

@@ -1,7 +1,8 @@
 """Checks that the parts of an experiment fit together, before the experiment runs.
 
-`CONSTRAINTS` is the table of all constraints between members. Constraints within one member, such
-as the bounds of a parameter, are declared in the member's class.
+A member is a part that an experiment names, such as its rule or its data set. `CONSTRAINTS` is the
+table of all constraints between members. The class of a member declares the constraints within this
+member, such as the bounds of a parameter.
 """
 
 from collections.abc import Callable, Iterable
@@ -54,7 +55,7 @@ class Constraint:
 
 
 def _stages_without_samples(members: Members, need: "Need") -> list[str]:
-    """Stages that need samples that the experiment does not define."""
+    """Stages that lack samples, because the experiment does not define these samples."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
@@ -145,7 +146,7 @@ def _without_common_model(members: Members) -> list[str]:
 
 CONSTRAINTS = (
     Constraint(
-        "The model is for the task and the shape of the samples.",
+        "The model fits the task and the shape of the samples.",
         lambda m: misfits(m).samples,
         "{culprit}",
     ),
@@ -284,16 +285,16 @@ CONSTRAINTS = (
         "{culprit}",
     ),
 )
-"""All constraints between members; only the first broken constraint is reported."""
+"""All constraints between the parts of an experiment; only the first broken one is reported."""
 
 
 def validate(experiment: Experiment) -> Experiment:
-    """Builds every member that an experiment names, and checks that they fit together.
+    """Builds all parts that an experiment names, and checks that the parts fit together.
 
     Returns:
         The experiment, with `packages` filled in.
     Raises:
-        RampartError: a member or a combination of members is wrong; the message says which.
+        RampartError: a part or a combination of parts is wrong; the message says which.
 
     >>> validate(Experiment.load("digits-benign")).packages
     {}

@@ -51,8 +51,8 @@ says "in memory only" and the reason. These rules determine how many passes a pi
   the rows, a stage that needs the new rows' lengths takes one more pass, and `fltrust` takes two
   more.
 - Distances between rows are measured once for all stages of a pipeline.
-- The iterations of a rule work on distances and weights, and read no rows. The exceptions are the
-  iterations that *passes* counts.
+- The iterations of a rule work on distances and weights, and read no rows. If a rule's iterations
+  do read rows, the column *Passes* says so.
 - Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from
   the middle row, or squares of numbers overflow or underflow in float32.
 """

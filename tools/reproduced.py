@@ -28,10 +28,10 @@ explains the commands and the estimates.
 
 ## At the scale `reduced`
 
-A cell is finished if it has a run with each of three seeds. The column *runs* has the number of
-finished runs, and the number of all runs with three seeds. The column *hours left* has the
-estimated time of the missing runs on one core. A run that appears in several tables is counted in
-each of them. The command executes the missing runs.
+Each cell is planned with three seeds, and is finished if it has a run with each of them. The
+column *runs* has the number of finished runs and the number of planned runs. The column *hours
+left* has the estimated time of the missing runs on one core. A run that appears in several tables
+is counted in each of them. The command executes the missing runs.
 
 | table | cells | finished | with fewer seeds | runs | hours left | command |
 |---|---:|---:|---:|---:|---:|---|
@@ -39,10 +39,10 @@ each of them. The command executes the missing runs.
 LEFT_OUT = """
 ## Left out of the scale `reduced`
 
-The scale `reduced` leaves out the following cells. Some cells cannot be run at any scale. With
-the following cells, a table would take more than an hour on two cores. The option `--only` runs
-these cells at the scale `reduced`, too. The column *hours in full* has the estimated time of the
-whole table at the scale `full`, on one core with three seeds.
+The scale `reduced` leaves out the following cells. The column *why* has the reason: the cell cannot
+be run at any scale, or the table would take more than an hour on two cores. In the second case, the
+option `--only` runs the cell at the scale `reduced`, too. The column *hours in full* has the
+estimated time of the whole table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |
 |---|---:|---:|---|

@@ -112,8 +112,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         timeout_keep_alive=75,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
-        # HTTP connections may use half of the process's file descriptors. The other half is for
-        # connections to Redis, and for blobs that are read or written.
+        # HTTP connections may use half of the process's file descriptors. The other file
+        # descriptors are for connections to Redis, and for blobs that are read or written.
         http=Connection.with_limits(settings.body_idle, open_files() // 2),
         ws="none",
         loop="uvloop",

@@ -77,9 +77,9 @@ class Settings(ServiceSettings):
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
     """Maximum size of a block of rows in memory, such as 2GiB; larger blocks are kept in files in
-    the blobs' folder and read piece by piece. A round's updates are one block, but the worker may
-    hold up to four blocks: the limit holds for each of them. On a GPU, blocks are never in files.
-    By default, there is no limit."""
+    the blobs' folder and read piece by piece. The limit applies to each block: a round's updates
+    are one block, and the worker may have up to four blocks at a time. On a GPU, blocks are
+    never in files. By default, there is no limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

@@ -193,7 +193,7 @@ class Tap:
         try:
             return await asyncio.shield(reading)
         except HTTPException:
-            # Drop the failed request, so that the next call reads the tap again.
+            # Drop the failed request, so that the next call reads the test tap again.
             if self._reading.get((run, round_, kind)) is reading:
                 del self._reading[run, round_, kind]
             raise

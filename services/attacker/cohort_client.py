@@ -77,7 +77,7 @@ class CohortClient:
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarts after the PUT, it loses the update, so repeat both requests.
+        # If the cohort restarts after the PUT, it loses the update, so repeat the PUT and the GET.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")
@@ -88,7 +88,7 @@ class CohortClient:
         """The response of the aggregator's test tap for a round.
 
         Raises:
-            ConfigurationError: the aggregator's version has another `server` table.
+            ConfigurationError: this version cannot parse the aggregator's `server` table.
         """
         path = f"{self._run}/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}"
         answer = await self._send("GET", path)

@@ -48,7 +48,7 @@ parameters, in order)."""
 
 
 class Client(Protocol):
-    """The methods of your own client; they may change `parameters`, which are copies."""
+    """The methods of your own client; they get copies of `parameters`, and may change them."""
 
     def fit(
         self, parameters: Parameters, config: Config

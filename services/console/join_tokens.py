@@ -47,8 +47,8 @@ class JoinTokenSettings(ServiceSettings):
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
     """The slots of every process, keyed by group; a space separates the processes of a group, as in
-    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest one belongs to one
-    process."""
+    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot belongs to
+    one process."""
     tokens_folder: Path | None = None
     """Folder that gets one file per process."""
     tokens_secret: str | None = None
@@ -128,8 +128,8 @@ def fill_secret(
             return
         data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
         if there:
-            # The patch names the version that was read. If the Secret has changed meanwhile,
-            # Kubernetes refuses the patch.
+            # The patch names the version of the Secret that was read above. If the Secret has
+            # changed since then, Kubernetes refuses the patch.
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             known = cluster.patch(
                 f"{path}/{name}",

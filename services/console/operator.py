@@ -189,7 +189,7 @@ class Operator(FederationConnection):
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A round's full record; includes the weights that mixed its models if `mixing` is true."""
+        """A round's full record; if `mixing` is true, with the weights that mixed the models."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:

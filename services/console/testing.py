@@ -160,8 +160,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at this phase, so the returned status may show a later phase. The status is
-        sure to show this phase only if the round waits for a client.
+        does not stop at this phase. Unless the round waits for a client, the returned status may
+        therefore show a later phase.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.
@@ -241,7 +241,10 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Revokes the tokens of clients that joined without `TestClients`; later runs exclude them."""
+    """Revokes the tokens of clients that joined without `TestClients`.
+
+    A client without a valid token cannot take part in later runs.
+    """
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():
         if not (own / client.client_id).exists():

@@ -51,7 +51,7 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False
-    """Whether the process waits for SIGTERM, rather than exits, when all of its clients are barred
+    """Whether the process waits for SIGTERM instead of exiting when all of its clients are barred
     from the federation. Set this if every process that exits is restarted, as in a Kubernetes
     StatefulSet."""
     trusted_packages: str = ""

@@ -85,7 +85,7 @@ class AgentContext:
 
 
 Build = Callable[[AgentContext], Awaitable[Participant]]
-"""A function that builds the participant for one agent context."""
+"""A function that builds the participant from an `AgentContext`."""
 
 
 Check = Callable[[Experiment], None]

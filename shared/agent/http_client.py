@@ -68,4 +68,4 @@ class HttpClient(httpx.AsyncClient):
             # anyio's call to getpeername fails if uvloop has just closed the connection.
             if "getpeername" not in str(error):
                 raise
-            raise httpx.ReadError("the connection was lost before it was established") from error
+            raise httpx.ReadError("the connection was lost while it was being made") from error

@@ -206,7 +206,7 @@ class LearningClient:
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
         # A probe serves only to find similar clients. The personal state after a probe is stored in
-        # a separate file. Of this state, later rounds use only the number of privacy steps.
+        # a separate file, from which later rounds use only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -19,7 +19,7 @@ class Participant(Protocol):
     """Processes the tickets of a client; each kind of client has a class with these methods."""
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """The bytes to upload for a `train` or `probe` ticket; a repeated call returns the same."""
+        """The upload for a `train` or `probe` ticket; a repeated call returns the same bytes."""
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         """Returns the client's measurements of the final model."""

@@ -60,8 +60,8 @@ class Knowledge:
         honest_sent_BD: for each row of `honest_BD`, the model that its client trained from.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
-        jacobian: from parameters (D,) and a generator, estimates the squared norm of the Jacobian
-            on the attacker's data; returns the estimate and its gradient (D,).
+        jacobian: a function of parameters (D,) and a generator. It estimates the squared norm of
+            the Jacobian on the attacker's data, and returns the estimate and its gradient (D,).
     """
 
     participants: int
@@ -155,7 +155,7 @@ class Attack(Member):
 class ModelAttack(Attack, ABC):
     """Crafts the updates that the attackers of a round upload.
 
-    An attacker's upload depends only on the attacker's own honest update and on the knowledge.
+    An attacker's upload depends only on the attacker's own honest update and its `Knowledge`.
     Attackers therefore upload the same updates whether they run in one process or in separate
     processes.
     """

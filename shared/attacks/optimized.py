@@ -49,8 +49,8 @@ class LineSearchAttack(MomentAttack):
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the
     cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`).
-    Only with `bound="min"` can it happen that no point with γ ≥ 0 is feasible. Then u is the known
-    update with the smallest cost.
+    With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, u is the known update with the
+    smallest cost if no γ ≥ 0 is feasible.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

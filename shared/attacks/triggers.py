@@ -29,11 +29,11 @@ class Backdoor(DataAttack):
     target: int = Field(ge=0)
     """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
-    """Share of the attacker's samples that carry the trigger, drawn without replacement."""
+    """Share of the attacker's samples that get the trigger; they are drawn without replacement."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the uploaded update, for model replacement; 1 leaves the update unchanged."""
+    """Factor that multiplies the uploaded update, for model replacement; 1 changes nothing."""
     epochs: int | None = Field(default=None, ge=1)
     """Local epochs in rounds in which the attacker poisons; by default, as many as for honest
     clients."""

@@ -43,8 +43,8 @@ class Eviction(Table):
     it."""
     bounded: bool = True
     """Whether the number of barred clients is bounded: fewer than half of all clients may be
-    barred. If `f` is set, the number of barred clients is also at most `f` plus the number of
-    clients that joined after round 0 began."""
+    barred. If `f` is set, at most `f` clients may be barred, and one more for each client that
+    joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""
@@ -107,8 +107,8 @@ class Standing:
     def most(self, f: int | None) -> int:
         """The largest number of clients that may be barred.
 
-        Fewer than half of all clients may be barred. If f is given, the number is also at most f
-        plus the number of clients that joined after round 0 began.
+        Fewer than half of all clients may be barred. If f is given, at most f clients may be
+        barred, and one more for each client that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

@@ -7,7 +7,7 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """A lower and an upper limit; counts up to 1 are fractions of the selected clients."""
+    """A lower and an upper limit; values up to 1 are fractions of the selected clients."""
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -30,8 +30,8 @@ class Span(Table):
         """The upper limit as a number of clients; `of` is the number of selected clients.
 
         If there is no upper limit, the result is the number of selected clients. The result is
-        never below the lower limit. If `min` is a fraction and `max` is a number of clients, `min`
-        may stand for more clients than `max`.
+        never below the lower limit. If `min` is a fraction and `max` is a number of clients, the
+        fraction may amount to more clients than `max`.
 
         >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
         (8, 3)

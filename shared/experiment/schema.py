@@ -38,8 +38,8 @@ class Data(Table):
     test_fraction: float = Field(default=0.25, gt=0, lt=1)
     """Fraction of each client's samples that forms the client's own test set."""
     samples: int | None = Field(default=None, ge=2)
-    """Largest number of samples per client, training and test together. If a client has more
-    samples, it keeps a random subset with the largest permitted number of samples."""
+    """Largest number of samples per client, training and test together. A client that would get
+    more samples keeps only a random subset of this size."""
     reserved: int = Field(default=0, ge=0)
     """Number of samples that are reserved for the server. The reserved samples are drawn before the
     other samples are divided among the clients."""
@@ -122,8 +122,8 @@ class Server(Table):
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Whether updates are judged relative to the global model even if clients started from other
-    models (FedCAP)."""
+    """Whether every update is judged relative to the global model, even if its client started from
+    another model (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
@@ -164,9 +164,9 @@ class Experiment(Table):
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
     """Whether `fraction` is a fraction of the candidates or of the founders. The `candidates` are
-    the clients that may be drawn for the round, and the `founders` are all `data.clients` clients
-    of the experiment. With `founders`, evictions do not make rounds smaller, as long as enough
-    clients are left."""
+    the clients that may be drawn for the round. The `founders` are all `data.clients` clients of
+    the experiment. With `founders`, evictions do not make rounds smaller, as long as enough clients
+    are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
@@ -256,7 +256,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """All settings as JSON values, but without default values of keys in `Table.later`."""
+        """All settings as JSON values, without keys in `Table.later` that have default values."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:

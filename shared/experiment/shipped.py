@@ -14,10 +14,10 @@ def shipped() -> tuple[str, ...]:
 
 
 def find(source: str | Path) -> Path:
-    """The file at a path, or the file of the shipped experiment with that name.
+    """The file at the path `source`, or the file of the shipped experiment named `source`.
 
     Raises:
-        UnknownMember: there is no such file and no such experiment.
+        UnknownMember: there is neither a file nor a shipped experiment with this name.
 
     >>> find("digits-benign").name
     'digits-benign.toml'

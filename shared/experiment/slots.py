@@ -16,9 +16,9 @@ def draw_slots(
     drawn order get no slot.
 
     The draw sorts clients by a hash of the seed and the client's id. If no client asks for a slot,
-    n clients hold the slots 0 to n - 1. If only one client asks for a slot, this client gets
-    the slot, whichever other clients take part. A client that asks for its previous slot therefore
-    keeps its data and its role.
+    n clients hold the slots 0 to n - 1. If a slot is requested by only one client, this client gets
+    the slot, whichever other clients take part. So a client keeps its data and its role if it alone
+    asks for its previous slot.
 
     Args:
         seed: the seed of the experiment.

@@ -81,8 +81,8 @@ class Axis:
 
     Args:
         key: the name of the axis in results: the last part of the axis's first path (numeric parts
-            are skipped). If two axes would get the same name, each is named by its whole first
-            path.
+            are skipped). If two axes would get the same name, the name of each is its whole
+            first path.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the values in order.
     """
@@ -121,7 +121,7 @@ class Sweep:
 
     @staticmethod
     def load(source: str | Path, **changes: Any) -> "Sweep | None":
-        """Reads a file, or a shipped experiment by name; returns None if it has no [sweep].
+        """Reads a file, or a shipped experiment by name; returns None if there is no [sweep].
 
         Args:
             source: a file or a name.

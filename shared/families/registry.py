@@ -92,7 +92,7 @@ class Registry(Generic[M]):
         return self._members[name]
 
     def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
-        """Adds a member from another package if it has not been added yet."""
+        """Adds a member of another package, unless the member has already been added."""
         member: type[M] = plugins.load(self.family, name, entries, self.kind)
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:
@@ -151,8 +151,8 @@ def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str
 
     Args:
         error: the error.
-        table: the class that was validated. For an unknown key, the line suggests a similar key of
-            this class.
+        table: the class that was validated. If a key is unknown, the formatted error suggests
+            a similar key of this class.
     """
     return "; ".join(_explained(issue, table) for issue in error.errors())
 

@@ -31,8 +31,8 @@ def run_figures(
     Args:
         experiment: the experiment of the run.
         records: the records of the run's rounds, in order.
-        slots: the slots of the run's members, keyed by client.
-        evicted: the members that were evicted.
+        slots: the slots of the run's clients, keyed by client.
+        evicted: the clients that were evicted.
         seconds: the duration of the run; None if the run has not started.
     """
     newest: Metrics = {}

@@ -18,10 +18,10 @@ KINDS = ("customized", "local", "personalized")
 training, and the model that the client keeps for itself."""
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or an evaluation at the end. In the evaluation at the end, every client evaluates the models after
-the last aggregation."""
+or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
+the last aggregation produced."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Target accuracies. For each target, a run reports how many rounds it needed to reach it."""
+"""Target accuracies. A run reports after how many rounds each target accuracy was reached."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
@@ -218,14 +218,14 @@ def final_figures(
     """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. After an honest client is evicted,
-    its newest measurement is of the last model that it received. `accuracy` is the customized or
+    all honest clients, from each client's newest measurement. The newest measurement of an evicted
+    honest client is of the last model that the client received. `accuracy` is the customized or
     the personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy
-    in `TARGETS` to the number of rounds until it was reached. `attack_success` is measured on the
-    same model as `accuracy`, at the end of the run. If the experiment has a trigger, there is also
-    a success rate for each kind of model, such as `attack_success_customized`. `largest_gap` and
-    the errors also use each client's newest measurement. Errors are reported only if the task is
-    estimation.
+    in `TARGETS` to the number of rounds after which this accuracy was reached. `attack_success` is
+    measured on the same model as `accuracy`, at the end of the run. If the experiment has a
+    trigger, there is also a success rate for each kind of model, such as
+    `attack_success_customized`. `largest_gap` and the errors also use each client's newest
+    measurement. Errors are reported only if the task is estimation.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
@@ -233,8 +233,8 @@ def final_figures(
         evicted: the clients that are evicted at the end.
         names: the clients' names, ordered by slot; `experiment.client_names` by default.
         accuracy_of: the rounds from which final accuracies are taken.
-        evaluations: the clients' metrics of the models after the last aggregation; used if
-            `accuracy_of` is "end".
+        evaluations: the clients' metrics of the models that the last aggregation produced; used
+            if `accuracy_of` is "end".
     """
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
     honest, hostile = sides(experiment, names)

@@ -259,7 +259,7 @@ class StageReport(Message):
     stage: str
     values: dict[str, int | float | str | None] = Field(default={}, description="totals by name")
     per_row: dict[str, dict[str, int | float | None]] = Field(
-        default={}, description="columns by name, keyed by client"
+        default={}, description="columns by name; each maps clients to numbers"
     )
 
 

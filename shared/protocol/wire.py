@@ -3,7 +3,7 @@
 A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
 Rampart's files hold the tensors of a `ModelSpec` in order, all with the same floating-point dtype.
 The buffer is therefore the vector (D,), and can be read in place. Rampart does not trust files from
-the network, and validates every header against the spec before any state changes.
+the network: it validates every header against the spec before it changes any state.
 
 Legend: D parameters.
 """
@@ -28,8 +28,8 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Number of bytes that `check_finite` reads in one step, and number of 16-bit numbers that
-`read_vector` reads in one step. One step's data fits into the processor's cache."""
+"""How many bytes `check_finite` reads in one step, and how many 16-bit numbers `read_vector` reads.
+One step's data fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP header with a client's ticket; the response's body is the ticket's model."""

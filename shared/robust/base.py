@@ -118,7 +118,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False`, among this stage and the stages in its fields."""
+        """Of this stage and the stages in its fields, those with `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -135,8 +135,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split, among this stage and the stages in its
-        fields."""
+        """Of this stage and the stages in its fields, the names of all that ranks cannot split."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -215,8 +214,8 @@ class Detector(Stage):
 
         A detector judges all rows before any row is removed. The detector may add verdicts on rows
         that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
-        that asks for an eviction keeps the client's evidence in the state, because the detector
-        does not make the final decision. The engine calls `forget` when a client is barred.
+        that asks for an eviction keeps the client's evidence in the state, because the final
+        decision may be different. The engine calls `forget` when a client is barred.
         """
 
     def forget(self, state: State, clients: Collection[str]) -> State:

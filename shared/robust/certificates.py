@@ -51,10 +51,10 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 
 
 def threshold(hostile: int, clients: int, size: int) -> float:
-    """The lead that m hostile clients can reverse if subsets of clients vote, as a share of votes.
+    """The largest lead that m hostile clients can reverse if subsets of clients vote.
 
-    If m of n clients are hostile, the lead is twice the fraction of subsets of size k that contain
-    a hostile client. This fraction is 1 - C(n-m, k) / C(n, k).
+    A lead is a share of the votes. If m of n clients are hostile, the result is twice the fraction
+    of subsets of size k that contain a hostile client. This fraction is 1 - C(n-m, k) / C(n, k).
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -77,8 +77,9 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
         error: 0 if every subset of k clients voted; the shares p are then known exactly. If subsets
-            were drawn at random, the function uses Clopper-Pearson bounds on the shares, with error
-            / C per class. The probability that any of the bounds is wrong is then at most `error`.
+            were drawn at random, the function uses one Clopper-Pearson bound on the share of each
+            class. A bound is wrong with probability at most `error` / C, so the probability that
+            any of a sample's C bounds is wrong is at most `error`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])

@@ -56,9 +56,9 @@ class Context:
         shape: shape of one sample in the network's input.
         public: the server's public samples.
         layout: for each parameter of the model, its name and its position in a row.
-        statistics: for each running statistic, its name and its position in a row, after all
-            parameters. The engine removes the running statistics from the rows and from the
-            reference before any stage runs.
+        statistics: for each running statistic, its name and its position in a row; running
+            statistics come after all parameters. The engine removes the running statistics from the
+            rows and from the reference before any stage runs.
         buffered: whether clients may upload updates to models of earlier rounds.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and none is barred.

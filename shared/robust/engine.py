@@ -84,7 +84,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables of stages; stages with a bound f get this f."""
+        """Builds a plan from names and tables; every stage with a parameter f gets this f."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -139,7 +139,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server, with the name of the first stage that needs it."""
+        """The stages' needs from the server, each with the name of the first stage that has it."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -178,10 +178,10 @@ class RoundOutcome:
     Args:
         global_D: the next global model.
         survivors: the calibrated rows of the accepted clients; these rows contain no running
-            statistics. The customized models are combinations of these rows.
+            statistics. The customized models are combinations of the survivors.
         customization: the models besides the global model, and which client gets which model.
-        verdicts: the final verdict on each client whose row was received, including rows dropped
-            as non-finite; ordered by client id.
+        verdicts: the final verdict on each client whose row was received, even if the row was
+            dropped as non-finite; ordered by client id.
         state: what the stages carry to the next round.
         reports: one report per stage of the pipeline.
     """
@@ -213,7 +213,8 @@ def run_round(
         rows: one update per client, relative to `context.reference_D`.
         state: the state from `plan.init` or from the last outcome.
         context: the round, the seed and the reference model.
-        similar: raw uploads for the customizer and the detectors, if calibration is off.
+        similar: if calibration is off, the raw uploads, which the detectors and the customizer then
+            see; otherwise None.
         ended: callback, such as a `Stopwatch`, that gets the name of each step when the step ends.
     """
     if not context.statistics:

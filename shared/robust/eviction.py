@@ -59,7 +59,7 @@ def apply_policy(
 
 
 def _barring(eviction: Eviction, quarantine: bool) -> tuple[Decision, str]:
-    """The decision on a request for an eviction that the limit allows, and the reason."""
+    """The decision on an eviction request within the limit, and the reason for the decision."""
     if quarantine:
         return "quarantined", f"out for {eviction.rounds} rounds"
     if eviction.by == "operator":

@@ -68,7 +68,7 @@ def kappa(
         ids: distinct client ids.
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
-        context: seed (also used to sample subsets) and server data.
+        context: server data, and the seed, which also determines the sampled subsets.
         samples: number of subsets that are sampled if there are more than `exact` subsets. The
             sampled subset with the largest ratio is then improved: its rows are swapped for other
             rows as long as the ratio increases.
@@ -149,7 +149,8 @@ def _products(rows: Rows, centre_D: Tensor) -> Tensor:
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]
         gram_NN += chunk_NC @ chunk_NC.T
-    # If rows are so far apart that a product overflows, it is clamped to a very large number.
+    # If rows are so far apart that a product overflows, the product is clamped to a very large
+    # number.
     return gram_NN.nan_to_num(nan=0.0).clamp(-1e280, 1e280).cpu()
 
 
@@ -157,7 +158,7 @@ def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
     """The ratio (B,) of ‖F - mean_S‖² to the mean over S of ‖x_i - mean_S‖², for every subset S.
 
     `gram_NN` holds the inner products <x_i - F, x_j - F> for the aggregate F. `noise_N` holds the
-    squared rounding errors of the rows. Numerators and denominators are set to 0 if they do not
+    squared rounding errors of the rows. A numerator or a denominator is set to 0 if it does not
     exceed the mean of `noise_N` over the subset. The ratio 0/0 is defined as 0.
     """
     size = subsets_BS.shape[1]

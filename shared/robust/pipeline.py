@@ -152,7 +152,7 @@ def aggregate(
             lists are also accepted.
         stages: a rule, or a list of pre-aggregators that ends with a rule. Each stage is given by
             its name, as a table `{"name": ..., parameter: ...}`, or as an object.
-        f: declared bound on hostile rows, given to every stage that takes such a bound.
+        f: declared bound on hostile rows; every stage with a parameter f gets this bound.
         ids: distinct client ids; if they are given, the order of the rows does not change the
             result.
         weights: trusted weights, for rules that use them.

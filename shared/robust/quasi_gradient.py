@@ -39,13 +39,12 @@ class QuasiGradientRule(Rule):
 
     xi: float | None = Field(default=None, gt=0)
     """ξ, the largest variance allowed along any direction, in squared units of the updates. If
-    None, ξ is derived from the smallest ball that is centred on a row and contains n - f rows: ξ is
-    twice the top variance of the rows in this ball. Up to f hostile rows cannot inflate this
-    value."""
+    None, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on a
+    row and contains n - f rows. Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates that share one set of weights; None for all, as in the paper. With a
-    block size, the rule reads rows from a file, but ranks cannot divide it, because a block of
-    coordinates may belong to several ranks."""
+    block size, the rows may still be in a file, but ranks cannot share the rule's work, because a
+    block of coordinates may belong to several ranks."""
 
     @property
     def divides(self) -> bool:

@@ -84,8 +84,8 @@ def search(
     """The final errors (K,) of the searches, and the corresponding synthetic samples.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. The search for a client stops when its error is not finite or below `how.enough`, or after
-    `limits_K` iterations.
+    once. The search for a client stops in three cases: its error is below `how.enough`, its error
+    is not finite, or `limits_K` iterations are done.
 
     Args:
         predict: the network.

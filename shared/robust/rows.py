@@ -49,8 +49,8 @@ class Rows(View):
             metadata: numbers that the clients claim, one per row and keyed by name.
             traces: sketches of the rows, in the same order as `updates_ND`.
             assume_finite: keep every row without checking it. The first pass that reads a
-                non-finite number raises `linalg.NonFiniteRows`. Some rows may never be read, so
-                call `linalg.all_finite` after the last pass.
+                non-finite number raises `linalg.NonFiniteRows`. Rows that no pass reads stay
+                unchecked, so call `linalg.all_finite` after the last pass.
             group: ranks among which `shards.columns` divides the coordinates; every rank passes all
                 rows in the same order, restricted to the rank's coordinates.
         Raises:

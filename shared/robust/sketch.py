@@ -37,8 +37,8 @@ def sketch(
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
-        within: the first index of `vector_D` to sketch, and the index after the last one. All other
-            coordinates are treated as 0.
+        within: the first index of `vector_D` to sketch, and the index after the last one.
+            Coordinates outside this range are treated as 0.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))
@@ -61,7 +61,7 @@ def sketch(
 
 
 def _summed(vector_C: Tensor, signs_C: Tensor, size: int, first: int) -> Tensor:
-    """Signed sums (K,) of coordinates that begin at coordinate `first` of the whole vector."""
+    """Signed sums (K,) of consecutive coordinates, from coordinate `first` of the whole vector."""
     signed_C, before = vector_C * signs_C, first % size
     after = -(before + len(signed_C)) % size
     if before or after:

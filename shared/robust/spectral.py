@@ -15,8 +15,9 @@ from torch import Tensor
 DENSE = 400
 """With more rows than this number, Lanczos steps compute only the top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
-"""Largest number of Lanczos steps; number of steps between two checks for convergence; largest
-residual |G v - λ v| at convergence, as a share of the eigenvalue λ."""
+"""`STEPS` is the largest number of Lanczos steps. `CHECK` is the number of steps between two checks
+for convergence. `RESIDUAL` is the largest residual |G v - λ v| at convergence, as a share of the
+eigenvalue λ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,7 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
     # If k rows are at the cap, the other rows share the weight 1 - k cap. In the projection, k is
-    # the smallest number for which none of the other rows exceeds the cap.
+    # the smallest number for which no other row exceeds the cap.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

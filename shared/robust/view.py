@@ -3,8 +3,8 @@
 Passes over rows (`linalg`) work on `View`. The subclass `Rows` of `View` adds methods that need a
 pass over rows.
 
-Legend of shape suffixes: N rows of the pool, K of these that a view reads, M rows that a stage
-sees, L rows after a mix, D coordinates, C coordinates of one chunk.
+Legend of shape suffixes: N rows of the pool, K rows of the pool that a view reads, M rows that a
+stage sees, L rows after a mix, D coordinates, C coordinates of one chunk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,10 +42,10 @@ class View:
         index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
-        metadata: numbers, one per row and keyed by name. Clients claim some numbers, such
-            as "loss_gap". The server determines all other numbers: "moved" is the norm of the raw
-            upload, "fresh" is 0 if the row was judged in an earlier round, and "age" is the number
-            of rounds since the server asked for the upload.
+        metadata: numbers, one per row and keyed by name. Some numbers, such as "loss_gap", are
+            claims of the clients. The server determines all other numbers: "moved" is the norm of
+            the raw upload, "fresh" is 0 if the row was judged in an earlier round, and "age" is the
+            number of rounds since the server asked for the upload.
         dropped: ids of rows that were left out because they were not finite.
         traces: sketches of the rows, for detectors that remember rows; None if no detector needs
             sketches.
@@ -136,8 +136,8 @@ class View:
         parts = [[row_D[start:stop] for row_D in held] for start, stop in ranges]
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
-            # Wait for the fetch: if it completed after the release of its window, the window would
-            # stay in memory.
+            # Wait for the fetch: if the fetch ended only after its window was released, the window
+            # would stay in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])

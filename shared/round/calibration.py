@@ -24,9 +24,10 @@ class ServedModels(Protocol[Model]):
 def origin(served: ServedModels[Model], client: str, started: Model) -> Model:
     """The model to which an upload is added.
 
-    An upload is added to the model from which the client trained. If this model contains a
-    challenge, the upload is added to the same model without the challenge. If the challenge were
-    kept, it would move the row even if the client's upload does not depend on it.
+    An upload is added to the model from which the client trained. If the client trained from a
+    challenged model, the upload is added to the same model without the challenge. A challenge that
+    stayed in the model would move the row even if the client's upload does not depend on the
+    challenge.
     """
     challenged = served.challenged(client)
     unchanged = challenged is None or not served.same(started, challenged)
@@ -42,7 +43,7 @@ def offset(
     if groups of clients are isolated.
 
     Args:
-        served: the models that clients were served.
+        served: the models that the server sent to clients.
         client: the client's id.
         started: the model that the client trained from.
         isolates: whether groups of clients are isolated (`Customizer.isolates`).

@@ -75,7 +75,8 @@ class Pool:
         plan: the stages of a round. The plan defines which claims the stages read, how large the
             sketches are, and whether detectors see raw uploads. If detectors see raw uploads, the
             pool keeps these uploads in a second block.
-        trainable: number of parameters; in a vector they come before any running statistics.
+        trainable: number of parameters; in each vector, the parameters come before any running
+            statistics.
         reference_D: the model that rows are relative to.
         clients: ids of the clients that get a row from the start; rows for other clients can be
             added later.
@@ -146,7 +147,7 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # The squares of finite float64 numbers may overflow; the squares of float32 numbers cannot.
+        # In float64, the squares of float64 numbers may overflow; those of float32 numbers cannot.
         # If the norm is not finite, the numbers themselves are therefore checked.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])

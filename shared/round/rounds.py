@@ -28,15 +28,15 @@ from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 class Neighbours:
     """The accepted rows of the last round, from which newcomers' models are mixed.
 
-    The rows have no weights, claims or sketches, because these belong to the round that judged the
+    The rows have no weights, claims or sketches: all three belong to the round that judged the
     rows. A worker that loads the rows again after a restart therefore makes the same models for
     newcomers.
 
     Args:
         reference_A: the model that the rows are relative to.
         rows: calibrated rows, restricted to the parameters.
-        similar: rows of the same clients; the customizer computes similarities from these rows.
-            If calibration is off, these rows are the raw uploads.
+        similar: rows of the same clients, from which the customizer computes similarities; the raw
+            uploads if calibration is off.
     """
 
     reference_A: Tensor
@@ -65,7 +65,7 @@ class RoundDecision:
     tested: dict[str, float]
 
     def about(self, *decisions: Decision) -> dict[str, Verdict]:
-        """The verdicts with one of these decisions, by client."""
+        """The verdicts whose decision is one of `decisions`, keyed by client."""
         return {v.client: v for v in self.outcome.verdicts if v.decision in decisions}
 
 

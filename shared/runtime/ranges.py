@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-"""A number, or the first and last number of a range; five digits suffice for every slot."""
+"""Matches a number, or the first and the last number of a range; a slot has at most five digits."""
 
 
 def parse_lists(text: str) -> list[list[int]]:

@@ -1,9 +1,9 @@
 """The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
 All processes use this policy. Requests to Redis use redis-py's own policy, which handles Redis's
-errors (see services/aggregator/state/redis_connection.py). The renewal of a client's token is
-repeated at fixed times instead, even after errors that are final for a request, such as a full disk
-(see shared/agent/identity.py).
+errors (see services/aggregator/state/redis_connection.py). The renewal of a client's token is an
+exception: a failed renewal is repeated after a fixed time, whatever the failure was, even a full
+disk (see shared/agent/identity.py).
 """
 
 import logging

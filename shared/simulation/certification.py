@@ -1,8 +1,8 @@
 """Measures the certified accuracy of a majority vote by training all voting models.
 
 The disjoint groups of FLCert-D train in one federation, with the customizer `flcert`. The random
-subsets of FLCert-P overlap, so a client of a single federation would have to train many models per
-round. FLCert-P is therefore simulated as one federation per subset.
+subsets of FLCert-P overlap, so if all subsets trained in one federation, a client would have to
+train many models per round. FLCert-P is therefore simulated as one federation per subset.
 
 Legend: T test samples, C classes.
 """
@@ -44,8 +44,8 @@ class Certificate:
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to the `present` attackers. For all m beyond the end of the curve,
             no sample is certified.
-        error: for each sample, the certified number of hostile clients is too large with at most
-            this probability; 0 if the certificate is exact.
+        error: bound on the probability, for each sample, that the certified number of hostile
+            clients is too large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -149,8 +149,8 @@ def certify_subsets(
         count: number of subsets to draw. If no more than `count` subsets exist, each of them votes
             once, and the certificate is exact.
         size: number k of clients in a subset.
-        error: for each sample, the certified number of hostile clients may be too large with at
-            most this probability. `error` is not used if all subsets vote.
+        error: bound on the probability, for each sample, that the certified number of hostile
+            clients is too large. `error` is not used if all subsets vote.
         device: where to train.
         on_progress: called after every subset.
         each: trains the subsets; by default, one after another in this process.

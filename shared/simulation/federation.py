@@ -112,8 +112,8 @@ class Simulation:
             experiment: the experiment to run.
             device: the device that holds models and data.
         Raises:
-            ConfigurationError: a member cannot be built, the members do not fit together, or the
-                device does not exist.
+            ConfigurationError: a part of the experiment cannot be built, the parts do not fit
+                together, or the device does not exist.
         """
         began = time.perf_counter()
         experiment = validate(experiment)
@@ -274,8 +274,8 @@ def simulate(
         accuracy: the rounds from which the final accuracies are taken.
         on_round: called with the record of each round when the round ends.
     Raises:
-        ConfigurationError: a member cannot be built, the members do not fit together, or the device
-            does not exist.
+        ConfigurationError: a part of the experiment cannot be built, the parts do not fit together,
+            or the device does not exist.
     """
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:

@@ -1,6 +1,6 @@
 """Coarse-to-fine search for the weight of a term in the local objective.
 
-If the weight is too small, the term has no effect as a defence. If the weight is too large, the
+If the weight is too small, the term does not protect the models. If the weight is too large, the
 term prevents learning. The right weight depends on the model and the data. The search begins with a
 sparse grid over decades and continues with a denser grid around the best value (MSDFL, section
 VII-F).
@@ -38,9 +38,9 @@ def coarse_to_fine(
 ) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of 2 · points - 1 values around the best value so far. From the best
-    value, the new grid extends by half a step of the previous grid to both sides. Values outside
-    the bounds are skipped. No value is scored twice.
+    Each refinement is a grid of 2 · points - 1 values around the best value so far. In both
+    directions, the new grid extends half a step of the previous grid from the best value. Values
+    outside the bounds are skipped. No value is scored twice.
 
     Args:
         score: the function to maximize.

@@ -16,7 +16,7 @@ RESNET = {**DIGITS, "data": {"dataset": "cifar10"}, "model": "wide_resnet"}
 RETRACES = {"detectors": ["fedredefense"]}
 EXACT = {"name": "interpolated", "mode": "exact"}
 BREAKS: dict[str, tuple[dict[str, Any], str]] = {
-    "The model is for the task and the shape of the samples.": (
+    "The model fits the task and the shape of the samples.": (
         {**DIGITS, "model": "text"},
         "text takes token ids (tokens,), not samples of shape (1, 8, 8)",
     ),

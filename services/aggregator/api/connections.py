@@ -1,4 +1,4 @@
-"""HTTP connections that limit heads, bodies and responses where an application cannot.
+"""HTTP connections with limits that an application cannot set: on heads, bodies and responses.
 
 By default, uvicorn has these gaps:
 
@@ -10,8 +10,9 @@ By default, uvicorn has these gaps:
 - it accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
-answers every refused request with an RFC 9457 problem. The time limit of a head also applies to the
-rest of a body after the response, and to each pause in which the client does not read the response.
+answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
+the part of a body that is still missing after the response, and to each pause in which the client
+does not read the response.
 If too many connections are open, a new one is refused.
 """
 
@@ -59,7 +60,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def with_limits(cls, patience: float, most: int) -> type["Connection"]:
-        """Makes a subclass with the time limit `patience` and at most `most` connections."""
+        """Makes a subclass with the time limit `patience` and the connection limit `most`."""
         return type(cls.__name__, (cls,), {"patience": patience, "most": most})
 
     @property

@@ -40,7 +40,7 @@ OF_RUN = _named(
 OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
 """Links from a run's status to the run's rounds."""
 OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))
-"""Links to a new client's entry and its first ticket, from the response to the join request."""
+"""Links from the response to a join request: to the new client's entry and first ticket."""
 OF_TICKET = _named(
     link("model", run="run", name="models/model"),
     link("upload", run="run", round="round"),

@@ -24,7 +24,7 @@ PIECE = 1 << 20
 async def model_response(
     runtime: Runtime, held: RunParts, digest: str, headers: Mapping[str, str]
 ) -> Response:
-    """The response with a model of a run.
+    """The response that carries one of the run's models.
 
     Raises:
         NotFound: the model does not exist, or was deleted.

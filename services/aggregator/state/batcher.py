@@ -60,7 +60,7 @@ class RequestBatcher(Generic[Question, Answer]):
             for _, answered in pending:
                 answered.cancel()
             raise
-        except Exception as error:  # Every caller of `ask` gets this error.
+        except Exception as error:  # Every question in this batch fails with this error.
             for _, answered in pending:
                 if not answered.done():
                     answered.set_exception(error)

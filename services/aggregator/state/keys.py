@@ -108,7 +108,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the answer to `request`; for `<request>:asked`, the key of the experiment."""
+        """The key of the answer to `request`; `<request>:asked` gives the key of the experiment."""
         return f"{self.prefix}checks:{request}"
 
     def of_run(self, run: str) -> "RunKeys":

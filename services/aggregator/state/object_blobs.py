@@ -145,8 +145,8 @@ class ObjectBlobs(Blobs):
         """Moves a file into the cache.
 
         Whenever new blobs add up to a tenth of the cache's limit, this method checks the size of
-        the cache. It then deletes the least recently read blobs until the cache takes at most nine
-        tenths of the limit.
+        the cache. The method then deletes the least recently read blobs until the cache takes at
+        most nine tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)

@@ -8,7 +8,7 @@ digest. The entries in Redis therefore never exceed `bound` bytes, and an older 
 few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
-Readers of an entry add the notes to the entry. When an entry moves to a segment, the notes on its
+Code that reads an entry adds the notes to it. When an entry moves to a segment, the notes on its
 round become part of the entry. The entry of the newest round stays in Redis, so that notes on late
 updates can be added. The newest round's entry moves to a segment only if it alone exceeds `bound`
 bytes.
@@ -67,7 +67,7 @@ class RecordStore:
         blobs: the store of the records.
         disk: threads that read and write blobs; by default, the threads of asyncio.
         bound: maximum size in bytes of the entries in Redis.
-        kept: number of newest rounds whose records are never deleted; None keeps all records.
+        kept: at least this many of the newest rounds keep their records; None keeps all records.
     """
 
     redis: RedisAccess

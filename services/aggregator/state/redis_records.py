@@ -66,7 +66,7 @@ EventType = Literal[
     "customize",
     "customized",
 ]
-"""What an event reports. A stream from an older version may also have other types."""
+"""What an event reports. A stream from an older version may have further types of events."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED,
 ROUNDS = 64
 """The maximum number of rounds in a segment."""
 OVERHEAD = 100
-"""Overhead of a hash field in Redis in bytes, in addition to its name and value."""
+"""Number of bytes that Redis needs for a hash field in addition to the field's name and value."""
 DIGITS = np.uint32(12)
 """Number of low mantissa bits to clear in a score; the other bits hold three decimal digits."""
 
@@ -34,8 +34,8 @@ class RoundEntry(BaseModel):
       weights, if there are any.
     - `clients` has the ids of the round's clients, including absent clients, separated by spaces.
     - `decisions` has one letter for each of these clients, as in `VerdictMatrix`.
-    - `scores` is the base64 of these clients' scores as little-endian float32, with three digits;
-      NaN means that the verdict has no score.
+    - `scores` has these clients' scores as little-endian float32 in base64, each score with
+      three significant digits. NaN means that the verdict has no score.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -104,7 +104,7 @@ class RunBlobs:
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Moves old blobs, which Rampart stored before it had runs, to the given run.
+        """Gives a run the old blobs, which Rampart stored before it had runs.
 
         If the process dies during a move, the next call moves the rest.
         """

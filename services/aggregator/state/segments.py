@@ -108,7 +108,7 @@ class Segments:
     def sweep(self, referenced: set[str], oldest: float) -> int:
         """Deletes segments that were written before a Unix time and are not needed.
 
-        A segment is needed if, for at least one referenced blob, no newer segment has that blob.
+        A segment is needed if it has at least one referenced blob that is in no newer segment.
         Therefore, if clients upload the same bytes in every round, only the newest segment is
         needed for these bytes.
 
@@ -156,7 +156,7 @@ class Segments:
             return json.loads(file.read(length)), LENGTH.size + length
 
     def _digests_in(self, name: str) -> set[str]:
-        """The digests in a segment; reads the index of an unknown segment without caching it."""
+        """The digests in a segment; does not cache the index of a segment that is not known yet."""
         if (live := self._live.get(name)) is not None:
             return set(live)
         try:

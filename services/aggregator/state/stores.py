@@ -26,8 +26,8 @@ from rampart_fl.services.aggregator.state.ticket_store import TicketStore
 from rampart_fl.services.aggregator.state.upload_store import UploadStore
 
 OPEN = 16
-"""Maximum number of runs whose stores a process keeps. If there are more runs, the process drops
-the stores of the run that it used longest ago."""
+"""Maximum number of runs whose stores a process keeps; the process drops the stores of the least
+recently used run first."""
 
 
 @dataclass(frozen=True)

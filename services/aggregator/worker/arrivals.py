@@ -60,7 +60,7 @@ class RememberedDigests:
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The challenged model from which the client trained; None if there was no challenge."""
+        """The challenged model that the client started from; None if there was no challenge."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 

@@ -325,7 +325,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Gives each member that is not evicted its last ticket: evaluate the final models."""
+        """Gives each member that is not evicted its last ticket, to evaluate the final models."""
         # If the run was stopped and its worker died, nobody has recorded the end of a wait yet.
         await self.stores.state.hold(self.fence, "")
         evicted = await self.stores.evictions.evicted()

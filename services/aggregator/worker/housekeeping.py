@@ -31,7 +31,7 @@ class Housekeeping:
         self._fence = fence
         self._models_kept = models_kept
         self._swept: set[str] = set()
-        """Ended runs that were swept after their end, so they have no unused blobs."""
+        """Runs that were swept after they had ended, so they have no unused blobs."""
 
     async def sweep_regularly(self) -> None:
         """Sweeps the blobs of all runs while the worker holds the lease."""

@@ -197,7 +197,7 @@ class PhaseMachine:
         return Step(state, answers, commands.ReadEvents(state.heard, until))
 
     def _quota(self, expected: int) -> int:
-        """Number of updates with which the round closes before its deadline."""
+        """Number of updates after which the round closes, even before its deadline."""
         if self._buffered:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))
@@ -261,7 +261,7 @@ def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """The question that the machine asks in a phase without an open round."""
+    """The condition that the machine checks in a phase without an open round."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

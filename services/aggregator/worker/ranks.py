@@ -126,8 +126,8 @@ class Ranks:
     def in_order(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
         """All ranks' chunks (L, C) of float32 models, in the order of coordinates, on the CPU.
 
-        Only rank 0 gets the chunks. The other ranks send their chunks to rank 0, and their
-        iterators are empty.
+        Only rank 0 gets the chunks. On the other ranks, the iterator is empty, but sends the rank's
+        chunks to rank 0.
         """
         own = (chunk_LC.detach().cpu().contiguous() for chunk_LC in chunks)
         if self.rank:

@@ -39,7 +39,7 @@ class Worker:
     Args:
         settings: the deployment's settings.
         stores, blobs: the federation's state.
-        experiment: the experiment that is submitted if no run was ever submitted.
+        experiment: submitted if the federation has never had a run.
         observers: functions that are called at the end of every round.
         ranks: the processes that compute together; this process is rank 0.
     """
@@ -89,9 +89,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The other worker may have the same name as this worker. If both could always take
-                # over a lease that carries their name, they would take the lease from each other
-                # forever.
+                # The other worker may have the same name as this worker. If a worker could always
+                # take over a lease that carries its name, the two workers would take the lease from
+                # each other forever.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -127,7 +127,7 @@ class Worker:
     # -- the federation ------------------------------------------------------------------------
 
     async def _submit_first_run(self) -> None:
-        """Submits the experiment from the settings, if no run was ever submitted."""
+        """Submits the experiment from the settings if the federation has never had a run."""
         if self._experiment is None:
             return
         runs, digest = self._stores.runs, self._experiment.digest()

@@ -194,11 +194,11 @@ def _each(
     as_json: bool,
     counts: bool = True,
 ) -> None:
-    """Calls `one` for every name, and prints each result or error.
+    """Calls the function `one` for every name, and prints each result or error.
 
-    If one name fails, the function continues with the other names, and makes the command exit with
-    code 1 at the end. If `counts` is true, a progress bar counts the names. `counts` is false if
-    `one` shows its own progress.
+    If the call fails for a name, the command continues with the other names, and exits with code 1
+    at the end. If `counts` is true, a progress bar counts the names. If `one` shows its own
+    progress, pass False for `counts`.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -79,7 +79,7 @@ def confirm(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Confirms a proposal, which evicts the client."""
+    """Confirms a proposal: evicts the client."""
     _decide("confirm", client, reason, (url, token, ca, run), as_json)
 
 

@@ -36,8 +36,8 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="AXIS=CHOICE: run only the cells with this choice, even cells that the scale "
-            "reduced leaves out; repeatable."
+            help="AXIS=CHOICE: run only the cells with this choice, even cells that "
+            "--scale reduced leaves out; repeatable."
         ),
     ] = None,
     out: Annotated[
@@ -86,7 +86,7 @@ def reproduce(
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
     if ray is None:
         needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
-        # Ignore the error if a data set is missing: the cells that need it report the same error.
+        # Ignore a missing data set here: each cell that needs this data set reports the error.
         with suppress(ConfigurationError):
             downloads.fetch_all(needed)
     for one, table in tables.items():

@@ -10,7 +10,7 @@ from rampart_fl.services.console.html_report.markup import Html, tag
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
-"""Maximum number of points in a line. With more points, only every n-th point is drawn."""
+"""Maximum number of points in a line. Of a longer line, only every n-th point is drawn."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def line_chart(
         bands: areas behind the lines.
         marks: the text of each vertical mark, keyed by its position on the horizontal axis.
         bounds: the lowest and highest value shown; values outside are drawn at the edge.
-        percent: whether values are fractions, which the axis shows in percent.
+        percent: whether the values are fractions; the axis then shows them in percent.
     """
     known = [v for line in lines for v in line.values if v is not None]
     known += [v for band in bands for side in (band.low, band.high) for v in side if v is not None]

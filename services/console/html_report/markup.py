@@ -78,7 +78,7 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], numbers: Iterable[
     Args:
         head: titles of the columns.
         rows: cells of each row, in order; a cell may be a whole `<td>`.
-        numbers: indices of the columns that contain numbers, which are right-aligned.
+        numbers: indices of the columns with numbers; these columns are right-aligned.
     """
     right = set(numbers)
 

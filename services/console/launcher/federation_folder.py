@@ -89,8 +89,8 @@ class ServedFolder:
         """Waits until the process `server` has announced the federation; returns the URL.
 
         Raises:
-            ChildFailed: the process exited, or was not ready in time; the message has the end of
-                its log.
+            ChildFailed: the process exited, or was not ready in time; the message contains the
+                end of the process's log.
         """
         give_up = time.monotonic() + patience
         while server.poll() is None and time.monotonic() < give_up:

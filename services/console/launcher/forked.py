@@ -32,7 +32,7 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The process from which each `ForkedProcess` is forked; it exits when this process exits."""
+    """The server that forks each `ForkedProcess`; it exits when the current process exits."""
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])

@@ -63,7 +63,7 @@ def up(
             running until Ctrl-C.
     """
     experiment = validate(experiment)
-    # Download missing data sets once here, so that not every process downloads them.
+    # Download missing data sets once here, instead of in every process.
     downloads.fetch_all([experiment])
     started = time.monotonic()
     hostile = [c for c, r in zip(experiment.client_names, experiment.roles, strict=True) if r]

@@ -62,7 +62,7 @@ class NewFolder:
         self.write((line.encode() + b"\n" for line in lines), *names)
 
     def finish(self) -> None:
-        """Writes the digests of all files; then all files and folders are on the disk."""
+        """Writes the digests of all files, and syncs the folders to the disk."""
         for folder in {parent for name in self.digests for parent in Path(name).parents}:
             durable.sync_folder(self.path / folder)
         rows = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]

@@ -14,8 +14,8 @@ ACCURACIES = {
     "personalized": "of the personal model",
 }
 """The models whose accuracy is shown. The model `local` is the received model after local training,
-as in Table I of the FedCAP paper. Only the model `local` exists for every defence, so only its
-accuracy can compare all defences."""
+as in Table I of the FedCAP paper. Only the model `local` exists for every defence, so a
+comparison of all defences must use its accuracy."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the metrics of a detector, keyed by metric."""
 FIGURES = {
@@ -107,7 +107,7 @@ class Matrix:
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """By how much the attack of each cell lowers a metric."""
+        """For each cell: by how much the attack lowers a metric."""
         return self._grid(self.mean_loss, figure)
 
     def _grid(self, of: Callable[[str, str, str], SeedMean | None], figure: str) -> Grid:

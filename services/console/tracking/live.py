@@ -24,8 +24,8 @@ from rampart_fl.shared.protocol.runs import OVER
 PAGE = 100
 """Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that bar or readmit a client. If the next record has a verdict that bars this client, the
-tracker shows the verdict instead of the event."""
+"""Events that bar or readmit a client. If a verdict in the next record bars the same client, the
+tracker shows this verdict, but not the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0

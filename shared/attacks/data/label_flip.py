@@ -24,7 +24,7 @@ class LabelFlip(DataAttack):
     tensor([9, 8, 0])
     """
 
-    paper = "FedCAP, section VI-A3; mirrored in its code and in ByzFL"
+    paper = "FedCAP, section VI-A3; the variant mirror: FedCAP's code and ByzFL"
     variant: Literal["next", "mirror"] = "next"
     """`next`: class (y + 1) mod C replaces class y; `mirror`: class C - 1 - y replaces it."""
 

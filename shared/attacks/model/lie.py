@@ -42,9 +42,9 @@ class LIE(MomentAttack):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations. By default, z is as large as one condition allows: more than
-    half of the clients, attackers included, are expected to lie at least z standard deviations from
-    the mean on the attackers' side."""
+    """Number of standard deviations. By default, z is the largest value that meets one condition:
+    more than half of all clients (including the attackers) are expected to lie at least z standard
+    deviations from the mean, on the attackers' side."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

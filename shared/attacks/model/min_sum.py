@@ -12,7 +12,7 @@ HALVINGS = 200
 """Number of halvings of an interval: enough to reach the resolution of float64."""
 
 ROUNDING = 1e-14
-"""Relative error allowed in a sum of distances while searching. The caller checks the final point
+"""Relative error that the search allows in a sum of distances. The caller checks the final point
 without this tolerance."""
 
 

@@ -39,8 +39,9 @@ class NormRiding(ModelAttack):
     With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
     the largest length at which the server's own detectors accept all attackers and record no
     evidence against them. If the detectors accept every length, the attacker uses the threshold.
-    Detectors that judge raw uploads may reject all opposing updates, even an update of length 0.
-    The calibrated update is then the smallest positive multiple of c that the detectors accept.
+    Detectors that judge raw uploads may reject all opposing updates, even an update of length 0. If
+    no opposing update is accepted, the calibrated update is the smallest positive multiple of c
+    that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -99,7 +100,7 @@ class NormRiding(ModelAttack):
 def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
     """Updates (F, D) of length `reach` that point against the honest updates.
 
-    If the reach is in [-1, 0), the result is the honest updates times -reach.
+    If the reach is in [-1, 0), the honest updates are multiplied by -reach.
 
     >>> honest_FD = torch.tensor([[3.0, 4.0]])
     >>> opposed_updates(honest_FD, 10), opposed_updates(honest_FD, -0.5)
@@ -112,7 +113,7 @@ def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest distance that is accepted; `low` is accepted, `high` is not."""
+    """The largest accepted reach between `low` (accepted) and `high` (not accepted)."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)

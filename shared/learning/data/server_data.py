@@ -64,8 +64,9 @@ def server_data(
         labels: whether labels of the task are needed.
         taken: positions of samples that must not be drawn, because they serve another role.
     Raises:
-        ConfigurationError: the samples cannot be converted, there are too few samples, or labels
-            are needed but the data set has a different number of classes than the clients' data.
+        ConfigurationError: the samples cannot be converted, there are too few samples, or the
+            needed labels cannot be used. Labels can be used only if the data set has as many
+            classes as the clients' data.
 
     >>> table = Data(dataset="digits", reserved=100)
     >>> held = server_data("digits", 100, table, seed=1, role="root", labels=True)
@@ -107,8 +108,8 @@ def require_fit(
     """Returns the data set if its samples fit the clients' model, without reading samples.
 
     Raises:
-        ConfigurationError: the samples cannot be converted, or labels are needed but the data set
-            has a different number of classes than the clients' data.
+        ConfigurationError: the samples cannot be converted, or the needed labels cannot be used.
+            Labels can be used only if the data set has as many classes as the clients' data.
     """
     own = datasets.parse(data.dataset)
     source = datasets.parse(spec, sample=list(own.shape), size=size)

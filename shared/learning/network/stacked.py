@@ -2,9 +2,9 @@
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
-`torch.func.vmap`, with two exceptions: if the module has running statistics, or a layer that vmap
-does not support (such as a recurrent layer), the models run one by one. Models never interact, so
-differentiating the sum of all losses gives each model's own gradient.
+`torch.func.vmap`, with two exceptions: modules with running statistics, and modules with a layer
+that vmap does not support (such as a recurrent layer). In both cases, the models run one by one.
+Models never interact, so differentiating the sum of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """
@@ -22,7 +22,7 @@ from rampart_fl.shared.learning.network.vector import spec_of, statistics, unfla
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""Number of elements that one thread can keep in cache; limits how many models run in one pass."""
+"""Number of elements that fit in one thread's cache; it limits how many models run in one pass."""
 
 
 class Stacked:
@@ -45,7 +45,7 @@ class Stacked:
     def at_once(self, x_KB: Tensor) -> int:
         """The fastest number of models per pass, for batches of this shape.
 
-        On a CPU, this is the number of models whose largest activations fit in cache together
+        On a CPU, the result is the number of models whose largest activations fit in cache together
         (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
         models run in one pass.
         """

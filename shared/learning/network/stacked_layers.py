@@ -41,8 +41,8 @@ class ForwardPass:
         inside_KB: in training, which samples are real rather than padding (bool); None at
             inference, and for models without running statistics.
         whole: True if the caller knows that no sample is padding.
-        moved: running statistics after the batch, which batch normalization writes here in
-            training.
+        moved: running statistics after the batch; in training, batch normalization writes them
+            here.
     """
 
     tensors: Mapping[str, Tensor]

@@ -82,7 +82,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """Arbitrary values in the shape of `samples` training samples for every client."""
+        """Arbitrary values with the shape of `samples` training samples per client."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -142,8 +142,8 @@ class Batches:
 
     Args:
         index_KSB: positions of samples; 0 for padding.
-        weight_KSB: 1/size of the batch, or under differential privacy 1/expected size; 0 for
-            padding; float64.
+        weight_KSB: 1 / (size of the batch); under differential privacy, 1 / (expected size of the
+            batch); 0 for padding; float64.
         steps_K: number of steps of each client.
         seed: the experiment's seed.
         names: the clients' ids.

@@ -142,11 +142,10 @@ class LocalResult:
             squared errors summed over the test samples, instead of numbers of correct samples.
             `loss_before`, `loss_after`: mean training loss of the uploaded model before and after
             training. `triggered_samples`: if there is a trigger, the number of test samples whose
-            class is not the target class. `fooled_customized`, ...: the number of test samples
-            with the trigger that each model assigns to the target class. `epsilon`: under
-            differential privacy, the ε spent so far. Further metrics come from the objective's
-            terms, which measure the trained model (`jacobian_norm`), and from the personalizer,
-            which reports numbers before training.
+            class is not the target class. `fooled_customized`, ...: the number of triggered
+            test samples that each model assigns to the target class. `epsilon`: under differential
+            privacy, the ε spent so far. The objective's terms add measurements of the trained model
+            (`jacobian_norm`). The personalizer adds numbers that it reports before training.
     """
 
     update_D: Tensor

@@ -8,7 +8,7 @@ respect to the client's samples. Opacus' accountant computes ε.
 The guarantee covers only the updates. A client also reports sample counts and losses without noise.
 Personal models are trained without noise, because they never leave their clients. An agent draws
 its noise from its own secret seeds. A simulation draws the noise from the experiment's seed. The
-experiment's seed is not secret, so this noise does not protect privacy.
+experiment's seed is not secret, so the noise in a simulation does not protect privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -140,8 +140,8 @@ class PrivateTask(LocalTask):
     """
 
     spent: list[Tensor] = field(default_factory=list)
-    """The models for which this step has computed noised gradients. Each of these models adds 1 to
-    the number T of noised steps."""
+    """The models for which this step has computed noised gradients. Each model in the list adds 1
+    to the number T of noised steps."""
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()

@@ -76,7 +76,7 @@ def _apart(learner: Learner, clients: int) -> int:
 
     Per-sample gradients must fit in cache, so batches are split if training is private or a term
     reads samples. The split depends on the number of clients and affects the last bits of the
-    result. If batches are split, this function therefore returns K: no client moves or leaves
+    result. If batches are split, the result is therefore K, so that no client moves or leaves
     before the end.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
@@ -93,7 +93,7 @@ def _steps(
     hostile_K: Tensor | None,
     apart: int,
 ) -> Iterator[tuple[slice, StepState, Tensor]]:
-    """`take_steps` for clients that train in one pass; yields the results of leaving clients.
+    """`take_steps` for clients that train in one pass; yields the results of clients as they leave.
 
     Args:
         clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort

@@ -1,7 +1,7 @@
 """Customizers create models in addition to the global model, and assign models to clients.
 
-To add a customizer, add a module here that defines a subclass of `Customizer` and registers it with
-`@customizers.register("name")`, and add a test file of the same name.
+To add a customizer, write a module in this package with a subclass of `Customizer`, decorated with
+`@customizers.register("name")`, and a test file of the same name.
 
 Personal models that a client trains itself belong in `learning.training.personalizers`.
 
@@ -37,8 +37,9 @@ class Customization:
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets at the end, to predict by majority vote.
-        challenged: names of changed models, by client id. The client trains from the changed model
-            instead of its own model. When the federation ends, the client gets its own model.
+        challenged: names of changed models, by client id. A challenged client trains from the
+            changed model instead of its own model. When the federation ends, the client gets its
+            own model.
     """
 
     models: Models | None = None
@@ -73,7 +74,7 @@ class Customizer(Stage):
     def continues(self) -> bool:
         """Whether the customizer continues from its models of the previous round.
 
-        If this property is true, `context.models` holds the models of the previous round.
+        If `continues` is true, `context.models` holds the models of the previous round.
         """
         return False
 

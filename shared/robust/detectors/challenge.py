@@ -48,7 +48,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     In many attacks (Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones), all colluders send the same
     update, or nearly the same update. Copies alone prove nothing, because one of the senders may be
     the honest client that the others copy. The detector therefore puts a client on trial if the
-    client sends copies (see `alike`) in two of its rounds. For the next `trial` rounds in which the
+    client sends copies (see `alike`) in two rounds. For the next `trial` rounds in which the
     client takes part, its starting model contains a challenge. The challenge is a random change δ:
     a combination of accepted clients' updates that is `strength` times as long as the median
     upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the
@@ -100,7 +100,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
     """After an acquittal, copies do not put the client on trial again for this number of rounds,
-    counting only rounds in which the client takes part. This protection of the acquitted client
+    counting only rounds in which the client takes part. The protection of an acquitted client
     ends early if the evidence against another sender of the same upload exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""

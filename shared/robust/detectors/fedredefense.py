@@ -35,9 +35,9 @@ class FedREDefense(Detector):
     assumes that clients train the whole global model w. Rampart therefore refuses experiments in
     which clients start from other models or upload only a part of the model. An honest update may
     be too long to be reproduced by `steps` steps of gradient descent. Larger steps may reproduce
-    the update. If a search fails, the detector therefore repeats the search with `larger` times the
-    step sizes. The detector keeps each client's synthetic samples, and the client's next search
-    starts from these samples.
+    the update. If a search fails, the detector therefore repeats the search with step sizes
+    multiplied by `larger`. The detector keeps each client's synthetic samples, and the client's
+    next search starts from these samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore
     reach a smaller error for an accepted client.
@@ -147,7 +147,7 @@ class FedREDefense(Detector):
         context: Context,
         larger: float,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """Searches once, with `larger` times the step sizes; returns what `_reconstruct`
+        """Searches once, with step sizes multiplied by `larger`; returns what `_reconstruct`
         returns."""
         assert context.predict is not None and context.reference_D is not None
         clients = list(updates)

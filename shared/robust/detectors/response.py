@@ -45,7 +45,7 @@ from rampart_fl.shared.robust.sketch import Traces
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts clients whose updates repeatedly react to the model unlike honest training would.
+    """Evicts clients whose updates repeatedly react to the model as honest updates would not.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
@@ -72,9 +72,9 @@ class ResponseDetector(ResponseOptions):
     client's upload is too long (`typical`), and honest training with far more data cannot explain
     the upload. Honest training explains neither an upload that is not finite nor an upload that
     does not change at all. Honest training does not explain a response that is stronger than
-    `overshoot`. If Δu is longer than each of the two uploads that it compares, as for pure noise,
-    honest training does not explain the upload. If the strength is below -`overshoot`, honest
-    training explains the upload only if it points in the direction of others.
+    `overshoot`. Honest training does not explain an upload if Δu is longer than the upload itself
+    and longer than the average of earlier uploads, as with pure noise. If the strength is below
+    -`overshoot`, honest training explains the upload only if it points in the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
@@ -88,29 +88,29 @@ class ResponseDetector(ResponseOptions):
     change δ is added to the client's starting model. The client's answer is -<r, δ> / |δ|, where r
     is the part of its upload that is orthogonal to averages of its earlier uploads. The answer is
     ranked among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is
-    the logarithm of an e-process over the rounds in which the client started from a challenge. In
-    these rounds, the detector bets on low ranks, and on uploads that are too long or overshoot. The
-    detector makes two assumptions about each round, given all earlier rounds. First, honest
-    training does not lower the rank: the rank is at least as high as if the upload did not depend
-    on δ. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes part
-    of δ, its rank is higher. Second, an honest client's upload is too long or overshoots with a
-    probability of at most `tolerated`. Training with far more data makes uploads long, but also
-    undoes δ. An upload therefore does not count as too long if its answer's rank is in the highest
+    the logarithm of an e-process over the rounds in which the client started from a challenge. If a
+    client started from a challenge, the detector bets on a low rank, and on an upload that is too
+    long or overshoots. The detector makes two assumptions about each round, given all earlier
+    rounds. First, compared with an upload that does not depend on δ, honest training does not lower
+    the rank. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes
+    part of δ, its rank is higher. Second, the probability that an honest client's upload is too
+    long or overshoots is at most `tolerated`. Training with far more data makes uploads long, but
+    also undoes δ. An upload therefore does not count as too long if its rank is in the highest
     fraction `tolerated`. Under these assumptions, the probability that any honest client is ever
     evicted is below `level`, for any number of rounds and whichever clients join the federation.
 
-    An upload is rejected in this round if it is too long, even without an objection. A client that
-    is not challenged may exceed the limit on lengths by up to a factor of five in two cases. In the
-    first case, the client has uploaded before and draws no objection. In the second case, the
+    An upload is rejected in this round if it is too long, even without an objection. In two cases,
+    the upload of a client that is not challenged may be up to five times as long as the limit. In
+    the first case, the client has uploaded before and draws no objection. In the second case, the
     client is not a suspect, its upload does not overshoot, and its upload points in the direction
     of most other clients' uploads. A suspect's upload is also rejected if it did not start from the
     challenged model, or if the detector objects to it. A third reason to reject a suspect's upload
     is a turned response to the model's whole movement, which includes the challenge.
 
-    An honest client is judged by its own uploads. Colluders influence the verdict on it only
-    through the model that it receives, through challenges (which combine uploads), and through
-    medians. A minority of colluders moves medians only within the range of honest values. Copies of
-    honest updates react as honest updates do, so they need a detector of their own, `challenge`.
+    An honest client is judged by its own uploads. Colluders influence the verdict only through the
+    model that the client receives, through challenges (which combine uploads), and through medians.
+    A minority of colluders moves medians only within the range of honest values. Copies of honest
+    updates react as honest updates do, so another detector, `challenge`, looks for copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -148,7 +148,7 @@ class ResponseDetector(ResponseOptions):
                     asked[client] = due.asked_JK
         for client, length in lengths.items():
             # The answer to a challenge makes an upload longer. If uploads that answer challenges
-            # changed `length`, challenges would become longer from round to round.
+            # counted for `length`, challenges would become longer from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)

@@ -26,9 +26,9 @@ class RobustDistance(Detector):
     larger of two limits: the median plus `mads` median absolute deviations, and `ratio` times the
     median.
 
-    The detector computes two excesses. The first excess is the excess of the distance |row - median
+    The detector computes two excesses. The first excess is computed from the distance |row - median
     row|. This distance does not depend on the reference model of the rows, so a poisoned reference
-    model does not change it. The second excess is the excess of the client's movement. The movement
+    model does not change it. The second excess is computed from the client's movement. The movement
     is how far the client moved the model that it received, that is, the norm of the raw upload
     (metadata "moved"). An honest client with rare data may remain far from the other clients, but
     it stops moving the model. An honest client with hard data may keep moving the model, but it
@@ -43,11 +43,12 @@ class RobustDistance(Detector):
     mean of both excesses (0 if either is negative). A client is evicted for good if its evidence S
     exceeds `limit`. One round adds at most cap - drift, so with the default settings a single round
     never leads to an eviction. If an honest client has one unusual round, the evidence against the
-    client decreases again afterwards. A client that returns must move its model further than a
-    client that stayed. The evidence against a client therefore does not change if the client did
-    not take part in the previous round. A row whose metadata "fresh" is 0 was judged in an earlier
-    round and does not change the evidence. Evidence is kept by client id and is forgotten when the
-    client is barred, so that a client that returns starts without evidence.
+    client decreases again afterwards. A client that missed a round must move its outdated model
+    further than a client that took part. The evidence against a client therefore does not change if
+    the client did not take part in the previous round. A row whose metadata "fresh" is 0 was judged
+    in an earlier round and does not change the evidence. Evidence is kept by client id. When a
+    client is barred, the evidence against it is forgotten, so a barred client that returns starts
+    without evidence.
 
     Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other

@@ -60,8 +60,7 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """If an upload ignores its challenge, its rank is at most `rank` with at most this
-        probability."""
+        """Largest probability of a rank up to `rank` for an upload that ignores its challenge."""
         return self.rank / self.count
 
     @property

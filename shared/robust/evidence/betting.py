@@ -27,8 +27,8 @@ class Bet:
 
     Args:
         p: largest probability of an objection to an honest client.
-        q: the bets are optimal if this is the probability of an objection to the hostile client;
-            must be above p.
+        q: assumed probability of an objection to a hostile client; must be above p. The bets are
+            optimal if this probability is the true one.
     """
 
     p: float
@@ -46,10 +46,11 @@ class Bet:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
-        client's answer is shifted down by θ standard deviations, the client's answer is among the
-        lowest fraction p of the answers with probability q. If all ranks are equally likely, the
-        expected gain is 1. If higher ranks are more likely, the expected gain is below 1.
+        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. Suppose that answers are normally distributed, and
+        that the client's answer is shifted down by θ standard deviations. Then, with probability q,
+        the client's answer is among the lowest fraction p of the answers. If all ranks are equally
+        likely, the expected gain is 1. If higher ranks are more likely, the expected gain is less
+        than 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.

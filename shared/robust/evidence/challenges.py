@@ -272,9 +272,9 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
     decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
     taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
     with the answers to the decoys. Several clients with different challenges may send the same
-    upload. If this upload answers all their challenges equally strongly, it does not prove that one
-    of these clients trained. Therefore, z uses the larger of two means: mean a_j, and the upload's
-    mean answer to the challenges of the other clients.
+    upload. An upload that answers the challenges of several clients equally strongly does not prove
+    that any of these clients trained. Therefore, z uses the larger of two means: mean a_j, and the
+    upload's mean answer to the challenges of the other clients.
 
     Args:
         change_K: difference between the client's upload and its previous upload.

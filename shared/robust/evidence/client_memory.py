@@ -20,10 +20,11 @@ from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
-"""Names of the bets on challenged rounds. The wealth of each of these bets is remembered for every
-client."""
+"""Names of the bets on uploads that started from a challenge. The wealth of each of these bets is
+remembered for every client."""
 CALM = 6
-"""After an upload that is too long, a suspect's challenges do not grow for this many rounds."""
+"""After an upload that is too long, a suspect's challenges grow again only after this many further
+uploads."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. NaN is unsuitable, because
 equal states with NaN would compare as different."""
@@ -70,12 +71,12 @@ class ClientMemory:
             memories.
         answered: wealth of the bets on low answers to challenges, one number for each expected
             share.
-        exceeded: wealth of the bets that challenged uploads are too long or overshoot.
+        exceeded: wealth of the bets that uploads from challenged models are too long or overshoot.
         rounds: number of rounds in which the detector has bet on objections.
         trials: number of rounds in which the client started from a challenge.
-        boldness: length of the client's next challenge, as a multiple of the length of a first
-            challenge.
-        calm: number of the client's challenged uploads after the last one that was too long.
+        boldness: length of the client's next challenge, relative to a first challenge.
+        calm: how often the client has started from a challenge since its last upload that was too
+            long.
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
@@ -124,7 +125,7 @@ class ClientMemory:
     def started(self, start_K: Tensor, round_: int) -> tuple[Start, DueChallenge | None]:
         """The kind of an upload's starting model, and the challenge if the model was challenged.
 
-        The method also marks all challenges of the client as no longer due.
+        The method also drops all due challenges of the client.
 
         Args:
             start_K: sketch of the upload's starting model.
@@ -142,10 +143,11 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
 
     Args:
         state: the state.
-        memories: number of the detector's memories. If an earlier version of Rampart stored the
-            averages of only one memory, these averages are used for every memory.
-        shares: number of the detector's expected shares. If an earlier version of Rampart stored
-            the wealth of only one bet, this wealth is used for every share.
+        memories: number of entries of the detector's option `memories`. If an earlier version of
+            Rampart stored the averages of only one memory, these averages are used for every
+            memory.
+        shares: number of entries of the detector's option `expected`. If an earlier version of
+            Rampart stored the wealth of only one bet, this wealth is used for every share.
     """
     # A state that was loaded from storage is on the models' device, not on the CPU.
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
@@ -260,11 +262,12 @@ def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
 
 
 def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
-    """The tensors that store the challenges that are due; `due` has one item for each client.
+    """The tensors that store due challenges; the argument `due` has one item for each client.
 
     `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
-    (S, J, K) contains the decoys of each round. `due` (clients, S, 2, K) contains the challenged
-    models and the challenges; absent challenges are zero.
+    (S, J, K) contains the decoys of each round. For each client and round, `due` (clients, S, 2, K)
+    contains the sketches of the challenged model and of the challenge, or zeros if there is no
+    challenge.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -37,9 +37,9 @@ class CohortLimits:
         informative: for each of the detector's memories, whether turned responses count. Turned
             responses count if at least half of the clients respond against the model's movement.
         turned: the detector objects to responses whose correlation is below this number.
-        chance: an answer to a challenge is turned if its `chance` is at most this number.
-        overshoot: an upload overshoots if the strength of its response is above this number and the
-            upload is longer than `stretched`.
+        chance: limit on `Answer.chance`; an answer at or below this limit is turned.
+        overshoot: an upload overshoots if the strength of its response is above this number and its
+            length is above the limit `stretched`.
         stretched: an upload can overshoot only if it is longer than this multiple of `length`.
     """
 
@@ -71,7 +71,7 @@ class Upload:
         times: the upload's length, divided by the length of the median client's longest upload.
         responses: the client's responses.
         start: what the upload started from.
-        passive: whether nobody is challenged, so that the detector bets on every round.
+        passive: whether no client is challenged; if so, the detector bets in every round.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from one.
     """
@@ -164,8 +164,8 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
     A client with far more data takes far more steps, and all steps have a similar direction. If the
     client is challenged, the steps also undo the challenge. A client's first upload has no response
     and counts as plausible. An upload that is not finite is not plausible. If the loss has negative
-    curvature, an honest client's response may be strongly turned. The client's upload still agrees
-    with other clients' uploads in this case.
+    curvature, an honest client's response may be strongly turned, but its upload still agrees with
+    other clients' uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -181,9 +181,9 @@ def acceptable(
     """Whether an upload is short enough, given the objections to the upload (one for each memory).
 
     The upload of a client that is not challenged may exceed the limit on lengths if there is no
-    objection to the upload. An upload that agrees with others may exceed the limit despite an
-    objection, unless its client is a suspect or a response is too strong. A client's first upload
-    may exceed the limit only if it agrees with others.
+    objection to the upload. Despite an objection, the upload may exceed the limit if three
+    conditions hold: it agrees with others, its client is not a suspect, and no response is too
+    strong. A client's first upload may exceed the limit only if it agrees with others.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
@@ -197,7 +197,7 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
     """The length of the median client's longest upload, and the limit as a multiple of this length.
 
     The limit is max(`long`, exp(`spread` m)), where m is the median absolute deviation of the
-    logarithms of `longest`. Equal lengths (to six digits) count once.
+    logarithms of `longest`. Lengths that are equal to six digits count only once.
 
     Args:
         longest: length of each client's longest upload; zeros are ignored.
@@ -222,13 +222,13 @@ def is_informative(correlations: Iterable[float | None], least: float) -> bool:
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """The median cosine of each upload with the other followed uploads; 0 if there are none.
+    """The median cosine of each upload with the others that `followed` marks; 0 if there are none.
 
     A minority of the other clients cannot control the median.
 
     Args:
         upload_MK: sketches of the uploads.
-        followed: for each upload, whether others are compared with it.
+        followed: for each upload, whether other uploads are compared with it.
 
     >>> agreements(torch.tensor([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]]), [True, True, False])
     [0.7071..., 0.7071..., -0.8535...]

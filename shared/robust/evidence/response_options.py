@@ -20,8 +20,8 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     The bound `tolerated` applies if the round's responses are informative or the client is
     challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
-    """The bound that replaces `tolerated` in rounds with neither informative responses nor a
-    challenge to the client. In rounds with this bound, the detector does not object to turned
+    """The bound that replaces `tolerated` if the round's responses are not informative and the
+    client is not challenged. In rounds with this bound, the detector does not object to turned
     responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
@@ -52,8 +52,8 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """An upload can be too long only if it is longer than this multiple of the median client's
     longest upload."""
     spread: float = Field(default=3.0, ge=0)
-    """An upload is not too long if its log length exceeds the median log length by at most this
-    many median absolute deviations."""
+    """An upload is not too long if the logarithm of its length is at most this many median absolute
+    deviations above the median."""
     challenges: bool = True
     """Whether suspects are challenged. Without challenges, suspicion counts as evidence, and honest
     clients whose loss has negative curvature may be evicted. In the mode `observe`, no client is

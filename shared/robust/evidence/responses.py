@@ -13,8 +13,8 @@ NEAR = 1e-5
 
 
 STIFF = 0.01
-"""Smallest change of an upload that counts as a reaction, as a multiple of the movement of the
-upload's starting model."""
+"""An upload reacts to a movement of its starting model only if the upload's change is at least this
+multiple of the movement."""
 
 
 PULLS = 0.3

@@ -16,7 +16,7 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)
 """A client is a suspect if its evidence or suspicion is above this limit. If the detector objects
-to a suspect in a round, the round leaves out the suspect's row."""
+to a suspect in a round, the suspect's row is left out of this round."""
 SPARE = 3.0
 """Evidence is capped at the limit plus this number. Without the cap, the evidence against a client
 that nobody evicts would grow without bound."""
@@ -84,7 +84,8 @@ class SequentialDetector(Detector):
         Args:
             wealth: the wealth before the round, one number for each share in `expected`.
             rounds: number of rounds with a bet so far, including this round.
-            limit: the client's limit; the logarithm of wealth is capped at `SPARE` above the limit.
+            limit: the client's limit on evidence; the logarithm of the wealth is capped at limit +
+                `SPARE`.
             tolerated: largest probability of an objection to an honest client in this round.
             objected: whether the detector objected to the client in this round.
         """
@@ -95,7 +96,7 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """The wealth of the bets on a client's low ranks after one more round.
+        """The wealth of the bets that a client's ranks are low, after one more round.
 
         Args:
             wealth, rounds, limit: as for `_settled`.
@@ -124,7 +125,7 @@ class SequentialDetector(Detector):
 def _grown(
     wealth: Wealth, bets: Sequence[Bet], gains: Sequence[float], rounds: int, limit: float
 ) -> Wealth:
-    """The wealth of each bet after a round with these gains, capped at exp(limit + `SPARE`)."""
+    """The wealth of each bet after a round with these gains, at most exp(limit + `SPARE`)."""
     most = exp(limit + SPARE)
     return tuple(
         min(bet.settled(one, rounds, gain), most)

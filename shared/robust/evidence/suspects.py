@@ -19,27 +19,28 @@ from rampart_fl.shared.robust.sketch import sketch
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 BOLDER = 2.0
-"""Factor by which a suspect's challenge grows after an answer that was not clear."""
+"""Factor by which a suspect's challenge grows after an answer that does not clearly undo it."""
 BOLDEST = 8.0
-"""Largest length of a suspect's challenge, as a multiple of the length of a first challenge."""
+"""How long a suspect's challenge may become, relative to a first challenge."""
 SHORTEST = 1 / 32
-"""Smallest length of a suspect's challenge, as a multiple of the length of a first challenge. Only
-an upload that was too long can make the next challenge shorter than a first challenge."""
+"""How short a suspect's challenge may become, relative to a first challenge. Only an upload that
+was too long can make the next challenge shorter than a first challenge."""
 OUTSTANDING = 8
 """Under the buffered policy: number of rounds for which a challenge stays due. If a suspect's
-upload arrives later than that, the upload is treated as if the suspect had not been challenged."""
+upload arrives after these rounds, the upload is treated as if the suspect had not been
+challenged."""
 
 
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """A suspect's next boldness, and the number of uploads since the last one that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Therefore, even if training diverges after challenges above a certain length, at most one of
-    seven uploads is too long.
+    Suppose that a client's training diverges after every challenge above a certain norm. Even then,
+    at most one in seven of the client's uploads is too long.
 
     Args:
-        boldness: length of the last challenge, as a multiple of the length of a first challenge.
-        calm: before this upload, the number of uploads since the last upload that was too long.
+        boldness: length of the last challenge, relative to a first challenge.
+        calm: number of uploads between the last upload that was too long and this upload.
         clear: whether the client clearly undid its challenge.
         far: whether this upload was too long.
 

@@ -27,24 +27,24 @@ class TrialRecord:
         wealth: wealth of the bets placed so far, one number for each expected share of objections.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: after a copied upload, number of the client's next rounds in which a second copied
-            upload starts a trial.
-        rest: after an acquittal, number of the client's next rounds in which copied uploads start
-            no trial.
+        seen: number of further rounds of the client in which a second copied upload starts a trial;
+            0 if there was no recent copied upload.
+        rest: number of further rounds of the client in which copied uploads start no trial; 0 if
+            there was no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth that the detector has won in this trial by betting that the client answers
             like an honest client.
-        waited: number of the client's own rounds since its evidence first exceeded the limit; 0
-            before that.
+        waited: number of rounds of the client since its evidence first exceeded the limit; 0 if it
+            has not exceeded the limit.
         length: length of the client's last upload that started from an unchanged model; 0 if there
             is no such upload.
         answer: the client's last answer to a challenge.
         upload: sketch (K,) of the client's last upload.
-        shift: sketches (1 + J, K) of the challenge in the last upload's starting model, and of that
-            challenge's decoys.
+        shift: sketches (1 + J, K) of a challenge and its decoys; the starting model of the last
+            upload contained this challenge.
         due_start: sketch (K,) of the challenged model that the client may start from next.
-        due_shift: sketches (1 + J, K) of the challenge in `due_start`, and of that challenge's
-            decoys.
+        due_shift: sketches (1 + J, K) of a challenge and its decoys; the model of `due_start`
+            contains this challenge.
     """
 
     limit: float
@@ -89,13 +89,13 @@ class TrialRecord:
         self.seen = rounds if copied else max(0, self.seen - 1)
 
     def try_for(self, rounds: int) -> None:
-        """Puts the client on trial for at least `rounds` rounds, even if recently acquitted."""
+        """Puts the client on trial for at least `rounds` rounds, even soon after an acquittal."""
         if not self.trial:
             self.answered, self.cleared = 0, 0.0
         self.trial, self.rest = max(self.trial, rounds), 0
 
     def acquit(self, rest: int) -> None:
-        """Ends the client's trial; in its next `rest` rounds, copied uploads start no new trial."""
+        """Ends the trial; copied uploads start no new trial in the client's next `rest` rounds."""
         self.trial = self.seen = 0
         self.rest = rest
 
@@ -105,8 +105,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: number of shares on which the detector bets (`expected`). A state from an earlier
-            version of Rampart has only one wealth per client, which is then used for every share.
+        shares: number of shares on which the detector bets (`expected`). If a state from an earlier
+            version of Rampart has only one wealth per client, this wealth is used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

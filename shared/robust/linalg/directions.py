@@ -10,16 +10,16 @@ from rampart_fl.shared.robust.linalg.products import dots, gram, norm, norms
 from rampart_fl.shared.robust.view import View
 
 PARALLEL = 0.99
-"""Above this cosine, 1 - cos is computed from distances: inner products alone would lose its
-significant digits."""
+"""Above this cosine, 1 - cos is computed from distances: inner products alone would leave too few
+significant digits of 1 - cos."""
 
 
 def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
-    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, the
-    cosine is computed from their inner product, which is then more accurate.
+    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, the cosine is
+    computed from their inner product, because this is more accurate in that case.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

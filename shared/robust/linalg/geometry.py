@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.view import View
 
 NEAR = 1e-2
 """Two rows are near if their squared distance is below this share of each row's squared distance to
-the centre. With a distant centre, float32 products leave too few significant digits of the distance
-between near rows, so this distance is computed again with a nearer centre."""
+the centre. If the centre is distant, float32 products leave too few significant digits of the
+distance between two near rows. This distance is therefore computed again with a nearer centre."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. If the
 centre's median squared distance is more than `OFF_CENTRE` times that of the best row, the best row
@@ -49,7 +49,7 @@ def geometry(rows: View) -> Geometry:
     if bool(((shares_M - 1).abs() > 1e-12).any()):
         gram_KK = _with_origin(plain, pool)
         by_MK = torch.cat([by_MK, 1 - shares_M[:, None]], dim=1)
-    # Infinitely distant rows must not affect mixes in which their coefficient is 0.
+    # A row at an infinite distance must not affect a mix in which its coefficient is 0.
     known_K = gram_KK.diagonal().isfinite()
     gram_MM = by_MK[:, known_K] @ gram_KK[known_K][:, known_K] @ by_MK[:, known_K].T
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)

@@ -42,8 +42,9 @@ def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Compa
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))
     (97, 80, 0)
     """
-    # The loop runs backwards. For each wire, `state` says which value later comparators need: no
-    # value (unread), any of the wanted ranks (member), or a specific rank (rank).
+    # The loop runs backwards. For each wire, `state` says what later comparators need on this wire:
+    # no value (`unread`), a value with any of the wanted ranks (`member`), or the value with one
+    # specific rank (`rank`).
     unread, member, rank = range(3)
     wanted = rank if ordered else member
     state = [wanted if first <= wire < last else unread for wire in range(n)]

@@ -7,7 +7,7 @@ more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. Oth
 torch.
 
 Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
-chunk. R = 1 + M and S = K + 1 include the base row, from which mixed rows are computed.
+chunk. R = 1 + M and S = K + 1 also count the base row, from which mixed rows are computed.
 """
 
 import functools

@@ -11,7 +11,7 @@ class Level:
 
     Args:
         machine: the architecture, as `platform.machine()` names it.
-        flags: the compiler's options for these instructions.
+        flags: the compiler's options for processors of this level.
         features: the features that a processor must have, named as in /proc/cpuinfo.
     """
 

@@ -47,7 +47,7 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
             for _, _, chunk_MC in part.chunks():
                 counts_M2[:, 0] += (chunk_MC > 0).sum(dim=1)
                 counts_M2[:, 1] += (chunk_MC < 0).sum(dim=1)
-    # A rank's counts need not be summed by shard, because sums of integers are exact.
+    # Sums of integers are exact in any order, so the counts need not be summed shard by shard.
     if rows.part is not None:
         counts_M2 = rows.part.total([(0, counts_M2)] if rows.dim else [], (len(rows), 2))
     zeros_M1 = count - counts_M2.sum(dim=1, keepdim=True)

@@ -73,7 +73,7 @@ class MinimumDiameterAveraging(Rule):
 def least_diameter_subset(squared_MM: Tensor, f: int, steps: StepLimit) -> tuple[list[int], float]:
     """The positions of the set of m - f rows with the smallest diameter, and this diameter.
 
-    If several sets have this diameter, the lexicographically first set is returned.
+    If several sets have the smallest diameter, the lexicographically first set is returned.
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)

@@ -86,5 +86,5 @@ class PerformanceAware(Rule):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
         # The direction h / |h| does not depend on how the softmax is normalized. A softmax over
-        # only the trusted rows therefore gives the same direction, and it cannot underflow.
+        # only the trusted rows therefore gives the same direction, but cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)

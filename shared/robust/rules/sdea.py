@@ -46,8 +46,8 @@ class SDEA(Rule):
     does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
-    meaningless, such as noise. If a gradient is not finite while the weights are learned, the rule
-    leaves out the longest row and learns the weights again.
+    meaningless, such as noise. If learning the weights leads to a gradient that is not finite, the
+    rule leaves out the longest row and learns the weights again.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -84,10 +84,10 @@ class SDEA(Rule):
     """Whether the search rewards weights with which all classes are predicted equally often."""
     clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch_first"
     """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, as in
-    the paper's equation 14 and in its code. This partition may have more than two groups. `finch`,
-    our variant, runs FINCH until two groups are left, because the paper distinguishes a cooperative
-    and a hostile group. `k_means` splits the weights into two clusters by k-means; `dbscan` uses
-    DBSCAN; `none` leaves the learned weights unchanged."""
+    the paper's equation 14 and in its code. FINCH's first partition may have more than two groups.
+    `finch`, our variant, runs FINCH until two groups are left, because the paper distinguishes a
+    cooperative and a hostile group. `k_means` splits the weights into two clusters by k-means;
+    `dbscan` uses DBSCAN; `none` leaves the learned weights unchanged."""
     radius: float = Field(default=0.25, gt=0)
     """Neighbourhood radius of `dbscan` in units of the uniform weight 1/n; the paper does not state
     it.

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 PAUSE = 0.05
 """Seconds between two checks for missing uploads."""
 REFERENCE = "/reference"
-"""Name of the reference model in the response; no client can have this id."""
+"""Name of the reference model in the response; no client's id equals this name."""
 STARTED = "/started/"
 """Prefix of the name of the model that a client trained from; the client's id follows."""
 

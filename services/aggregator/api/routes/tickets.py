@@ -119,7 +119,7 @@ async def ticket(
     named run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
-    `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for another ticket
+    `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket
     before it responds.
 
     A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`; the body
@@ -192,7 +192,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 
 
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
-    """A client's ticket: for the given run, else for the current run, else one without a run."""
+    """A client's ticket for the given run, else for the current run; else without any run."""
     current = await ticket_of_run(runtime, client, run)
     if current is None:
         current = await ticket_of_run(runtime, client, await runtime.stores.runs.current())

@@ -57,8 +57,7 @@ class ImpossibleCells(CellSelector):
 class OnRequest(CellSelector):
     """Cells that the scale `reduced` leaves out, unless the user selects them with --only.
 
-    If the scale `reduced` ran all of these cells, the table would take more than an hour on two
-    cores.
+    If the scale `reduced` ran every cell, the table would take more than an hour on two cores.
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
@@ -89,7 +88,7 @@ class Paper(Table):
 
     title: str
     notes: list[str] = []
-    """What the readers of all tables must know, such as deviations from the paper."""
+    """Notes that apply to all tables of the paper, such as deviations from it."""
     experiment: dict[str, Any]
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
@@ -109,7 +108,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """Choices on the paper's axes that the table lacks: one choice per axis, for all cells."""
+    """For each axis of the paper that is not an axis of the table: the choice of all cells."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

@@ -174,7 +174,7 @@ def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.
 
     Some tables order the values of a row by channel and then by pixel, others by pixel and then by
     channel. Neighbouring pixels of real images are similar. This function therefore chooses the
-    order for which neighbouring pixels differ less.
+    order in which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

@@ -14,7 +14,8 @@ from rampart_fl.shared.seeding import generator
 class SyntheticMeans(Dataset):
     """y = μ_i + noise with μ_i ~ N(0, σ_h² I) and noise ~ N(0, σ² I), drawn anew for every seed.
 
-    The group and the class of a sample are its client's number, so use the partition `by_group`.
+    Every sample has the number of its client as its group and as its class, so use the partition
+    `by_group`.
     Each client has one test sample, its true mean. The error of an estimate is therefore its
     squared distance to the true mean.
 

@@ -1,4 +1,4 @@
-"""The multilayer perceptron, which without hidden layers is logistic regression."""
+"""The multilayer perceptron; without hidden layers, it is logistic regression."""
 
 from itertools import pairwise
 from math import prod

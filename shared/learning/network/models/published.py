@@ -69,8 +69,8 @@ class PAwBRoFLNetwork(PublishedCNN):
 class LeNet5(PublishedCNN):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120 and 84.
 
-    MSDFL's code also applies a ReLU to the logits. This network omits the ReLU, which could keep
-    the logits of a class at 0 permanently.
+    MSDFL's code also applies a ReLU to the logits. This network omits the ReLU, because a
+    ReLU could keep the logits of a class at 0 permanently.
     """
 
     paper = "LeCun et al., 1998; MSDFL, section VII-A (MNIST, Fashion-MNIST)"

@@ -30,7 +30,7 @@ class HMSDFL(Objective):
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
     per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one
     projection. With the tier "auto", the number of projections depends on each client's machine. A
-    machine's resources are its number of usable cores, but at most one per 2 GiB of memory. A
+    machine's resources are its number of usable cores, but at most one core per 2 GiB of memory. A
     machine with a GPU has infinite resources. A machine with at least `high_resources` gets the
     high tier; a machine with at most `low_resources` gets the minimum tier. Between `low_resources`
     and `high_resources`, the number of projections is interpolated. A machine below

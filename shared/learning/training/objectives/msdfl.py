@@ -9,7 +9,7 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Maximum number of elements that the per-sample gradients of all clients take in memory at once. A
+"""How many elements of per-sample gradients may be in memory at once, over all clients together. A
 processor's cache holds about this many elements."""
 
 
@@ -19,9 +19,9 @@ class MSDFL(Objective):
 
     λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
-    The form `batch_sum` penalizes λ/2 1/|B| |Σ_a ∂_θ p_a|² instead, which includes the cross terms
-    of different samples. With `batch_sum`, a step takes one additional backward pass. With
-    `per_sample`, a step takes as long as if every sample had its own copy of the model.
+    Instead, the form `batch_sum` penalizes λ/2 1/|B| |Σ_a ∂_θ p_a|². This penalty includes the
+    cross terms of different samples. With `batch_sum`, a step takes one additional backward pass.
+    With `per_sample`, a step takes as long as if every sample had its own copy of the model.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

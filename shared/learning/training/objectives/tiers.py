@@ -23,12 +23,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @objectives.register("tiers")
 class Tiers(Objective):
-    """Gives every client its tier's term; the tier is drawn from the seed and the client's id.
+    """Draws each client's tier from the seed and the client's id; the tier sets the client's term.
 
-    The high tier trains with HMSDFL and one projection per class, the low tier with half as many
-    projections. The minimum tier trains with MSDFL, or with HMSDFL and one projection. Clients
-    without a tier train without a term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier
-    from the client machine's resources.
+    In the high tier, clients train with HMSDFL and one projection per class; in the low tier, with
+    half as many projections. In the minimum tier, clients train with MSDFL, or with HMSDFL and one
+    projection. The objective of a client without a tier has no additional term. By contrast,
+    `hmsdfl` with `tier = "auto"` chooses the tier from the client machine's resources.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]
@@ -63,7 +63,7 @@ class Tiers(Objective):
         return {"high": of_high, "low": of_low, "minimum": of_minimum}
 
     def tier(self, seed: int, client: str) -> Tier | None:
-        """The tier of a client; None if the client trains without a term."""
+        """The tier of a client; None if the client has no tier."""
         place = float(torch.rand((), generator=generator(seed, self.name, client)))
         ends = zip(TIERS, accumulate(self.shares), strict=True)
         # The tolerance of 1e-9 ensures that every client gets a tier if the shares sum to 1.

@@ -133,8 +133,9 @@ class Personalizer(Member, ABC):
     trained for upload."""
 
     whole: ClassVar[bool] = True
-    """Whether a client trains plainly on all of its samples and uploads the whole change of the
-    received model. Detectors that reconstruct training need `whole` to be True.
+    """Whether a client trains plainly on all of its samples and uploads the whole change that
+    training made to the received model. Detectors that reconstruct training need `whole` to be
+    True.
     """
 
     @property

@@ -37,7 +37,7 @@ class FedBABU(Personalizer):
     head: str | None = None
     """Name of the layer that the federation does not train; the last linear layer by default."""
     tuned: Literal["all", "head", "body"] = "all"
-    """Which part of the model fine-tuning changes."""
+    """The part of the model that is changed by fine-tuning."""
 
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         check_body(module, spec, self.head)

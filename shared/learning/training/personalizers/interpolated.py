@@ -31,8 +31,8 @@ class Interpolated(Personalizer):
 
     The mode `exact` is the paper's algorithm: R_i = F(g_1(θ_i), ..., g_n(θ_i)), where F is the
     experiment's pipeline. Every client computes its gradient at every client's model. A round with
-    n clients therefore requires n² gradients, and every client sees every model. For this reason,
-    the mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
+    n clients therefore requires n² gradients. Every client would have to see every model, so the
+    mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
 
     The mode `shared` deviates from the paper: a round needs no more gradients than with other
     personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
@@ -99,8 +99,8 @@ class Interpolated(Personalizer):
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
         """Returns the models θ; `model_KD` is the new global model w.
 
-        If the method is called during a round, `model_KD` is the model that the client trains for
-        its upload, and the method returns the trained θ.
+        During a round, `model_KD` is the model that the client trains for its upload, and the
+        method returns the trained θ.
         """
         if self.mode == "exact":
             return personal["model"]

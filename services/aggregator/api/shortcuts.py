@@ -68,14 +68,11 @@ class Shortcuts:
         return None
 
     async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        known = await self._identify(request)
-        return await tickets.ticket(
-            self._runtime,
-            known.client,
-            await self._response_preferences(request),
-            run,
-            request.headers.get("if-none-match"),
-        )
+        client = (await self._identify(request)).client
+        preferences = await self._response_preferences(request)
+        known = request.headers.get("if-none-match")
+        del request  # A waiting request keeps only what it needs, to save memory.
+        return await tickets.ticket(self._runtime, client, preferences, run, known)
 
     async def _take_upload(
         self, request: Request, run: str, number: int, kind: Literal["update", "probe"]

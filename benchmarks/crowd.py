@@ -23,7 +23,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import redis
@@ -48,6 +48,9 @@ SETTLED = 0.05
 class CrowdFederation(LocalFederation):
     """A federation whose api and worker are separate processes."""
 
+    modules: ClassVar[dict[str, str]] = {}
+    """The Python module of each role that does not run the aggregator's own module."""
+
     def start_aggregator(self) -> None:
         """Starts the api and the worker."""
         common = {
@@ -67,7 +70,8 @@ class CrowdFederation(LocalFederation):
             if role == "api":
                 own["RAMPART_EXPERIMENT"] = ""
             environment = {name: text for name, text in {**common, **own}.items() if text}
-            self.processes.python(role, "rampart_fl.services.aggregator", **environment)
+            module = self.modules.get(role, "rampart_fl.services.aggregator")
+            self.processes.python(role, module, **environment)
         for role, port in ports.items():
             wait_until_listening(port, self.processes, role, START)
 

@@ -13,7 +13,9 @@ One run measures all of the following on loopback, with one process per client:
 
 `sockets`, `echo` and `durable` are the lower bounds. In each of their rounds, the server also
 returns the mean of all uploads to every client. Figures are medians over rounds without the first
-round. Memory is the server's peak minus its size before the first client.
+round. Memory is the server's peak minus its size before the first client. Processor time is the
+user and system time of all threads, divided by the number of updates. In `rampart`, the server is
+one process with the api and the worker. `--kinds split` measures them as two processes.
 """
 
 import argparse
@@ -27,9 +29,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import psutil
 import uvloop
 
@@ -71,21 +76,57 @@ async def rampart_client(url: str, join_token: str, folder: Path, dim: int, numb
 
 
 class Watch(threading.Thread):
-    """Samples a process's resident memory in bytes: `idle` at the start, then the `peak`."""
+    """Samples the memory of the servers, and the processor time of the servers and the clients.
 
-    def __init__(self, pid: int) -> None:
+    Args:
+        servers: process ids of the servers, by name. Memory counts the api and the worker only.
+    """
+
+    def __init__(self, servers: dict[str, int]) -> None:
         super().__init__(daemon=True)
-        self._process = psutil.Process(pid)
-        self.idle = self.peak = self._process.memory_info().rss
+        self._parts = {name: [psutil.Process(pid)] for name, pid in servers.items()}
+        self._watched = [self._parts[name][0] for name in servers if name != "redis"]
+        self._spent: list[tuple[float, dict[str, float]]] = []
+        self.idle = self.peak = self._memory()
         self.on = True
+
+    def add_clients(self, clients: list[subprocess.Popen[bytes]]) -> None:
+        """Also samples these processes."""
+        self._parts["clients"] = [psutil.Process(client.pid) for client in clients]
 
     def run(self) -> None:
         while self.on:
             try:
-                self.peak = max(self.peak, self._process.memory_info().rss)
-            except psutil.Error:
+                self.peak = max(self.peak, self._memory())
+                self._spent.append((time.time(), self._processor()))
+            except psutil.Error:  # A process has ended, so the last round is over.
                 return
-            time.sleep(0.02)
+            time.sleep(0.02)  # The interval between two samples.
+
+    def processor(self, stamps: list[float], clients: int) -> dict[str, float]:
+        """Milliseconds of processor time per update, by part.
+
+        Args:
+            stamps: Unix times of the ends of rounds.
+            clients: number of updates in a round.
+        """
+        updates, times = clients * (len(stamps) - 1), [at for at, _ in self._spent]
+
+        def between(name: str) -> float:
+            spent = [parts.get(name, 0.0) for _, parts in self._spent]
+            first, last = np.interp([stamps[0], stamps[-1]], times, spent)
+            return 1e3 * float(last - first) / updates
+
+        return {name: between(name) for name in self._parts}
+
+    def _memory(self) -> int:
+        return sum(int(process.memory_info().rss) for process in self._watched)
+
+    def _processor(self) -> dict[str, float]:
+        return {
+            name: sum(sum(process.cpu_times()[:2]) for process in processes)
+            for name, processes in self._parts.items()
+        }
 
 
 def started(*arguments: object) -> subprocess.Popen[bytes]:
@@ -93,19 +134,44 @@ def started(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment)
 
 
-def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[float], int]:
+@dataclass
+class Measured:
+    """The figures of several rounds, without the first round.
+
+    Args:
+        gaps: seconds of each round.
+        memory: the servers' peak memory minus their memory before the first client, in bytes.
+        processor: milliseconds of processor time per update, by part.
+        steps: median seconds of each step of a round.
+    """
+
+    gaps: list[float]
+    memory: int
+    processor: dict[str, float]
+    steps: dict[str, float]
+
+    @staticmethod
+    def of(stamps: list[float], watch: Watch, clients: int, steps: dict[str, float]) -> "Measured":
+        """The figures, from the Unix times at which rounds ended."""
+        gaps = [b - a for a, b in pairwise(stamps)]
+        spent = watch.processor(stamps, clients)
+        return Measured(gaps, watch.peak - watch.idle, spent, steps)
+
+
+def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> Measured:
     from rampart_fl.services.console.launcher.processes import free_port
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         out, port = Path(folder) / "stamps.json", free_port()
         server = started(FLOORS, f"{kind}-server", clients, dim, rounds, port, out)
         time.sleep(2.0)
-        watch = Watch(server.pid)
-        watch.start()
+        watch = Watch({"server": server.pid})
         members = [
             started(FLOORS, f"{kind.replace('durable', 'echo')}-client", i, dim, rounds, port)
             for i in range(clients)
         ]
+        watch.add_clients(members)
+        watch.start()
         try:
             for member in members:
                 member.wait(600)
@@ -115,12 +181,14 @@ def measure_floor(kind: str, clients: int, dim: int, rounds: int) -> tuple[list[
             for process in [*members, server]:
                 process.kill()
                 process.wait()
-    return [b - a for a, b in pairwise(stamps)], watch.peak - watch.idle
+    return Measured.of(stamps, watch, clients, {})
 
 
 def measure_rampart(
-    clients: int, dim: int, rounds: int, fedcap: bool
-) -> tuple[list[float], int, dict[str, float]]:
+    clients: int, dim: int, rounds: int, fedcap: bool = False, split: bool = False
+) -> Measured:
+    sys.path.insert(0, str(HERE.parents[1]))
+    from benchmarks.crowd import CrowdFederation
     from rampart_fl.services.console.launcher.local import LocalFederation
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.runtime import cpus
@@ -128,18 +196,23 @@ def measure_rampart(
     experiment = Experiment.from_tables(experiment_of(dim, clients, rounds, fedcap))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         threads = {"RAMPART_THREADS": str(cpus.threads())}
-        with LocalFederation(experiment, Path(folder), settings=threads) as federation:
+        kind, servers = (
+            (CrowdFederation, ("api", "worker")) if split else (LocalFederation, ("aggregator",))
+        )
+        with kind(experiment, Path(folder), settings=threads) as federation:
             tokens = federation.operator.mint(experiment.client_names).tokens
             time.sleep(2.0)
-            watch = Watch(federation.processes["aggregator"].pid)
-            watch.start()
+            parts = (*servers, "redis")
+            watch = Watch({name: federation.processes[name].pid for name in parts})
             members = [
                 started(HERE, "--client", federation.url, token, f"{folder}/c{i}", dim, i)
                 for i, token in enumerate(tokens)
             ]
+            watch.add_clients(members)
+            watch.start()
             try:
                 while federation.operator.status().phase != "done":
-                    federation.processes.check("aggregator", "redis")
+                    federation.processes.check(*parts)
                     time.sleep(0.5)
             finally:
                 watch.on = False
@@ -151,8 +224,7 @@ def measure_rampart(
     steps = {
         step: statistics.median(r.timings[step] for r in records[1:]) for step in records[0].timings
     }
-    gaps = [b - a for a, b in pairwise(stamps)]
-    return gaps, watch.peak - watch.idle, steps
+    return Measured.of(stamps, watch, clients, steps)
 
 
 def main() -> None:
@@ -160,7 +232,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=float, nargs="+", default=[1e5, 1e6, 1e7])
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(DEFAULT))
     parser.add_argument("--steps", type=Path, help="print the steps of this run folder")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -171,7 +243,8 @@ def main() -> None:
     for dim in (int(size) for size in given.sizes):
         medians: dict[str, float] = {}
         for kind in given.kinds:
-            gaps, memory, steps = KINDS[kind](given.clients, dim, given.rounds)
+            measured = KINDS[kind](given.clients, dim, given.rounds)
+            gaps, memory = measured.gaps, measured.memory
             medians[kind] = statistics.median(gaps)
             pool = 4 * given.clients * dim
             ratio = medians[kind] / medians["durable"] if "durable" in medians else None
@@ -185,27 +258,34 @@ def main() -> None:
                     "memory_mib": memory / 2**20,
                     "memory_of_pool": memory / pool,
                     "bound_mib": (1.3 * pool) / 2**20 + 64,
-                    "steps": steps,
+                    "processor_ms": measured.processor,
+                    "steps": measured.steps,
                 }
             )
             print(
                 f"{dim:9d} {kind:8s} {medians[kind]:8.4f} s/round (best {min(gaps):.4f}) "
                 f"{'' if ratio is None else f'{ratio:5.2f} x durable '} "
                 f"server +{memory / 2**20:.0f} MiB ({memory / pool:.2f} x pool) "
-                + " ".join(f"{k} {v:.3f}" for k, v in steps.items()),
+                + " ".join(f"{k} {v:.2f} ms" for k, v in measured.processor.items())
+                + "".join(f" {k} {v:.3f}" for k, v in measured.steps.items()),
                 file=sys.stderr,
                 flush=True,
             )
     if given.json:
         print(json.dumps(rows))
         return
-    print("| parameters | | s/round | of durable | server memory, MiB | of the pool |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| parameters | | s/round | of durable | server memory, MiB | of the pool "
+        "| processor time per update, ms |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
         of = "-" if row["of_durable"] is None else f"{row['of_durable']:.2f}"
         print(
             f"| {row['parameters']:,} | {row['kind']} | {row['seconds']:.4f} | {of} | "
-            f"{row['memory_mib']:.0f} | {row['memory_of_pool']:.2f} |"
+            f"{row['memory_mib']:.0f} | {row['memory_of_pool']:.2f} | "
+            + ", ".join(f"{name} {spent:.2f}" for name, spent in row["processor_ms"].items())
+            + " |"
         )
 
 
@@ -223,17 +303,15 @@ def tell_steps(folder: Path) -> None:
         print(f"| {step} | {seconds:.4f} | {share} |")
 
 
-def _floor(kind: str) -> Callable[[int, int, int], tuple[list[float], int, dict[str, float]]]:
-    return lambda clients, dim, rounds: (*measure_floor(kind, clients, dim, rounds), {})
-
-
-KINDS: dict[str, Callable[[int, int, int], tuple[list[float], int, dict[str, float]]]] = {
-    "sockets": _floor("sockets"),
-    "echo": _floor("echo"),
-    "durable": _floor("durable"),
-    "rampart": lambda clients, dim, rounds: measure_rampart(clients, dim, rounds, False),
-    "fedcap": lambda clients, dim, rounds: measure_rampart(clients, dim, rounds, True),
+KINDS: dict[str, Callable[[int, int, int], Measured]] = {
+    "sockets": partial(measure_floor, "sockets"),
+    "echo": partial(measure_floor, "echo"),
+    "durable": partial(measure_floor, "durable"),
+    "rampart": measure_rampart,
+    "fedcap": partial(measure_rampart, fedcap=True),
+    "split": partial(measure_rampart, split=True),
 }
+DEFAULT = ("sockets", "echo", "durable", "rampart", "fedcap")
 
 
 if __name__ == "__main__":

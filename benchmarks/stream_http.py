@@ -5,7 +5,9 @@
 
 For each rule, Redis, the api and the worker start as in a deployment. One more process hosts all
 clients. After all clients have joined, they take turns: each client loads the model and uploads its
-update. The table compares the time of the round's mathematics with the two floors of `stream.py`,
+update. Before the last upload, the benchmark drops the pages of all blobs and of the worker's pool
+from the page cache. The mathematics therefore begin with the last update in the page cache, but no
+other. The table compares the time of the round's mathematics with the two floors of `stream.py`,
 measured after the servers have stopped. Memory is the largest resident size of the api and the
 worker together, including mapped pages, minus their size before the first client loads the model.
 """
@@ -33,6 +35,7 @@ from benchmarks.stream import (
     PIECE,
     RULES,
     arithmetic_floor,
+    forget,
     mathematics,
     options,
     reading_floor,
@@ -47,6 +50,8 @@ from rampart_fl.shared.protocol import wire
 PARTS = ("api", "worker")
 HEARTBEAT = 5.0
 """Seconds between two heartbeats of a client that waits for its turn."""
+BUSY = 0.05
+"""An idle worker uses less than this share of a processor."""
 LONGEST = 7200
 """Seconds after which a round closes even if updates are missing."""
 COLUMNS = (
@@ -99,7 +104,10 @@ async def heard(connections: list[AggregatorClient]) -> AsyncIterator[None]:
 
 
 async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> None:
-    """Joins with all clients, waits for a line on stdin, and uploads one update after another."""
+    """Joins with all clients, and uploads one update after another.
+
+    Waits for a line on stdin before the first upload, and again before the last one.
+    """
 
     async def accept(run: str, part: dict[str, Any]) -> tuple[bool, str, int | None]:
         del run, part
@@ -128,6 +136,9 @@ async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> No
             vector_D *= np.float32(1e-3)
             upload = wire.encode(spec, vector_D, {"report": '{"samples": 100}'})
             del vector_D
+            if number == len(members) - 1:
+                print("last", flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
             await connection.upload(run, ticket.round, "update", upload)
             del upload
     print("posted", flush=True)
@@ -164,6 +175,27 @@ class Memory(threading.Thread):
         return {name: (self.peak[name] - idle) / 2**30 for name, idle in self.idle.items()}
 
 
+def await_idle(process: int) -> None:
+    """Waits until a process hardly uses a processor; the worker has then loaded all updates."""
+    times = psutil.Process(process).cpu_times
+    while True:
+        before = sum(times()[:2])
+        time.sleep(1.0)  # The processor time of this span is the measurement.
+        if sum(times()[:2]) - before < BUSY:
+            return
+
+
+def forget_updates(worker: int, blobs: Path) -> None:
+    """Drops all blobs, and a pool that the worker keeps in a file, from the page cache."""
+    files = [path for path in blobs.rglob("*") if path.is_file()]
+    for line in Path(f"/proc/{worker}/maps").read_text().splitlines():
+        if str(blobs) in line and line.endswith("(deleted)"):  # The pool's file has no name.
+            files.append(Path(f"/proc/{worker}/map_files", line.split()[0]))
+    for path in files:
+        with path.open("rb") as file:
+            forget(file.fileno())
+
+
 def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[str, Any]:
     """Runs one round; returns its seconds, its number of models, and the servers' memory."""
     planned = experiment(rule, given.dim, given.clients)
@@ -189,6 +221,13 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
                 memory = Memory({part: federation.processes[part].pid for part in PARTS})
                 memory.start()
                 began = time.perf_counter()
+                clients.stdin.write("go\n")
+                clients.stdin.flush()
+                assert clients.stdout.readline() == "last\n", "the clients did not post"
+                worker, paused = federation.processes["worker"].pid, time.perf_counter()
+                await_idle(worker)
+                forget_updates(worker, (folder / "blobs").resolve())
+                began += time.perf_counter() - paused
                 clients.stdin.write("go\n")
                 clients.stdin.flush()
                 assert clients.stdout.readline() == "posted\n", "the clients did not post"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from rampart_fl.services.aggregator import certificate
-from rampart_fl.services.aggregator.api.app import create_app, create_metrics_app
+from rampart_fl.services.aggregator.api.app import create_metrics_app, create_served_app
 from rampart_fl.services.aggregator.api.connections import Connection, open_files
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
@@ -103,7 +103,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
             ranks,
         )
     config = uvicorn.Config(
-        create_app(runtime),
+        create_served_app(runtime),
         host=settings.host,
         port=settings.port,
         log_config=None,

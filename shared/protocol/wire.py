@@ -142,6 +142,23 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     return Header(start, dtype, metadata)
 
 
+def read_stored_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
+    """The header of a file that `read_header` accepted before the file was stored.
+
+    The metadata is left out. If the length of the buffer shows that the numbers are float32, the
+    JSON is not parsed again.
+
+    Raises:
+        Malformed, InvalidUpdate: the file does not fit the spec.
+    """
+    (length,) = LENGTH.unpack(file.read(LENGTH.size).ljust(LENGTH.size, b"\0"))
+    start = LENGTH.size + length
+    if size == start + SIZES["F32"] * spec.dim:
+        return Header(start, "F32", {})
+    file.seek(0)
+    return read_header(file, size, spec)
+
+
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({key for key, _ in pairs}) != len(pairs):
         raise ValueError("a key occurs twice")

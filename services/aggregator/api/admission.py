@@ -2,8 +2,8 @@
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
 check them against the model's spec. Decompression stops at the maximum size of an upload for this
-model. Small bodies that arrive during a write are batched: the next write makes all of them durable
-with one fsync.
+model. A small body stays in memory until it is complete. Small bodies that become complete during a
+write are batched: the next write makes all of them durable with one fsync.
 """
 
 import asyncio
@@ -31,7 +31,10 @@ from rampart_fl.shared.protocol.refusals import (
 )
 
 PIECE = 1 << 18
-"""Number of bytes per disk write; a body with fewer bytes is small."""
+"""Number of bytes per disk write of a large body."""
+SMALL = 2 * PIECE
+"""A body with fewer bytes is small. It takes no more memory than a large body, of which one piece
+is written while the next one arrives."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 
@@ -174,8 +177,12 @@ class Admission:
     async def _stream(
         self, body: AsyncIterator[bytes], length: int, limits: Limits, upload: "_Upload"
     ) -> bytearray:
-        """Writes all pieces of a body except the last piece; returns the last piece."""
+        """Writes all pieces of a large body except the last piece; returns the last piece.
+
+        If the body is small, it is its own last piece.
+        """
         loop = asyncio.get_running_loop()
+        size = length + 1 if length < SMALL else PIECE
         last_moment = loop.time() + limits.idle + length / limits.rate
         buffer, received = bytearray(), 0
         try:
@@ -185,7 +192,7 @@ class Admission:
                     if received > length:
                         raise TooLarge(f"more bytes arrived than the {length} declared")
                     buffer += chunk
-                    if len(buffer) >= PIECE:
+                    if len(buffer) >= size:
                         limit.reschedule(None)  # The client is not to blame for a slow disk.
                         if upload.pending is not None:
                             await upload.pending

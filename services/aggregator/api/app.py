@@ -67,11 +67,15 @@ def create_app(runtime: Runtime) -> FastAPI:
     if runtime.settings.test_tap is not None:
         app.include_router(tap.router)
     # The middleware that is added last is called first.
-    if runtime.settings.role != "worker":
-        app.add_middleware(Shortcuts, runtime=runtime)
     app.add_middleware(SmallBodies, seconds=runtime.settings.body_idle)
     app.add_middleware(RequestTiming, metrics=runtime.metrics)
     return app
+
+
+def create_served_app(runtime: Runtime) -> FastAPI | Shortcuts:
+    """The application that a process serves: `create_app`, behind the shortcuts."""
+    app = create_app(runtime)
+    return app if runtime.settings.role == "worker" else Shortcuts(app, runtime)
 
 
 def create_metrics_app(runtime: Runtime) -> FastAPI:

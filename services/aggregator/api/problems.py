@@ -93,8 +93,10 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """The response to an error of Rampart, or to a connection that closed before the body ended."""
-    return await (_rampart if isinstance(error, RampartError) else _gone)(request, error)
+    """The response to an error that a shortcut raised."""
+    kinds = {RampartError: _rampart, ClientDisconnect: _gone, Exception: _unexpected}
+    handler = next(handler for kind, handler in kinds.items() if isinstance(error, kind))
+    return await handler(request, error)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -1,25 +1,25 @@
-"""Middleware that calls the two busiest routes directly: `GET /v1/ticket` and the upload.
+"""Answers the two busiest kinds of requests directly: `GET /v1/ticket` and uploads.
 
 Each client requests a ticket or uploads at least once per round. For both kinds of requests,
-FastAPI's dependency resolution takes most of the time. FastAPI's stack frames account for most of
-the memory of a waiting request. A shortcut bypasses FastAPI: the shortcut calls the same functions
-with the same arguments. The shortcut passes malformed requests to the regular route, which reports
-the error.
+FastAPI's dependency resolution takes most of the time. The stack frames of FastAPI and its
+middleware account for most of the memory of a waiting request. A shortcut therefore bypasses
+FastAPI and all middleware: the shortcut calls the same functions with the same arguments. The
+shortcut passes malformed requests to the regular route, which reports the error.
 """
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, cast
 
 from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
 
 from rampart_fl.services.aggregator.api.deps import bearer, identify
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send, answer_error
+from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.api.routes import tickets, training
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.protocol.messages import RUN_ID
 
 UPLOAD = re.compile(rf"/v1/runs/({RUN_ID[1:-1]})/rounds/([0-9]{{1,9}})/(update|probe)")
@@ -45,19 +45,18 @@ class Shortcuts:
         answering = self._find(scope, receive) if scope["type"] == "http" else None
         if answering is None:
             await self._app(scope, receive, send)
-            return
-        try:
-            response = await answering
-        except (RampartError, ClientDisconnect) as error:
-            response = await answer_error(Request(scope), error)
-        await response(scope, receive, send)
+        elif scope["route"] is self._ticket:  # A long poll is not timed.
+            await _answer(answering, scope, receive, send)
+        else:
+            timed = RequestTiming(partial(_answer, answering), self._runtime.metrics)
+            await timed(scope, receive, send)
 
     def _find(self, scope: Scope, receive: Receive) -> Awaitable[Response] | None:
         """The call that answers a request; None if there is no shortcut for the request."""
         request, method, path = Request(scope, receive), scope["method"], scope["path"]
         if method == "GET" and path == "/v1/ticket":
             run = request.query_params.get("run")
-            if run is None or RUN.fullmatch(run):
+            if (run is None or RUN.fullmatch(run)) and not _has_body(request):
                 scope["route"] = self._ticket
                 return self._show_ticket(request, run)
         if method == "PUT" and (match := UPLOAD.fullmatch(path)):
@@ -69,14 +68,11 @@ class Shortcuts:
         return None
 
     async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        known = await self._identify(request)
-        return await tickets.ticket(
-            self._runtime,
-            known.client,
-            await self._response_preferences(request),
-            run,
-            request.headers.get("if-none-match"),
-        )
+        client = (await self._identify(request)).client
+        preferences = await self._response_preferences(request)
+        known = request.headers.get("if-none-match")
+        del request  # A waiting request keeps only what it needs, to save memory.
+        return await tickets.ticket(self._runtime, client, preferences, run, known)
 
     async def _take_upload(
         self, request: Request, run: str, number: int, kind: Literal["update", "probe"]
@@ -95,6 +91,22 @@ class Shortcuts:
     async def _response_preferences(self, request: Request) -> tickets.ResponsePreferences:
         prefer, accept, held = map(request.headers.get, ("prefer", "accept", "rampart-model"))
         return await tickets.response_preferences(self._runtime, prefer, accept, held or "")
+
+
+def _has_body(request: Request) -> bool:
+    """Whether a body may follow the head; middleware limits the body's size and duration."""
+    headers = request.headers
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+async def _answer(
+    answering: Awaitable[Response], scope: Scope, receive: Receive, send: Send
+) -> None:
+    try:
+        response = await answering
+    except Exception as error:  # As in FastAPI's application, each error has a response.
+        response = await answer_error(Request(scope), error)
+    await response(scope, receive, send)
 
 
 def _route_of(router: APIRouter, endpoint: Callable[..., Any]) -> Any:

@@ -39,7 +39,7 @@ class Vectors:
         with self._blobs.open(digest) as file:
             size = file.seek(0, 2)
             file.seek(0)
-            head = wire.read_header(file, size, self._spec)
+            head = wire.read_stored_header(file, size, self._spec)
             wire.read_vector(file, head, host_D, self._here.start)
         if target_D.device.type != "cpu":
             target_D.copy_(torch.from_numpy(host_D))

@@ -4,7 +4,10 @@ Legend: M rows of the view, K rows of the pool that the view reads, D coordinate
 a chunk.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 
 import numpy as np
 import torch
@@ -160,13 +163,17 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
         return float(torch.linalg.vector_norm(vector_D, dtype=torch.float64))
     place, numbers_D = part or Part(len(vector_D), 0, len(vector_D)), vector_D.cpu().numpy()
 
-    def squares() -> Iterator[tuple[int, Tensor]]:
-        for begin, end in place.own():
-            for start in range(begin, end, BLOCK):
-                block = numbers_D[start : min(start + BLOCK, end)].astype(np.float64)
-                yield start, torch.tensor(block @ block)
+    def squares(begin: int, end: int) -> Iterator[tuple[int, float]]:
+        for start in range(begin, end, BLOCK):
+            block = numbers_D[start : min(start + BLOCK, end)].astype(np.float64)
+            yield start, float(block @ block)
 
-    return float(place.total(squares(), ()).sqrt())
+    shards = (squares(begin, end) for begin, end in place.own())
+    if place.group is None:
+        # These are the sums of `Part.total` in the same order, but without a tensor for each block.
+        return math.sqrt(reduce(add, (reduce(add, (s for _, s in one)) for one in shards), 0.0))
+    blocks = ((start, torch.tensor(s, dtype=torch.float64)) for one in shards for start, s in one)
+    return float(place.total(blocks, ()).sqrt())
 
 
 def dots(rows: View, vector_D: Tensor) -> Tensor:

@@ -326,3 +326,33 @@ def test_model_spec_is_recovered_from_an_encoded_model() -> None:
 def test_model_without_a_valid_header_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed, match=r"header|too few"):
         wire.spec_in(data)
+
+
+# -- stored files ----------------------------------------------------------------------------------
+
+
+def stored(data: bytes, spec: ModelSpec = SPEC) -> wire.Header:
+    return wire.read_stored_header(io.BytesIO(data), len(data), spec)
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_vector_of_a_stored_file_is_the_vector_that_was_checked(dtype: str) -> None:
+    vector_D = np.array([1.0, -2.0, 0.5, 4.0], dtype=np.float32)
+    data = wire.encode(SPEC, vector_D, REPORT, dtype)
+    head = stored(data)
+    assert (head.start, head.dtype) == (read(data).start, dtype)
+    out_D = np.empty(SPEC.dim, np.float32)
+    wire.read_vector(io.BytesIO(data), head, out_D)
+    assert out_D.tolist() == vector_D.tolist()
+
+
+def test_json_of_a_stored_float32_file_is_not_parsed_again() -> None:
+    text = b"this was checked before"
+    head = stored(struct.pack("<Q", len(text)) + text + bytes(4 * SPEC.dim))
+    assert head == wire.Header(8 + len(text), "F32", {})
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 40, -1])
+def test_stored_file_that_was_cut_is_refused(kept: int) -> None:
+    with pytest.raises((Malformed, InvalidUpdate)):
+        stored(wire.encode(SPEC, np.zeros(SPEC.dim, np.float32), REPORT)[:kept])

@@ -164,6 +164,7 @@ async def await_ticket(
             candidate = await current_ticket(runtime, client, run)
             if news(candidate):
                 return candidate
+            del candidate  # A waiting request keeps only what it needs, to save memory.
             left = until - loop.time()
             if left <= 0 or not await wait(left):
                 return None

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from rampart_fl.services.aggregator.api.app import create_app
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.api.shortcuts import Shortcuts
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.shared.protocol.operators import OperatorToken
 from rampart_fl.shared.runtime.tokens import mint
@@ -22,9 +23,10 @@ RUN = "/v1/runs/test-1"
 
 @dataclass
 class Api:
-    """An api process, and the token of its owner."""
+    """An api process, and the token of its owner; `served` is the app behind the shortcuts."""
 
     app: FastAPI
+    served: Shortcuts
     runtime: Runtime
     owner: str
     live_run: Any
@@ -34,7 +36,7 @@ class Api:
     ) -> httpx.Response:
         """A request, by the owner unless a token is given."""
         headers = {"Authorization": f"Bearer {token or self.owner}", **options.pop("headers", {})}
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(self.served, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, headers=headers, **options)
 
@@ -59,7 +61,8 @@ async def api(live_run: Any, redis_url: str, tmp_path: Path) -> AsyncIterator[Ap
             blob_cache=tmp_path / "cache",
         )
     )
-    yield Api(create_app(runtime), runtime, owner, live_run)
+    app = create_app(runtime)
+    yield Api(app, Shortcuts(app, runtime), runtime, owner, live_run)
     await runtime.close()
 
 

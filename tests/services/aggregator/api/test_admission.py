@@ -16,6 +16,7 @@ import zstandard
 
 from rampart_fl.services.aggregator.api.admission import (
     PIECE,
+    SMALL,
     Admission,
     AdmittedUpload,
     Body,
@@ -85,7 +86,7 @@ async def test_admitted_body_is_stored_uncompressed_as_a_blob(
     admission: Admission, blobs: Blobs, zstd: bool
 ) -> None:
     data = update()
-    assert len(data) > 2 * PIECE
+    assert len(data) > SMALL
     admitted = await admit(admission, zstandard.compress(data) if zstd else data, zstd)
     assert admitted.report == Report(samples=3)
     assert admitted.size == len(data)
@@ -258,6 +259,36 @@ async def test_simultaneous_small_bodies_are_stored_in_few_segments(
             assert file.read() == body
     # The first body does not wait for others; all that arrive meanwhile share a segment.
     assert len(list((blobs.folder / "segments").iterdir())) <= 2
+
+
+@pytest.mark.parametrize(("length", "small"), [(SMALL - 1, True), (SMALL, False)])
+async def test_only_small_bodies_share_segments(
+    admission: Admission, blobs: Blobs, length: int, small: bool
+) -> None:
+    bodies = [os.urandom(length) for _ in range(10)]
+    report = Report(samples=1)
+    limits = Limits(length, idle=5.0, rate=1e9)
+    outcomes = await asyncio.gather(
+        *(admission.admit(pieces(body), length, False, limits, lambda _: report) for body in bodies)
+    )
+    for body, admitted in zip(bodies, outcomes, strict=True):
+        assert blobs.path(admitted.digest).exists() is not small
+        with Blobs(blobs.folder).open(admitted.digest) as file:
+            assert file.read() == body
+    segments = list((blobs.folder / "segments").glob("*"))
+    assert (1 <= len(segments) <= 5) if small else not segments
+
+
+async def test_small_body_with_too_few_or_too_many_bytes_is_refused(
+    admission: Admission, blobs: Blobs
+) -> None:
+    data = bytes(SMALL - 1)
+    for length in (SMALL - 2, PIECE):
+        with pytest.raises(TooLarge):
+            await admission.admit(pieces(data), length, False, LIMITS, lambda _: None)
+    with pytest.raises(Malformed):
+        await admission.admit(pieces(data[:-1]), SMALL - 1, False, LIMITS, lambda _: None)
+    assert empty(blobs)
 
 
 async def test_failed_fsync_refuses_every_body_of_its_batch(

@@ -1,5 +1,6 @@
 """Shortcuts: they answer as FastAPI's routes do, also to requests that are refused."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -55,7 +56,63 @@ async def test_shortcut_gives_the_same_response_as_the_route(
     await live_run.run.members.answer("ada", AnswerRecord(accept=True, at=0.0), 3)
     await live_run.open(0, ["bob"])
     all_headers = {"authorization": f"Bearer {token}", **headers}
-    shortened = await ask(api.app, method, path, **all_headers)
-    api.app.user_middleware = [m for m in api.app.user_middleware if m.cls is not Shortcuts]
-    api.app.middleware_stack = None  # Starlette builds the stack again, without the shortcuts.
+    shortened = await ask(api.served, method, path, **all_headers)
     assert shortened == await ask(api.app, method, path, **all_headers)
+
+
+async def test_shortcuts_bypass_the_application(api: Api) -> None:
+    async def unused(*_: Any) -> None:
+        raise AssertionError("the application was called")
+
+    token = await enrol(api, "ada")
+    shortcuts = Shortcuts(unused, api.runtime)
+    headers = {"authorization": f"Bearer {token}"}
+    assert (await ask(shortcuts, GET, "/v1/ticket", **headers))[0] == 200
+    assert (await ask(shortcuts, PUT, UPDATE, **headers))[0] == 415
+
+
+async def test_ticket_request_with_a_body_is_limited_like_every_other_request(api: Api) -> None:
+    token = await enrol(api, "ada")
+    headers = {"authorization": f"Bearer {token}"}
+    for declared in ({"content-length": "100000"}, {}):
+        transport = httpx.ASGITransport(api.served)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield bytes(100_000)
+
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            answer = await client.request(
+                GET, "/v1/ticket", headers=headers | declared, content=body()
+            )
+        assert answer.status_code == 413
+
+
+async def test_unexpected_error_in_a_shortcut_is_answered_and_logged(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    token = await enrol(api, "ada")
+    monkeypatch.setattr(api.runtime, "await_conversion", broken)
+    status, problem, media = await ask(
+        api.served, GET, "/v1/ticket", authorization=f"Bearer {token}"
+    )
+    assert (status, media) == (500, "application/problem+json")
+    assert problem["detail"] == "an internal error; the log has the cause"
+    assert "unexpected error" in caplog.text
+
+
+async def test_uploads_through_a_shortcut_are_timed_but_long_polls_are_not(api: Api) -> None:
+    token = await enrol(api, "ada")
+    headers = {"authorization": f"Bearer {token}"}
+    await ask(api.served, PUT, UPDATE, **headers)
+    await ask(api.served, GET, "/v1/ticket", **headers)
+
+    def counted(route: str, status: str) -> float | None:
+        labels = {"route": route, "status": status}
+        registry = api.runtime.metrics.registry
+        return registry.get_sample_value("rampart_request_seconds_count", labels)
+
+    assert counted("/v1/runs/{run}/rounds/{round}/{kind}", "415") == 1
+    assert counted("/v1/ticket", "200") is None

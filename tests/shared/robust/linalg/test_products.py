@@ -1,10 +1,13 @@
 """Sums over coordinates, checked against float64 algebra."""
 
+import struct
+
 import pytest
 import torch
 
 from rampart_fl.shared.robust import Rows, linalg
 from rampart_fl.shared.robust.linalg import native, products, views
+from rampart_fl.shared.robust.shards import Part
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -98,3 +101,19 @@ def test_non_finite_rows_are_detected(dtype: torch.dtype) -> None:
     assert products.finite_and_squared_norms(block_ND)[0] == expected
     assert products.finite_and_squared_norms(block_ND.T.contiguous().T)[0] == expected
     assert products.finite_and_squared_norms(block_ND[:, :0])[0] == [True] * 7
+
+
+@pytest.mark.parametrize("dim", [1, 9_985, 70_001, 300_000])
+@pytest.mark.parametrize("last", [1.0, 3e38, float("inf"), float("nan")])
+def test_norm_of_one_process_has_the_bits_of_the_sum_over_ranks(dim: int, last: float) -> None:
+    vector_D = block(1, dim)[0]
+    vector_D[-1] = last
+    part, numbers_D = Part(dim, 0, dim), vector_D.double().numpy()
+    blocks = (
+        (start, torch.tensor(piece @ piece))
+        for begin, end in part.own()
+        for start in range(begin, end, products.BLOCK)
+        for piece in [numbers_D[start : min(start + products.BLOCK, end)]]
+    )
+    expected = float(part.total(blocks, ()).sqrt())
+    assert struct.pack("d", linalg.norm(vector_D)) == struct.pack("d", expected)

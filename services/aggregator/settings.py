@@ -76,10 +76,10 @@ class Settings(ServiceSettings):
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
-    """Maximum size of a block of rows in memory, such as 2GiB; larger blocks are kept in files in
-    the blobs' folder and read piece by piece. A round's updates are one block, but the worker may
-    hold up to four blocks: the limit holds for each of them. On a GPU, blocks are never in files.
-    By default, there is no limit."""
+    """Maximum size of all rows that each process of the worker holds in memory, such as 2GiB:
+    blocks of updates, together with what stages hold of earlier rounds. All other blocks are kept
+    in files in the blobs' folder and read piece by piece. On a GPU, blocks are never in files. By
+    default, there is no limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

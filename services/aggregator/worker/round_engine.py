@@ -257,6 +257,7 @@ class RoundEngine:
         ended("load")
 
         self.neighbours = None  # Frees memory for the computation below.
+        self.arrivals.release_start()
         judged = {r.client: r for r in before.pool}
         decision = self.rounds.decide(
             round_,

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import shards, view
+from rampart_fl.shared.round.rounds import RoundDecision, Rounds
 from rampart_fl.shared.runtime import disk_block
 from tests.fake_device import DEVICE, PretendedDevice
 
@@ -238,6 +240,38 @@ def test_round_without_an_outcome_leaves_its_block_to_the_next_round(
     round_engine.open_round(CLIENTS[:6])
     assert round_engine.arrivals is not None
     assert round_engine.arrivals.pool.block.file is None, "the larger block is freed first"
+
+
+def test_start_model_is_not_in_memory_while_a_round_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    round_engine.restore(first)
+    read, decide = round_engine._vectors.read, Rounds.decide
+    alive, held = WeakSet[Tensor](), list[int]()
+
+    def noted(digest: str, out_D: Tensor | None = None) -> Tensor:
+        vector_D = read(digest, out_D)
+        if out_D is None:
+            alive.add(vector_D)
+        return vector_D
+
+    def decided(self: Rounds, *arguments: Any) -> RoundDecision:
+        held.append(len(alive))
+        return decide(self, *arguments)
+
+    monkeypatch.setattr(round_engine._vectors, "read", noted)
+    monkeypatch.setattr(Rounds, "decide", decided)
+    other = blobs.put(wire.encode(spec, torch.zeros(spec.dim).numpy()))
+    for started in (first.global_model, other):
+        round_engine.restore(first)
+        round_engine.open_round(CLIENTS)
+        receipts = equal_uploads(blobs, spec, started)
+        round_engine.load(list(receipts.values()))
+        round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
+    assert held == [1, 1], "only the reference"
 
 
 def models(

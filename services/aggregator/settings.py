@@ -76,10 +76,10 @@ class Settings(ServiceSettings):
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
-    """Maximum size of a block of rows in memory, such as 2GiB; larger blocks are kept in files in
-    the blobs' folder and read piece by piece. The limit applies to each block: a round's updates
-    are one block, and the worker may have up to four blocks at a time. On a GPU, blocks are
-    never in files. By default, there is no limit."""
+    """Maximum size of all rows that each process of the worker holds in memory, such as 2GiB:
+    blocks of updates, together with what stages hold of earlier rounds. All other blocks are kept
+    in files in the blobs' folder and read piece by piece. On a GPU, blocks are never in files. By
+    default, there is no limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

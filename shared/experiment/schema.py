@@ -330,8 +330,13 @@ class Experiment(Table):
 
         The buffered policy selects no clients, so a round may use the newest row of every client.
         """
-        clients = max(self.data.clients, self.phases.joining.clients or 0)
+        clients = self.most_clients
         return clients if self.policy == "buffered" else drawn_count(clients, self.fraction)
+
+    @property
+    def most_clients(self) -> int:
+        """The largest number of clients that rounds may ever have if no further clients join."""
+        return max(self.data.clients, self.phases.joining.clients or 0)
 
 
 def client_names(count: int) -> list[str]:

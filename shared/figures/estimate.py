@@ -1,6 +1,7 @@
 """Estimates a run's worker memory, disk space for blobs, and traffic per client.
 
-Legend: N clients in a round, B bytes of a model in float32, L customized models.
+Legend: N clients in a round, C clients of the experiment, B bytes of a model in float32, L
+customized models.
 """
 
 from rampart_fl.shared.experiment import Experiment
@@ -10,6 +11,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.histories import history_rows
 
 PROCESS = 400 * 2**20
 """Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
@@ -26,12 +28,13 @@ row."""
 def estimate(experiment: Experiment) -> Estimate:
     """Estimates the resources that a run needs if all clients of the experiment take part.
 
-    The worker needs 400 MiB + N·B·(p + 0.3 + 3s) of memory. Here, p is 1, plus 1 if uploads are not
-    calibrated, plus 1 if newcomers are probed; s is the number of stages that store a row for each
-    client.
+    The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is 1, plus 1 if uploads are
+    not calibrated, plus 1 if newcomers are probed; h is the number of rows that stages hold of
+    earlier rounds (`rampart_fl.shared.robust.histories`).
 
-    Blobs need B·(N·(1 + k + 2s) + 2L + 4) bytes of disk, plus the size of the records. Here, k is 1
-    if rows are needed after the round in which they arrive, and otherwise 0.
+    Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
+    1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
+    stages that store a row for each client.
 
     Each detector needs another 32 KiB per client, both in memory and on disk.
 
@@ -47,7 +50,7 @@ def estimate(experiment: Experiment) -> Estimate:
 
 def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     """Like `estimate`, but for a model and stages that are already built."""
-    n, b = experiment.most_rows, 4 * spec.dim
+    n, clients, b = experiment.most_rows, experiment.most_clients, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)
     remembering = sum(stage.remembers for stage in stages)
@@ -56,7 +59,8 @@ def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     models = customizer.models_of(n)
     record = RECORD + VERDICT * n + (4 * n * models if models == n else 0)
     records = record * experiment.rounds
-    sketches = 2 * SKETCH * n * len(plan.detectors)
+    history = sum(history_rows(plan, clients).values())
+    sketches = 2 * SKETCH * clients * len(plan.detectors)
     down = model_bytes(spec) * (1 + customizer.offered)
     up = model_bytes(spec) + REPORT
     # The first probe causes as much traffic as a round.
@@ -65,8 +69,10 @@ def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     return Estimate(
         parameters=spec.dim,
         clients=n,
-        memory_bytes=PROCESS + round(b * n * (held + 0.3 + 3 * remembering)) + sketches,
-        disk_bytes=b * (n * (1 + kept + 2 * remembering) + 2 * models + 4) + sketches + records,
+        memory_bytes=PROCESS + round(b * (n * (held + 0.3) + history)) + sketches,
+        disk_bytes=b * (n * (1 + kept) + 2 * clients * remembering + 2 * models + 4)
+        + sketches
+        + records,
         record_bytes=records,
         down_bytes=down,
         up_bytes=up,

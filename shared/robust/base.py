@@ -105,6 +105,9 @@ class Stage(Member, ABC):
     file. A stage that cannot use a pool from a file states the reason after "in memory only: "."""
     remembers: ClassVar[bool] = False
     """Whether the stage keeps a row of d coordinates for each client from round to round."""
+    kept_vectors: ClassVar[int] = 0
+    """Number of vectors of d coordinates that the stage keeps from round to round, for all clients
+    together."""
     streams: ClassVar[bool] = True
     """Whether the stage can process a pool from a file without loading the whole pool into
     memory."""
@@ -133,6 +136,20 @@ class Stage(Member, ABC):
     def divides(self) -> bool:
         """Whether the stage can be split across ranks that each hold some of the coordinates."""
         return self.streams
+
+    def history_rows(self, clients: int) -> int:
+        """The largest number of rows of d coordinates that the stage's history takes in a round.
+
+        A stage never changes its state, so the rows of the old state and of the next state are in
+        memory at the same time. The result includes the histories of the stages in the fields of
+        this stage.
+
+        Args:
+            clients: the number of clients that the stage may ever hear of.
+        """
+        parts = (getattr(self, key) for key in type(self).model_fields)
+        inner = sum(p.history_rows(clients) for p in parts if isinstance(p, Stage))
+        return inner + 2 * clients * self.remembers
 
     def undivided(self) -> tuple[str, ...]:
         """Of this stage and the stages in its fields, the names of all that ranks cannot split."""
@@ -217,6 +234,10 @@ class Detector(Stage):
         that asks for an eviction keeps the client's evidence in the state, because the final
         decision may be different. The engine calls `forget` when a client is barred.
         """
+
+    def history_rows(self, clients: int) -> int:
+        # `forget` copies the next state, while the old state is in memory, too.
+        return super().history_rows(clients) + clients * self.remembers
 
     def forget(self, state: State, clients: Collection[str]) -> State:
         """The state without the rows of barred clients; these clients start over if they return."""

@@ -63,6 +63,10 @@ class Pipeline:
         """What the stages need from their context."""
         return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
+    def history_rows(self, clients: int) -> int:
+        """The largest number of rows of d coordinates that the stages' histories take."""
+        return sum(stage.history_rows(clients) for stage in self.stages)
+
     def undivided(self) -> tuple[str, ...]:
         """Names of the stages that cannot be split across ranks."""
         return tuple(name for stage in self.stages for name in stage.undivided())

@@ -1,4 +1,4 @@
-"""Blocks of rows: in memory, or in a file if a block exceeds the memory limit.
+"""Blocks of rows: in memory, or in a file if the blocks together would exceed the memory limit.
 
 A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block
 prefetches the part that it reads next, and releases the part that it has read.
@@ -12,8 +12,9 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -95,30 +96,84 @@ class Block:
 class BlockStorage:
     """Where blocks are kept.
 
+    The limit holds for the sum of all blocks in memory that this storage made. A block counts until
+    the last tensor that shares its memory is gone.
+
     Args:
-        memory: largest size in bytes of a block in memory; None if there is no limit.
-        folder: the folder for larger blocks; None for the system's temporary folder.
+        memory: largest total size in bytes of the blocks in memory; None if there is no limit. Only
+            blocks on the CPU count.
+        folder: the folder for all other blocks; None for the system's temporary folder.
     """
 
     memory: int | None = None
     folder: Path | None = None
+    _alive: WeakSet[mmap.mmap] = field(default_factory=WeakSet, init=False, repr=False)
+    """The memory of the blocks that count. A tensor keeps its memory alive, and so do its views."""
 
-    def maps(self, rows: int, row_bytes: int, device: torch.device) -> bool:
-        """Whether a block of this many rows is kept in a file; only possible on the CPU."""
-        fits = self.memory is None or rows * row_bytes <= self.memory
-        return not fits and device.type == "cpu"
+    @property
+    def held(self) -> int:
+        """Size in bytes of the blocks that count towards the limit."""
+        return sum(map(len, self._alive))
+
+    def maps(self, rows: int, row_bytes: int, device: torch.device, more: int = 0) -> bool:
+        """Whether a new block is kept in a file; only possible on the CPU.
+
+        Args:
+            rows: number of rows of the block.
+            row_bytes: size of a row in bytes.
+            device: the device of the block.
+            more: bytes of blocks in memory that are made before this block, minus the bytes of
+                blocks that are freed before.
+        """
+        if self.memory is None or device.type != "cpu":
+            return False
+        return self.held + more + rows * row_bytes > self.memory
+
+    def filed(
+        self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
+    ) -> int:
+        """How many of several new blocks are kept in files, if they are made one after another.
+
+        Args:
+            blocks: number of blocks.
+            rows: number of rows of each block.
+            row_bytes: size of a row in bytes.
+            device: the device of the blocks.
+            freed: bytes of blocks in memory that are freed before the first of these blocks is
+                made.
+        """
+        filed = 0
+        for made in range(blocks):
+            more = (made - filed) * rows * row_bytes - freed
+            filed += self.maps(rows, row_bytes, device, more)
+        return filed
 
     def zeros(self, rows: int, like_D: Tensor) -> Block:
         """A block of zeros with this many rows, each with the shape and dtype of `like_D`.
 
-        >>> BlockStorage(memory=100).zeros(2, torch.zeros(3)).file is None
-        True
-        >>> BlockStorage(memory=10).zeros(2, torch.zeros(3)).file is None
-        False
+        Raises:
+            Unavailable: memory or disk has no room for the block.
+
+        >>> storage = BlockStorage(memory=30)
+        >>> first, second = storage.zeros(2, torch.zeros(3)), storage.zeros(2, torch.zeros(3))
+        >>> first.file is None, second.file is None, storage.held
+        (True, False, 24)
         """
-        row_bytes = like_D.numel() * like_D.element_size()
-        if like_D.dtype != torch.float32 or not self.maps(rows, row_bytes, like_D.device):
+        size = rows * like_D.numel() * like_D.element_size()
+        if self.memory is None or like_D.device.type != "cpu" or not size:
             return Block(like_D.new_zeros(rows, len(like_D)))
+        if like_D.dtype != torch.float32 or not self.maps(1, size, like_D.device):
+            return Block(self._counted(size, like_D.dtype).view(rows, len(like_D)))
         folder = Path(tempfile.gettempdir()) if self.folder is None else self.folder
         file = MappedFile(rows, len(like_D), folder)
         return Block(file.tensor, file)
+
+    def _counted(self, size: int, dtype: torch.dtype) -> Tensor:
+        """A flat tensor of zeros, which counts towards the limit as long as its memory is used."""
+        # Tensors from torch's own allocator do not say when their memory is freed.
+        try:
+            memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise Unavailable(f"a pool of {size:,} bytes in memory: {error.strerror}") from error
+        self._alive.add(memory)
+        return torch.frombuffer(memory, dtype=dtype)

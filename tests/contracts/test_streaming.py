@@ -267,6 +267,38 @@ def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
     assert any(most_held(work) < WIDE * LONG * 4 / 2 for _ in range(tries)) is stage.streams
 
 
+@pytest.mark.parametrize("name", ["rule foolsgold", "detector cross_round", "customizer flcert"])
+def test_history_takes_the_memory_that_the_stage_declares(
+    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch, no_large_block_is_kept: None
+) -> None:
+    monkeypatch.setattr(view, "WINDOW", 1 << 21)
+    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
+    stage = STAGES[name]()
+    seen = tuple(f"client-{i:02d}" for i in range(2, 2 + WIDE))  # Two clients are new.
+    context = Context(reference_D=torch.zeros(LONG))
+
+    def work() -> object:
+        match stage:
+            case Rule():
+                before = State({"history": torch.ones(WIDE, LONG)}, {"history": seen})
+                return before, stage.apply(large, before, context)
+            case Detector():
+                before = State({"last": torch.ones(WIDE, LONG)}, {"last": seen})
+                after = stage.apply(large, before, context)[1]
+                return before, after, stage.forget(after, seen[:1])
+            case Customizer():
+                models = {f"group:{g}": torch.ones(LONG) for g in range(10)}
+                before = State({"rounds": torch.ones(10, dtype=torch.long)})
+                own = replace(context, models=models)
+                return models, stage.apply(large, large, before, own)
+        raise AssertionError(stage)
+
+    declared = stage.history_rows(WIDE + 2) * LONG * 4
+    work()
+    # A few vectors, and windows of rows that are read, come in addition.
+    assert 0.9 * declared < most_held(work) < declared + 6 * LONG * 4 + (4 << 20)
+
+
 @pytest.mark.parametrize("name", ["pre-aggregator gas", "rule dnc"])
 def test_stages_that_read_single_coordinates_release_the_pages_of_the_file(
     name: str, large: Rows, monkeypatch: pytest.MonkeyPatch

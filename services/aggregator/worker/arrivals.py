@@ -107,6 +107,10 @@ class Arrivals:
         models = self._offset(receipt.client, started)
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 
+    def release_start(self) -> None:
+        """Frees the model that the last client started from; it is read again if needed."""
+        self._start_D = self._started = None
+
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
         """Two models whose difference is added to an upload; the caller may overwrite the first."""
         digests = offset(self._served, client, started, self._plan.customizer.isolates)

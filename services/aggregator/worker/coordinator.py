@@ -263,6 +263,7 @@ class Coordinator:
                 standing,
             )
         except PreconditionError as error:
+            error.with_traceback(None)  # It refers to rows, whose memory the next call may need.
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
         opened.closed = ClosedRound(before, receipts, decided)
@@ -304,7 +305,7 @@ class Coordinator:
         )
         filed = await self.records.file(record)
         await self.stores.rounds.publish(self.fence, filed, {}, snapshot, state.position)
-        self.round_engine.snapshot = snapshot
+        await self.compute(self.round_engine.abandon_round, snapshot)
         log.warning("round failed: %s", reason, extra={"round": state.round})
         self.observe(record, None)
         await self.drop(

@@ -17,6 +17,7 @@ from rampart_fl.services.aggregator.worker.arrivals import (
     RememberedDigests,
     ServedDigests,
 )
+from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
 from rampart_fl.services.aggregator.worker.ranks import Ranks, on_every_rank
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
@@ -24,7 +25,6 @@ from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
-from rampart_fl.shared.experiment.selection import drawn_count
 from rampart_fl.shared.figures.records import DecisionRecord
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
@@ -86,8 +86,8 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: maximum size in bytes of each block of rows in memory. On the CPU, larger
-            blocks are kept on disk.
+        pool_memory: maximum size in bytes of all blocks of rows in memory, together with what
+            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.
@@ -108,7 +108,7 @@ class RoundEngine:
         self.spec = spec
         self.device = device
         self._here = (self.rounds.part or Part(spec.dim, 0, spec.dim)).here
-        self._row_bytes = 4 * self.ranks.most(spec.dim)
+        self._row_bytes: int = 4 * (self._here.stop - self._here.start)
         self._blobs = blobs
         self._models = ModelStore(blobs, spec, self.ranks)
         self._vectors = Vectors(blobs, spec, device, self.rounds.part)
@@ -117,26 +117,17 @@ class RoundEngine:
         """Rows of the last published round, from which newcomers' models are mixed."""
         self.arrivals: Arrivals | None = None
         """Rows that arrived in the open round; no model uses them before detectors judge them."""
-        self._storage = BlockStorage(pool_memory, blobs.unfinished)
-        self._check_streams(pool_memory)
+        self._storage = BlockStorage(self._block_memory(pool_memory), blobs.unfinished)
         self._spare: Block | None = None
 
-    def _check_streams(self, pool_memory: int | None) -> None:
-        """Refuses stages that need all updates in memory, if the updates exceed the memory limit.
-
-        Raises:
-            ConfigurationError: a stage is refused; the message has the reason, and the memory that
-                the stage needs.
-        """
-        holder = self.rounds.plan.unstreamed()
-        clients = drawn_count(self.experiment.data.clients, self.experiment.fraction)
-        needed = self._row_bytes * clients * (1 if self.rounds.plan.calibrate else 2)
-        if pool_memory is not None and holder is not None and needed > pool_memory:
-            raise ConfigurationError(
-                f"{holder.name!r} needs all updates in memory ({holder.memory_reason}): {clients} "
-                f"updates of {self.spec.dim:,} numbers take {ByteSize(needed).human_readable()}, "
-                f"and RAMPART_POOL_MEMORY is {ByteSize(pool_memory).human_readable()}"
-            )
+    def _block_memory(self, pool_memory: int | None) -> int | None:
+        """The memory that remains for blocks of rows in this process, in bytes."""
+        if pool_memory is None:
+            return None
+        plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
+        memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory)
+        # The limit is proportional to the row, so all ranks keep the same blocks in files.
+        return memory * self._row_bytes // most
 
     def disk_shortage(self, clients: int) -> str:
         """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
@@ -149,10 +140,13 @@ class RoundEngine:
         challengers = (one for one in plan.detectors if isinstance(one, Challenger))
         if any(getattr(one, "challenges", True) for one in challengers):
             models += clients
-        filed = 0
-        if self._storage.maps(clients, self._row_bytes, self.device):
-            reused = spare is not None and spare.file is not None and len(spare) == clients
-            filed = clients * ((1 if plan.calibrate else 2) - reused)
+        blocks, freed = 1 if plan.calibrate else 2, 0
+        if spare is not None and len(spare) == clients:
+            blocks -= 1
+        elif spare is not None and spare.file is None:
+            freed = spare.bytes
+        sizes = (blocks, clients, self._row_bytes)
+        filed = clients * self._storage.filed(*sizes, self.device, freed)
         needed = model * (clients + models + filed)
         free = shutil.disk_usage(self._blobs.folder).free
         if needed <= free:
@@ -212,10 +206,20 @@ class RoundEngine:
         self.arrivals = self._arrivals(served, clients)
 
     def _arrivals(self, served: ServedModels[str], clients: Iterable[str]) -> Arrivals:
+        rows = frozenset(clients)
         spare, self._spare = self._spare, None
+        if spare is not None and len(spare) != len(rows):
+            spare = None  # Frees its memory for the new block.
         reference_D = self._vectors.read(served.reference())
-        pool = self.rounds.pool(reference_D, clients, self._storage, spare)
+        pool = self.rounds.pool(reference_D, rows, self._storage, spare)
         return Arrivals(self.rounds, self._vectors, served, pool)
+
+    @on_every_rank
+    def abandon_round(self, snapshot: Snapshot) -> None:
+        """Ends the open round without an outcome; its rows are no longer needed."""
+        self.snapshot = snapshot
+        if self.arrivals is not None:
+            self._spare, self.arrivals = self.arrivals.pool.block, None
 
     @on_every_rank
     def load(self, receipts: Collection[Receipt]) -> None:
@@ -251,6 +255,7 @@ class RoundEngine:
         ended("load")
 
         self.neighbours = None  # Frees memory for the computation below.
+        self.arrivals.release_start()
         judged = {r.client: r for r in before.pool}
         decision = self.rounds.decide(
             round_,

@@ -3,10 +3,12 @@
 import io
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.keys import SCHEMA
@@ -18,18 +20,33 @@ def store_state(blobs: Blobs, state: State) -> str | None:
     """Writes the stages' state to a blob and returns its digest; None if the state is empty."""
     if not state.tensors and not state.ids:
         return None
-    tensors = {name: t.detach().cpu().contiguous() for name, t in sorted(state.tensors.items())}
     ids = {name: list(ids) for name, ids in state.ids.items()}
     metadata = {"schema": SCHEMA, "ids": json.dumps(ids, sort_keys=True)}
     if state.vectors:
         metadata["vectors"] = json.dumps(sorted(state.vectors))
-    return blobs.put(_ordered(save_tensors(tensors, metadata)))
+    entries = _entries(state.tensors)
+    with blobs.writer() as writer:
+        # Equal states have equal bytes, because the keys of the header are sorted.
+        writer.write(wire.pack_header({**entries, "__metadata__": metadata}, ordered=True))
+        # A state can be as large as all updates, so it is written without a copy in memory.
+        for name in entries:
+            numbers = state.tensors[name].detach().cpu().contiguous().view(-1)
+            if len(numbers):
+                writer.write(numbers.view(torch.uint8).numpy().data)
+        return writer.commit()
 
 
-def _ordered(data: bytes) -> bytes:
-    """Sorts the keys in the header of a safetensors file, so that equal states have equal bytes."""
-    start, entries = wire.parse_header(io.BytesIO(data), len(data))
-    return wire.pack_header(entries, ordered=True) + data[start:]
+def _entries(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The tensors' entries in a safetensors header, in the order of the tensors in the file."""
+    # The library knows the names of dtypes, and the order that aligns all tensors.
+    small = save_tensors({name: torch.zeros(1, dtype=t.dtype) for name, t in tensors.items()})
+    _, known = wire.parse_header(io.BytesIO(small), len(small))
+    entries, end = dict[str, Any](), 0
+    for name in sorted(known, key=lambda name: known[name]["data_offsets"]):
+        start, end = end, end + tensors[name].nbytes
+        shape = list(tensors[name].shape)
+        entries[name] = {**known[name], "shape": shape, "data_offsets": [start, end]}
+    return entries
 
 
 def load_state(

@@ -145,7 +145,8 @@ class LocalResult:
             class is not the target class. `fooled_customized`, ...: the number of triggered
             test samples that each model assigns to the target class. `epsilon`: under differential
             privacy, the ε spent so far. The objective's terms add measurements of the trained model
-            (`jacobian_norm`). The personalizer adds entries for the numbers that it measured before training.
+            (`jacobian_norm`). The personalizer adds entries for the numbers
+            that it measured before training.
     """
 
     update_D: Tensor

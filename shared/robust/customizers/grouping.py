@@ -63,6 +63,13 @@ class GroupedCustomizer(Customizer):
     def needs(self) -> frozenset[Need]:
         return self.pipeline().needs()
 
+    def history_rows(self, clients: int) -> int:
+        pipeline, groups = self.pipeline(), len(self.names)
+        # A client that moves to another group is in the histories of both groups' rules.
+        rules = pipeline.history_rows(clients) * (1 if self.isolates else groups)
+        vectors = sum(stage.kept_vectors for stage in pipeline.stages)
+        return rules + 2 * groups * (1 + vectors)
+
     def undivided(self) -> tuple[str, ...]:
         return self.pipeline().undivided()
 

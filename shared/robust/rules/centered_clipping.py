@@ -30,6 +30,7 @@ class CenteredClipping(Rule):
     breakdown = "f < n/2"
     complexity = "O(nd)"
     passes = "2 per iteration"
+    kept_vectors = 1
     tau: float | None = Field(default=None, gt=0)
     """τ, the length to which differences are clipped, in the units of the updates. By default, τ is
     the median of |x_i - v|, so that τ adapts to the scale of the updates."""

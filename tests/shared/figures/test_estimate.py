@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.estimate import PROCESS, estimate
+from rampart_fl.shared.figures.estimate import PROCESS, SKETCH, estimate
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.simulation import simulate
 
 N, DIM = 10, 64 * 400 + 400 + 400 * 10 + 10
 B = 4 * DIM
+SKETCHES = 2 * SKETCH / B
 
 
 def estimated(**tables: Any) -> Estimate:
@@ -37,9 +38,10 @@ def rows(needs: Estimate) -> tuple[float, float]:
         ({}, 1.3, 1.4),
         ({"server": {"calibrate": False}}, 2.3, 1.4),
         ({"server": {"customizer": "fedcap"}}, 2.3, 4.4),
-        ({"server": {"customizer": {"name": "clustered", "clusters": 5}}}, 1.3, 2.4),
+        ({"server": {"customizer": {"name": "clustered", "clusters": 5}}}, 2.3, 2.4),
         ({"policy": "buffered"}, 1.3, 2.4),
-        ({"server": {"rule": "foolsgold"}}, 4.3, 3.4),
+        ({"server": {"rule": "foolsgold"}}, 3.3, 3.4),
+        ({"server": {"detectors": ["cross_round"]}}, 4.3 + SKETCHES, 3.4 + SKETCHES),
     ],
 )
 def test_memory_and_disk_estimates_match_hand_calculation(
@@ -48,6 +50,12 @@ def test_memory_and_disk_estimates_match_hand_calculation(
     needs = estimated(**tables)
     assert (needs.parameters, needs.clients) == (DIM, N)
     assert rows(needs) == (pytest.approx(memory), pytest.approx(disk))
+
+
+def test_stage_that_remembers_clients_keeps_a_row_of_every_client_not_only_of_drawn_ones() -> None:
+    half = estimated(fraction=0.5, server={"rule": "foolsgold"})
+    assert half.clients == N / 2
+    assert rows(half) == (pytest.approx(1.3 / 2 + 2), pytest.approx(1 / 2 + 2 + 0.4))
 
 
 def test_client_traffic_estimate_matches_hand_calculation() -> None:

@@ -5,16 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 import torch
+from torch import Tensor
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
+from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
@@ -101,3 +105,38 @@ async def test_stopped_run_ends_although_each_worker_dies_after_one_phase(
     record = StoredRound.model_validate_json(data)
     assert (record.status, record.reason) == ("failed", "stopped by the operator")
     assert record.missing == ["ada"]
+
+
+async def test_refused_round_frees_its_rows_before_the_last_round_is_restored(
+    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = await fresh_run.worker()
+    state, _ = await coordinator.take_over()
+    rows, freed = list[ReferenceType[Tensor]](), list[bool]()
+
+    def refuse(*given: object) -> None:
+        block_ND = torch.zeros(2, 3)
+        rows.append(ref(block_ND))
+        raise PreconditionError("too few rows")
+
+    def restore(snapshot: object) -> None:
+        freed.append(rows[0]() is None)
+
+    monkeypatch.setattr(coordinator.round_engine, "close_round", refuse)
+    monkeypatch.setattr(coordinator.round_engine, "restore", restore)
+    assert await coordinator.decide(state) == RoundRefused("too few rows")
+    assert freed == [True]
+
+
+async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    ticket = coordinator.ticket_issuer.first_ticket("ada", 0, None)
+    await fresh_run.run.rounds.open(
+        coordinator.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
+    )
+    state, _ = await coordinator.take_over()
+    coordinator.round_engine.open_round(["ada"])
+    await coordinator.fail(state, "too few updates")
+    assert coordinator.round_engine.arrivals is None
+    assert coordinator.round_engine.snapshot == (await fresh_run.state()).snapshot

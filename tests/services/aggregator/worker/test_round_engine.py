@@ -3,10 +3,12 @@
 Legend: D coordinates.
 """
 
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -19,9 +21,12 @@ from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
+from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import shards, view
+from rampart_fl.shared.round.rounds import RoundDecision, Rounds
+from rampart_fl.shared.runtime import disk_block
 from tests.fake_device import DEVICE, PretendedDevice
 
 CLIENTS = [f"client-{i}" for i in range(7)]
@@ -92,18 +97,6 @@ def streamed(rule: str, calibrate: bool = True) -> dict[str, Any]:
     return {"name": "disk", "data": data, "model": "logistic", "server": server}
 
 
-def test_stage_that_holds_all_updates_is_refused_if_memory_is_too_small(
-    tmp_path: Path,
-) -> None:
-    experiment, blobs = Experiment.from_tables(streamed("foolsgold")), Blobs(tmp_path)
-    spec, _ = RoundEngine.first_model(experiment, blobs)
-    assert spec.dim == 650
-    RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * 650 * 4)
-    refused = r"'foolsgold' .* \(keeps the sum of all updates .*\): 7 updates of 650 .*17.8"
-    with pytest.raises(ConfigurationError, match=refused):
-        RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * 650 * 4 - 1)
-
-
 def test_a_round_that_does_not_fit_on_the_disk_has_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,18 +145,7 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
     round_engine.restore(first)
     round_engine.open_round(CLIENTS)
-    digest = blobs.put(wire.encode(spec, torch.ones(spec.dim).numpy()))
-    receipts = {
-        client: Receipt(
-            round=0,
-            kind="update",
-            client=client,
-            digest=digest,
-            started=first.global_model,
-            samples=10,
-        )
-        for client in CLIENTS
-    }
+    receipts = equal_uploads(blobs, spec, first.global_model)
     standing = Standing(len(CLIENTS), len(CLIENTS))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
@@ -174,6 +156,115 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     assert left in round_engine.disk_shortage(7)
     # A pool of another size needs another file.
     assert f", {6 if calibrate else 12} rows of the pool)" in round_engine.disk_shortage(6)
+
+
+ROW = 4 * 650
+
+
+def equal_uploads(blobs: Blobs, spec: ModelSpec, started: str) -> dict[str, Receipt]:
+    """One upload of every client, all with the same numbers."""
+    digest = blobs.put(wire.encode(spec, torch.ones(spec.dim).numpy()))
+    upload = {"round": 0, "kind": "update", "digest": digest, "started": started, "samples": 10}
+    return {c: Receipt.model_validate({**upload, "client": c}) for c in CLIENTS}
+
+
+def rows_in_files(round_engine: RoundEngine, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Rows of the next pool that are in files: as the disk check says, and as the pool is made."""
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+        said = re.search(r", (\d+) rows of the pool", round_engine.disk_shortage(7))
+    files, made = disk_block.MappedFile, 0
+
+    def noted(rows: int, dim: int, folder: Path) -> disk_block.MappedFile:
+        nonlocal made
+        made += rows
+        return files(rows, dim, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_block, "MappedFile", noted)
+        round_engine.open_round(CLIENTS)
+    return int(said[1]) if said else 0, made
+
+
+@pytest.mark.parametrize(
+    ("customizer", "calibrate", "memory", "filed"),
+    [
+        ("global_model", True, 7, [0, 0, 0]),
+        ("global_model", True, 6, [7, 0, 0]),  # The file is reused.
+        ("global_model", False, 13, [7, 7, 7]),
+        ("fedcap", True, 14, [0, 0, 0]),
+        ("fedcap", True, 13, [0, 7, 0]),  # The block of the last round counts until it is freed.
+        ("fedcap", False, 27, [0, 7, 0]),
+        ("fedcap", False, 20, [0, 14, 0]),
+    ],
+)
+def test_limit_holds_for_the_blocks_of_this_round_and_the_last_together(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    customizer: str,
+    calibrate: bool,
+    memory: int,
+    filed: list[int],
+) -> None:
+    server = {"rule": "median", "detectors": [], "customizer": customizer, "calibrate": calibrate}
+    experiment = Experiment.from_tables({**streamed("median"), "server": server})
+    blobs = Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), memory * ROW)
+    round_engine.restore(first)
+    for round_, expected in enumerate(filed):
+        assert rows_in_files(round_engine, monkeypatch) == (expected, expected)
+        assert round_engine.snapshot is not None
+        receipts = equal_uploads(blobs, spec, round_engine.snapshot.global_model)
+        round_engine.close_round(round_, receipts, "0-0", (), Standing(7, 7))
+
+
+def test_round_without_an_outcome_leaves_its_block_to_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * ROW)
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    round_engine.abandon_round(first)
+    assert rows_in_files(round_engine, monkeypatch) == (0, 0)
+    round_engine.abandon_round(first)
+    round_engine.open_round(CLIENTS[:6])
+    assert round_engine.arrivals is not None
+    assert round_engine.arrivals.pool.block.file is None, "the larger block is freed first"
+
+
+def test_start_model_is_not_in_memory_while_a_round_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    round_engine.restore(first)
+    read, decide = round_engine._vectors.read, Rounds.decide
+    alive, held = WeakSet[Tensor](), list[int]()
+
+    def noted(digest: str, out_D: Tensor | None = None) -> Tensor:
+        vector_D = read(digest, out_D)
+        if out_D is None:
+            alive.add(vector_D)
+        return vector_D
+
+    def decided(self: Rounds, *arguments: Any) -> RoundDecision:
+        held.append(len(alive))
+        return decide(self, *arguments)
+
+    monkeypatch.setattr(round_engine._vectors, "read", noted)
+    monkeypatch.setattr(Rounds, "decide", decided)
+    other = blobs.put(wire.encode(spec, torch.zeros(spec.dim).numpy()))
+    for started in (first.global_model, other):
+        round_engine.restore(first)
+        round_engine.open_round(CLIENTS)
+        receipts = equal_uploads(blobs, spec, started)
+        round_engine.load(list(receipts.values()))
+        round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
+    assert held == [1, 1], "only the reference"
 
 
 def models(

@@ -7,6 +7,7 @@ import torch
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.shared.robust.base import State
+from tests.contracts.test_streaming import most_held
 
 CPU = torch.device("cpu")
 
@@ -54,3 +55,10 @@ def test_rank_loads_only_its_coordinates_of_vectors(tmp_path: Path) -> None:
     assert held.vectors == {"velocity"}
     assert held.tensors["velocity"].tolist() == [1, 2]
     assert held.tensors["evidence"].tolist() == numbers.tolist()
+
+
+def test_state_is_stored_without_a_copy_in_memory(tmp_path: Path) -> None:
+    state = State({"history": torch.ones(40, 1 << 18)}, {"history": tuple(map(str, range(40)))})
+    blobs = Blobs(tmp_path)
+    store_state(blobs, state)
+    assert most_held(lambda: store_state(blobs, state)) < state.tensors["history"].nbytes / 2

@@ -1,0 +1,24 @@
+"""How much of earlier rounds the stages of a plan hold in memory while they decide a round."""
+
+from rampart_fl.shared.robust.engine import Plan
+
+
+def history_rows(plan: Plan, clients: int) -> dict[str, int]:
+    """The largest number of rows of d coordinates that each stage's history takes in a round.
+
+    Args:
+        plan: the stages of a round.
+        clients: the number of clients that the stages may ever hear of.
+    Returns:
+        The number of rows by the name of the stage; only stages that hold any rows.
+
+    >>> history_rows(Plan.of("foolsgold", ["cross_round"]), clients=10)
+    {'foolsgold': 20, 'cross_round': 30}
+    >>> history_rows(Plan.of("median", customizer={"name": "flcert", "groups": 4}), clients=10)
+    {'flcert': 8}
+    """
+    rows = dict[str, int]()
+    for stage in (*plan.pipeline.stages, *plan.detectors, plan.customizer):
+        if held := stage.history_rows(clients):
+            rows[stage.name] = rows.get(stage.name, 0) + held
+    return rows

@@ -1,0 +1,148 @@
+"""The worker refuses stages that need more memory than RAMPART_POOL_MEMORY."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
+from rampart_fl.services.aggregator.worker.ranks import Ranks
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.members import build_plan
+from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.shards import Part
+
+DIM = 650
+ROW = 4 * DIM
+
+
+def memory_left(rows: int, server: dict[str, Any], **tables: Any) -> int:
+    """The rows that remain for blocks if the limit is this many rows."""
+    data = {"dataset": "digits", "clients": 12}
+    given = {"name": "limit", "data": data, "model": "logistic", "server": server, **tables}
+    experiment = Experiment.from_tables(given)
+    left = memory_for_blocks(experiment, build_plan(experiment), DIM, ROW, rows * ROW)
+    assert left % ROW == 0
+    return left // ROW
+
+
+@pytest.mark.parametrize(
+    ("server", "tables", "blocks", "history"),
+    [
+        ({"rule": "foolsgold"}, {}, 12, 24),
+        # The history has a row for every client, although only six clients are drawn.
+        ({"rule": "foolsgold"}, {"fraction": 0.5}, 6, 24),
+        # Under the buffered policy, a round may use an update of every client.
+        ({"rule": "foolsgold"}, {"fraction": 0.5, "policy": "buffered"}, 12, 24),
+        ({"rule": "foolsgold"}, {"phases": {"joining": {"clients": 20}}}, 20, 40),
+        ({"rule": "foolsgold", "calibrate": False}, {}, 24, 24),
+        ({"rule": "foolsgold", "customizer": "fedcap"}, {}, 24, 24),
+        ({"rule": "foolsgold", "customizer": "fedcap", "calibrate": False}, {}, 48, 24),
+        ({"rule": "median", "detectors": ["cross_round"]}, {}, 12, 36),
+        ({"rule": "foolsgold", "detectors": ["cross_round"]}, {"fraction": 0.5}, 6, 60),
+        ({"rule": "median", "customizer": {"name": "flcert", "groups": 5}}, {}, 12, 10),
+        ({"rule": "median", "customizer": {"name": "clustered", "clusters": 3}}, {}, 12, 6),
+        (
+            {"rule": "median", "customizer": {"name": "flcert", "groups": 5, "rule": "foolsgold"}},
+            {},
+            12,
+            10 + 24,
+        ),
+        (
+            {
+                "rule": "median",
+                "customizer": {"name": "clustered", "clusters": 3, "rule": "foolsgold"},
+            },
+            {},
+            12,
+            6 + 3 * 24,
+        ),
+        (
+            {
+                "rule": "median",
+                "customizer": {"name": "flcert", "groups": 5, "rule": "centered_clipping"},
+            },
+            {},
+            12,
+            20,
+        ),
+        ({"rule": "median"}, {}, 0, 0),
+        ({"rule": "median", "customizer": "fedcap", "detectors": ["response"]}, {}, 0, 0),
+    ],
+)
+def test_limit_must_hold_the_history_and_the_updates_of_stages_that_need_all_updates(
+    server: dict[str, Any], tables: dict[str, Any], blocks: int, history: int
+) -> None:
+    assert memory_left(blocks + history, server, **tables) == blocks
+    assert memory_left(1000, server, **tables) == 1000 - history
+    if blocks + history:
+        with pytest.raises(ConfigurationError):
+            memory_left(blocks + history - 1, server, **tables)
+
+
+def test_refusal_says_what_takes_how_much_memory() -> None:
+    server = {"rule": "foolsgold", "detectors": ["cross_round"]}
+    said = (
+        r"'foolsgold' needs all updates in memory \(keeps the sum of all updates of every "
+        r"client\): 6 rows of 650 numbers for 6 updates take 15\.2KiB, and 60 rows that "
+        r"'foolsgold' and 'cross_round' may hold of earlier rounds, with 12 clients, take "
+        r"152\.3KiB; together 167\.6KiB, but RAMPART_POOL_MEMORY is 165\.0KiB"
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        memory_left(65, server, fraction=0.5)
+
+
+def test_stage_that_streams_but_keeps_rows_needs_memory_for_its_history_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules.get("foolsgold"), "streams", True)
+    assert memory_left(30, {"rule": "foolsgold"}) == 6
+    with pytest.raises(ConfigurationError, match=r"^24 rows that 'foolsgold' may hold"):
+        memory_left(23, {"rule": "foolsgold"})
+
+
+def test_round_engine_refuses_stages_and_gives_blocks_the_rest(tmp_path: Path) -> None:
+    data = {"dataset": "digits", "clients": 7}
+    tables = {"name": "limit", "data": data, "model": "logistic", "server": {"rule": "foolsgold"}}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    assert spec.dim == DIM
+    with pytest.raises(ConfigurationError, match="'foolsgold' needs all updates in memory"):
+        RoundEngine(experiment, spec, blobs, torch.device("cpu"), 21 * ROW - 1)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 21 * ROW)
+    round_engine.restore(first)
+    for clients, filed in ((7, False), (8, True)):
+        round_engine.open_round([f"client-{n}" for n in range(clients)])
+        assert round_engine.arrivals is not None
+        assert (round_engine.arrivals.pool.block.file is not None) is filed
+        round_engine.abandon_round(first)
+
+
+@pytest.mark.parametrize("held", [100, 200])
+def test_rank_with_fewer_coordinates_keeps_the_same_blocks_in_files(
+    held: int, tmp_path: Path
+) -> None:
+    class Uneven(Ranks):
+        """Two ranks, with 100 and 200 coordinates."""
+
+        def part(self, dim: int) -> Part | None:
+            return Part(dim, 0, held)
+
+        def most(self, dim: int) -> int:
+            return 200
+
+    tables = {"name": "limit", "data": {"dataset": "digits"}, "model": "logistic"}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    cpu = torch.device("cpu")
+    round_engine = RoundEngine(experiment, spec, blobs, cpu, 7 * 4 * 200, Uneven())
+    round_engine.restore(first)
+    for clients, filed in ((7, False), (8, True)):
+        round_engine.open_round([f"client-{n}" for n in range(clients)])
+        assert round_engine.arrivals is not None
+        assert (round_engine.arrivals.pool.block.file is not None) is filed
+        round_engine.abandon_round(first)

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 from rampart_fl.services.aggregator.state.event_log import read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event, EventType
@@ -37,18 +36,30 @@ string, which is no client's id."""
 
 
 class Listener:
-    """A waiting request; the object takes less memory than an `asyncio.Event`.
+    """A waiting request, as a context; one object takes less memory than a generator would.
 
     Args:
-        loop: the event loop.
+        hub: the hub that wakes the request.
+        topic: the events that the request waits for.
     """
 
-    __slots__ = ("_loop", "_waiting", "heard")
+    __slots__ = ("_hub", "_topic", "_waiting", "heard")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, hub: "EventHub", topic: str) -> None:
+        self._hub = hub
+        self._topic = topic
         self._waiting: asyncio.Future[None] | None = None
         self.heard = False
+
+    def __enter__(self) -> Callable[[float], Awaitable[bool]]:
+        self._hub.waiters[self._topic].append(self)
+        return self.wait
+
+    def __exit__(self, *_: object) -> None:
+        waiters = self._hub.waiters[self._topic]
+        waiters.remove(self)
+        if not waiters:
+            del self._hub.waiters[self._topic]
 
     def wake(self) -> None:
         """Records that an event came, and ends the wait."""
@@ -56,16 +67,22 @@ class Listener:
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds`; returns whether `wake` was called since the last wait."""
+        """Waits up to `seconds`; returns whether an event came since the last wait.
+
+        While the hub closes, no request waits.
+        """
+        if self._hub.closing:
+            return False
         if not self.heard:
-            self._waiting = self._loop.create_future()
-            timer = self._loop.call_later(seconds, self._end)
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            timer = loop.call_later(seconds, self._end)
             try:
                 await self._waiting
             finally:
                 timer.cancel()
         woken, self.heard = self.heard, False
-        return woken
+        return woken and not self._hub.closing
 
     def _end(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -83,7 +100,8 @@ class EventHub:
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
         self._stores = stores
         self._flush_every = flush_every
-        self._waiters: dict[str, list[Listener]] = defaultdict(list)
+        self.waiters: dict[str, list[Listener]] = defaultdict(list)
+        """The waiting requests of each topic."""
         self._seen: dict[str, tuple[float, str]] = {}
         self._run: str | None = None
         """The run whose events are read."""
@@ -100,36 +118,24 @@ class EventHub:
     @property
     def waiting(self) -> int:
         """How many requests are waiting."""
-        return sum(len(waiters) for waiters in self._waiters.values())
+        return sum(len(waiters) for waiters in self.waiters.values())
 
     def count(self, topic: str) -> int:
         """How many requests are waiting for events about a topic."""
-        return len(self._waiters.get(topic, ()))
+        return len(self.waiters.get(topic, ()))
 
     def saw(self, client: str, software: str = "") -> None:
         """Records the time of a client's request, and the software that the request names."""
         self._seen[client] = time.time(), software
 
-    @contextmanager
-    def listen(self, topic: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+    def listen(self, topic: str) -> Listener:
         """Listens for events about a topic, which is the id of a client or of a request.
 
-        Yields a function that waits for the next event until a timeout in seconds. The function
-        returns whether an event came. No event is missed: if an event comes after the context has
-        begun and before the function is called, the function returns at once.
+        The context is a function that waits for the next event until a timeout in seconds. The
+        function returns whether an event came. No event is missed: if an event comes after the
+        context has begun and before the function is called, the function returns at once.
         """
-        listener = Listener(asyncio.get_running_loop())
-        self._waiters[topic].append(listener)
-
-        async def wait(seconds: float) -> bool:
-            return not self.closing and await listener.wait(seconds) and not self.closing
-
-        try:
-            yield wait
-        finally:
-            self._waiters[topic].remove(listener)
-            if not self._waiters[topic]:
-                del self._waiters[topic]
+        return Listener(self, topic)
 
     def close(self) -> None:
         """Wakes every waiting request, so that the server can stop."""
@@ -218,9 +224,9 @@ class EventHub:
             self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
 
     def _wake_all(self) -> None:
-        for topic in list(self._waiters):
+        for topic in list(self.waiters):
             self._wake(topic)
 
     def _wake(self, topic: str) -> None:
-        for listener in self._waiters.get(topic, ()):
+        for listener in self.waiters.get(topic, ()):
             listener.wake()

@@ -4,7 +4,6 @@ Legend: M rows of the view, K rows of the pool that the view reads, D coordinate
 a chunk.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
@@ -171,7 +170,9 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
     shards = (squares(begin, end) for begin, end in place.own())
     if place.group is None:
         # These are the sums of `Part.total` in the same order, but without a tensor for each block.
-        return math.sqrt(reduce(add, (reduce(add, (s for _, s in one)) for one in shards), 0.0))
+        # The root is torch's, because `math.sqrt` may differ from it in the last bit.
+        total = reduce(add, (reduce(add, (s for _, s in one)) for one in shards), 0.0)
+        return float(torch.tensor(total, dtype=torch.float64).sqrt())
     blocks = ((start, torch.tensor(s, dtype=torch.float64)) for one in shards for start, s in one)
     return float(place.total(blocks, ()).sqrt())
 

@@ -1,12 +1,14 @@
 """A worker whose ranks divide the coordinates gets the same result as a single process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
 from tests.integration.in_process_federation import Hold, Hosted, Scripted, experiment, until
 from tests.integration.multi_process_federation import Parted, outcome
+from tests.services.aggregator.object_server import ObjectServer, serving
 
 NAMES = ["ada", "bob", "cleo", "dan", "eve"]
 SERVER = {
@@ -20,6 +22,13 @@ LARGE = {"name": "mlp", "hidden": [2000]}
 """A model with 150,010 parameters, which are three shards."""
 
 
+@pytest.fixture
+def object_server() -> Iterator[ObjectServer]:
+    """A server for the blobs of a federation."""
+    with serving() as server:
+        yield server
+
+
 def restarted(running: Parted) -> None:
     """Starts the ranks again once the death of one has ended the others, and torchrun."""
     assert running.processes["worker"].wait(60) != 0
@@ -27,8 +36,13 @@ def restarted(running: Parted) -> None:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("remote", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_killing_ranks_during_a_round_does_not_change_the_result(
-    host: Callable[..., Hosted], parted: Callable[[Experiment], Parted]
+    host: Callable[..., Hosted],
+    parted: Callable[[Experiment], Parted],
+    object_server: ObjectServer,
+    tmp_path: Path,
+    remote: bool,
 ) -> None:
     definition = experiment(5, 4, fraction=0.8, seed=7, server=SERVER, model=LARGE)
     scales = {"eve": 10.0}
@@ -38,7 +52,12 @@ def test_killing_ranks_during_a_round_does_not_change_the_result(
     calm.wait()
 
     running, hold = parted(definition), Hold(1)
+    if remote:  # The api and the worker have separate caches.
+        running.settings |= object_server.environment
+        running.settings["RAMPART_BLOBS"] = "s3://bucket"
+        running.settings["RAMPART_BLOB_CACHE"] = str(tmp_path / "api-cache")
     running.start("api", "api")
+    running.settings["RAMPART_BLOB_CACHE"] = str(tmp_path / "worker-cache")
     running.start_ranks("worker", 2)
     running.operator.ready()
     for name in NAMES:
@@ -68,6 +87,7 @@ def test_killing_ranks_during_a_round_does_not_change_the_result(
 
     assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())
     assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
+    assert bool(object_server.reads) == remote
 
 
 def test_run_with_a_rule_that_ranks_cannot_divide_fails_with_the_reason(

@@ -17,13 +17,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from rampart_fl.services.aggregator.state.segments import Segments
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.runtime import durable
 
 Buffer = bytes | bytearray | memoryview
+
+
+class BlobReader(Protocol):
+    """Whatever opens blobs by their digests."""
+
+    def open(self, digest: str) -> BinaryIO:
+        """Opens a blob."""
+        ...
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer
+from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer, converted_disk_errors
+from rampart_fl.services.aggregator.state.shared_blob import SharedBlob
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 PIECE = 1 << 20
@@ -71,7 +72,7 @@ class ObjectBlobs(Blobs):
         self._trimming = threading.Lock()
 
     def open(self, digest: str) -> BinaryIO:
-        if not super().exists(digest):
+        if not self.cached(digest):
             self._fetch(digest)
         with contextlib.suppress(FileNotFoundError):
             os.utime(self.path(digest))
@@ -88,12 +89,49 @@ class ObjectBlobs(Blobs):
                 raise Unavailable(f"object store: blob {digest} is damaged")
             self._keep(writer.path, digest)
 
+    def cached(self, digest: str) -> bool:
+        """Whether a blob is in the cache, so that `open` downloads nothing."""
+        return super().exists(digest)
+
+    def size(self, digest: str) -> int:
+        """The size in bytes of a blob in the object store.
+
+        Raises:
+            FileNotFoundError: the object store does not have the blob.
+        """
+        with converted_store_errors():
+            size: int = self._obstore.head(self._remote, digest)["size"]
+        return size
+
+    def download(self, digest: str, share: range, target: SharedBlob) -> None:
+        """Copies a share of a blob's bytes from the object store to the same place in a file."""
+        if not share:
+            return
+        asked = (share.start, share.stop)
+        with converted_store_errors():
+            response = self._obstore.get(self._remote, digest, options={"range": asked})
+        offset = share.start
+        for piece in _pieces(response):
+            target.write_at(offset, piece)
+            offset += len(piece)
+
+    def keep(self, target: SharedBlob, digest: str) -> None:
+        """Moves a downloaded file into the cache.
+
+        Raises:
+            Unavailable: the file does not have this digest.
+        """
+        if target.digest() != digest:
+            raise Unavailable(f"object store: blob {digest} is damaged")
+        with converted_disk_errors():
+            self._keep(target.path, digest)
+
     def put_all(self, blobs: Mapping[str, bytes | bytearray]) -> None:
         for data in blobs.values():
             self.put(data)
 
     def exists(self, digest: str) -> bool:
-        if super().exists(digest):
+        if self.cached(digest):
             return True
         try:
             with converted_store_errors():

@@ -3,13 +3,11 @@
 Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
 on vectors, it sends the name and the arguments of the method to the other ranks. The other ranks
 then call the same method on their own coordinates (`follower`).
-
-Legend: L models, C coordinates of a chunk.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +15,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
-from torch import Tensor, distributed
+from torch import distributed
 
 from rampart_fl.services.aggregator.settings import processes
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
@@ -123,32 +121,19 @@ class Ranks:
         given: R = _broadcast(value, self.group)
         return given
 
-    def in_order(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
-        """All ranks' chunks (L, C) of float32 models, in the order of coordinates, on the CPU.
+    def gather(self, value: R) -> list[R]:
+        """Every rank's value, in the order of ranks."""
+        if self.group is None:
+            return [value]
+        values: list[Any] = [None] * self.size
+        # Like `_broadcast`, this unpickles only what ranks of the same worker have pickled.
+        distributed.all_gather_object(values, value, group=self.group)
+        return values
 
-        Only rank 0 gets the chunks. On the other ranks, the iterator is empty, but sends the rank's
-        chunks to rank 0.
-        """
-        own = (chunk_LC.detach().cpu().contiguous() for chunk_LC in chunks)
-        if self.rank:
-            for chunk_LC in own:
-                distributed.send(torch.tensor(chunk_LC.shape), group=self.group, group_dst=0)
-                distributed.send(chunk_LC, group=self.group, group_dst=0)
-            distributed.send(torch.zeros(2, dtype=torch.int64), group=self.group, group_dst=0)
-            return
-        yield from own
-        for rank in range(1, self.size):
-            yield from self._receive(rank)
-
-    def _receive(self, rank: int) -> Iterator[Tensor]:
-        while True:
-            shape = torch.empty(2, dtype=torch.int64)
-            distributed.recv(shape, group=self.group, group_src=rank)
-            if not shape.any():
-                return
-            chunk_LC = torch.empty(shape.tolist())
-            distributed.recv(chunk_LC, group=self.group, group_src=rank)
-            yield chunk_LC
+    def wait(self) -> None:
+        """Waits until every rank has called this method."""
+        if self.group is not None:
+            distributed.barrier(self.group)
 
 
 def _broadcast(value: Any, group: Group | None) -> Any:

@@ -19,6 +19,7 @@ from rampart_fl.services.aggregator.worker.arrivals import (
 )
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
+from rampart_fl.services.aggregator.worker.ranked_blobs import RankedBlobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks, on_every_rank
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.services.aggregator.worker.vectors import Vectors
@@ -111,7 +112,8 @@ class RoundEngine:
         self._row_bytes: int = 4 * (self._here.stop - self._here.start)
         self._blobs = blobs
         self._models = ModelStore(blobs, spec, self.ranks)
-        self._vectors = Vectors(blobs, spec, device, self.rounds.part)
+        self._opened_together = RankedBlobs(blobs, self.ranks)
+        self._vectors = Vectors(self._opened_together, spec, device, self.rounds.part)
         self.snapshot: Snapshot | None = None
         self.neighbours: Neighbours | None = None
         """Rows of the last published round, from which newcomers' models are mixed."""
@@ -269,7 +271,7 @@ class RoundEngine:
                 )
                 for client, receipt in receipts.items()
             },
-            load_state(self._blobs, before.state, self.device, self._here),
+            load_state(self._opened_together, before.state, self.device, self._here),
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             ended,

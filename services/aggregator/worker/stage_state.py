@@ -10,7 +10,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.blobs import BlobReader, Blobs
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.base import State
@@ -50,7 +50,7 @@ def _entries(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def load_state(
-    blobs: Blobs, digest: str | None, device: torch.device, here: slice | None = None
+    blobs: BlobReader, digest: str | None, device: torch.device, here: slice | None = None
 ) -> State:
     """Loads a state that `store_state` wrote; keeps only the coordinates `here` of each vector."""
     if digest is None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.blobs import BlobReader
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.shards import Part
@@ -24,7 +24,7 @@ class Vectors:
     """
 
     def __init__(
-        self, blobs: Blobs, spec: ModelSpec, device: torch.device, part: Part | None = None
+        self, blobs: BlobReader, spec: ModelSpec, device: torch.device, part: Part | None = None
     ) -> None:
         self._blobs = blobs
         self._spec = spec

@@ -5,6 +5,7 @@ on vectors, it sends the name and the arguments of the method to the other ranks
 then call the same method on their own coordinates (`follower`).
 """
 
+import atexit
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -67,6 +68,8 @@ class Ranks:
             # Ranks trust each other, so no other machine should be able to connect to them.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
+        # At exit, gloo's threads may otherwise outlive the group, and abort the process.
+        atexit.register(distributed.destroy_process_group)
         calls = distributed.new_group(timeout=IDLE)
         local = int(os.environ["LOCAL_RANK"])
         return Ranks(distributed.get_rank(), size, distributed.group.WORLD, calls, local)

@@ -1,4 +1,4 @@
-"""How much of earlier rounds the stages of a plan hold in memory while they decide a round."""
+"""How much of earlier rounds the stages of a plan hold in memory, and store after a round."""
 
 from rampart_fl.shared.robust.engine import Plan
 
@@ -22,3 +22,24 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
         if held := stage.history_rows(clients):
             rows[stage.name] = rows.get(stage.name, 0) + held
     return rows
+
+
+def stored_rows(plan: Plan, clients: int) -> int:
+    """The largest number of rows of d coordinates in the state that a round stores.
+
+    The models of clusters and groups do not count, because they are stored as customized models.
+
+    Args:
+        plan: the stages of a round.
+        clients: the number of clients that the stages may ever hear of.
+
+    >>> stored_rows(Plan.of("foolsgold", ["cross_round"]), clients=10)
+    20
+    >>> stored_rows(Plan.of("median", customizer={"name": "flcert", "groups": 4}), clients=10)
+    0
+    """
+    stages, customizer = (*plan.pipeline.stages, *plan.detectors), plan.customizer
+    rows = sum(clients * stage.remembers + stage.kept_vectors for stage in stages)
+    # The history of a customizer has two versions of each row: the old and the new one.
+    rows += max(0, customizer.history_rows(clients) // 2 - customizer.models_of(clients))
+    return rows + bool(plan.step.momentum)

@@ -196,6 +196,35 @@ def test_a_run_that_was_stopped_without_a_worker_no_longer_waits(host: Host, dis
     assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
 
 
+def test_a_run_that_was_paused_without_a_worker_no_longer_waits(host: Host, disk: Disk) -> None:
+    hosted, hold = host(experiment(3, rounds=2)), Hold(0)
+    operator = hosted.operator
+    hosted.scripted(NAMES, hold=hold)
+    hosted.wait("collecting", 0)
+    disk.free, hold.on = 0, False
+    until(lambda: operator.status().waits_for)
+    hosted.stop()
+    by = Attribution("owner", "a test", 0.0)
+    hosted.of_run(lambda run: run.state.set_status("paused", by))
+    hosted.resume()
+    assert operator.status().waits_for == ""
+    assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
+    disk.free = 2**40
+    operator.steer("resume")
+    hosted.wait()
+    assert len(operator.rounds()) == 2
+
+
+def test_only_the_clients_of_a_round_need_disk_space(host: Host, disk: Disk) -> None:
+    hosted = host(experiment(3, rounds=1, fraction=0.3))
+    disk.free = 0
+    hosted.scripted(NAMES)
+    until(lambda: hosted.operator.status().waits_for.startswith("disk: "))
+    assert hosted.operator.status().waits_for.startswith("disk: a round of 1 clients needs ")
+    disk.free = 2**40
+    hosted.wait()
+
+
 def test_a_run_that_waits_too_long_for_disk_space_is_cancelled(host: Host, disk: Disk) -> None:
     hosted = host(experiment(1, rounds=1))
     hosted.operator.steer("stop")

@@ -48,7 +48,7 @@ return {'founded'}
 STATUS = (
     AUDITED
     + """
--- KEYS state events; ARGV status reason
+-- KEYS state events held; ARGV status reason run
 local now = redis.call('HGET', KEYS[1], 'status')
 if not now then return {'unfounded'} end
 local over = redis.call('HGET', KEYS[1], 'phase') == 'done'
@@ -58,6 +58,10 @@ if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], 'status', ARGV[1])
 if ARGV[1] == 'stopping' then redis.call('HSET', KEYS[1], 'stopped_because', ARGV[2]) end
 redis.call('XADD', KEYS[2], '*', 'type', ARGV[1])
+-- A run that is paused or stopped waits for nothing, even if no worker can say so.
+if ARGV[1] ~= 'running' and redis.call('HDEL', KEYS[3], ARGV[3]) == 1 then
+  redis.call('XADD', KEYS[2], '*', 'type', 'continued')
+end
 return {'done', ARGV[1]}
 """
 )
@@ -125,7 +129,9 @@ if state == 'finished' and redis.call('HEXISTS', KEYS[1], 'founders') == 0 then
 end
 if reason == '' then reason = redis.call('HGET', KEYS[1], 'stopped_because') or '' end
 redis.call('DEL', KEYS[4], KEYS[5], KEYS[7])
-redis.call('HDEL', KEYS[15], ARGV[2])
+if redis.call('HDEL', KEYS[15], ARGV[2]) == 1 then
+  redis.call('XADD', KEYS[3], '*', 'type', 'continued')
+end
 redis.call('HSET', KEYS[1], 'phase', 'done', 'status', state, 'deadline', '')
 if ARGV[7] ~= '' then
   redis.call('UNLINK', KEYS[9], KEYS[14])
@@ -223,8 +229,9 @@ class RunStore:
             ("done" | "already" | "over", the current status), or ("unfounded", "") if the run has
             not started.
         """
-        act, keys = Act(STEERS[status], by, self.run), (self.keys.state, self.keys.events)
-        answer = await self.audit.perform(act, STATUS, keys, status, by.reason)
+        act = Act(STEERS[status], by, self.run)
+        keys = (self.keys.state, self.keys.events, self.federation.held)
+        answer = await self.audit.perform(act, STATUS, keys, status, by.reason, self.run)
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def set_mode(self, mode: Mode, by: Attribution) -> tuple[str, str]:

@@ -327,8 +327,6 @@ class Coordinator:
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
         """Gives each member that is not evicted its last ticket, to evaluate the final models."""
-        # If the run was stopped and its worker died, nobody has recorded the end of a wait yet.
-        await self.stores.state.hold(self.fence, "")
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

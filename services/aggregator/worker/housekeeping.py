@@ -70,7 +70,9 @@ class Housekeeping:
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
-        await asyncio.to_thread(blobs.sweep, kept, SWEEP)
+        # While a round is decided, nothing refers to its new models yet.
+        deciding = time.time() - state.opened_at if state.phase == "aggregating" else 0.0
+        await asyncio.to_thread(blobs.sweep, kept, SWEEP + deciding)
         return True
 
     async def remove_deleted(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from pydantic import ByteSize
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.arrivals import (
     Arrivals,
@@ -34,6 +34,7 @@ from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.evidence.challenges import Challenger
+from rampart_fl.shared.robust.histories import stored_rows
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.calibration import ServedModels
 from rampart_fl.shared.round.pool import Claim
@@ -135,7 +136,9 @@ class RoundEngine:
         """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
 
         Args:
-            clients: number of selected clients.
+            clients: number of clients that get a row (`with_rows`).
+        Raises:
+            Unavailable: the disk does not answer.
         """
         model, plan, spare = 4 * self.spec.dim, self.rounds.plan, self._spare
         models = 1 + plan.customizer.models_of(clients)
@@ -149,13 +152,16 @@ class RoundEngine:
             freed = spare.bytes
         sizes = (blocks, clients, self._row_bytes)
         filed = clients * self._storage.filed(*sizes, self.device, freed)
-        needed = model * (clients + models + filed)
-        free = shutil.disk_usage(self._blobs.folder).free
+        kept = stored_rows(plan, self.experiment.most_clients)
+        needed = model * (clients + models + kept + filed)
+        with converted_disk_errors():
+            free = shutil.disk_usage(self._blobs.folder).free
         if needed <= free:
             return ""
         return (
             f"disk: a round of {clients} clients needs {ByteSize(needed).human_readable()} in "
             f"{self._blobs.folder} ({clients} updates, {models} models"
+            + (f", {kept} rows of the stages' state" if kept else "")
             + (f", {filed} rows of the pool" if filed else "")
             + f"), and {ByteSize(free).human_readable()} are free"
         )
@@ -200,12 +206,21 @@ class RoundEngine:
             claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
             self.neighbours = self.rounds.neighbours(again.pool, claims)
 
+    def with_rows(self, selected: Iterable[str]) -> frozenset[str]:
+        """The clients that get a row in the next round.
+
+        Under the buffered policy, a round also uses the newest row of every other client.
+        """
+        assert self.snapshot is not None
+        pool = self.snapshot.pool if self.experiment.policy == "buffered" else ()
+        return frozenset(selected).union(receipt.client for receipt in pool)
+
     @on_every_rank
-    def open_round(self, clients: Iterable[str]) -> None:
+    def open_round(self, selected: Iterable[str]) -> None:
         """Allocates the rows of a new round."""
         assert self.snapshot is not None
         served = ServedDigests(self.snapshot, self.snapshot.global_model)
-        self.arrivals = self._arrivals(served, clients)
+        self.arrivals = self._arrivals(served, self.with_rows(selected))
 
     def _arrivals(self, served: ServedModels[str], clients: Iterable[str]) -> Arrivals:
         rows = frozenset(clients)

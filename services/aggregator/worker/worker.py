@@ -221,14 +221,16 @@ class Worker:
 
     async def _exceeds_quota(self, run: str, fence: int) -> bool:
         """Whether the disk quota delays a run; records the reason for operators."""
+        state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
+            await state.hold(fence, "")  # An earlier worker may have had a quota.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
             self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
         self._quota.check(self._needed[1])
         shortage = await self._quota.shortage(self._needed[1])
-        await self._stores.of_run(run).state.hold(fence, shortage)
+        await state.hold(fence, shortage)
         return bool(shortage)
 
     async def _execute(self, run: str, fence: int) -> None:

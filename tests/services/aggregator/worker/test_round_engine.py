@@ -3,6 +3,8 @@
 Legend: D coordinates.
 """
 
+import errno
+import os
 import re
 import shutil
 from pathlib import Path
@@ -18,7 +20,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.modelspec import ModelSpec
@@ -156,6 +158,70 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     assert left in round_engine.disk_shortage(7)
     # A pool of another size needs another file.
     assert f", {6 if calibrate else 12} rows of the pool)" in round_engine.disk_shortage(6)
+
+
+@pytest.mark.parametrize(
+    ("rule", "server", "rows"),
+    [
+        ("median", {"detectors": ["cross_round"]}, 7),
+        ("foolsgold", {"detectors": ["cross_round"]}, 14),
+        ("centered_clipping", {"momentum": 0.5}, 2),
+        ("median", {"customizer": {"name": "flcert", "groups": 2, "rule": "foolsgold"}}, 7),
+    ],
+)
+def test_disk_check_counts_the_rows_that_stages_keep(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    server: dict[str, Any],
+    rows: int,
+) -> None:
+    tables = {**streamed(rule), "server": {"rule": rule, "detectors": [], **server}}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    round_engine.restore(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+        said = round_engine.disk_shortage(7)
+    assert f", {rows} rows of the stages' state)" in said
+    receipts = equal_uploads(blobs, spec, first.global_model)
+    round_engine.open_round(CLIENTS)
+    round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
+    assert round_engine.snapshot is not None
+    assert round_engine.snapshot.state is not None
+    stored = blobs.path(round_engine.snapshot.state).stat().st_size
+    assert rows - 1 < stored / ROW <= rows + 1, "the blob also has ids and short tensors"
+
+
+def test_disk_that_does_not_answer_makes_the_round_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("median")), Blobs(tmp_path)
+    spec, _ = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+
+    def stale(folder: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(shutil, "disk_usage", stale)
+    with pytest.raises(Unavailable, match="blobs: Stale file handle"):
+        round_engine.disk_shortage(7)
+
+
+def test_buffered_round_has_rows_for_offline_clients_from_the_start(tmp_path: Path) -> None:
+    tables = {**streamed("median"), "policy": "buffered"}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    receipts = equal_uploads(blobs, spec, first.global_model)
+    round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
+    assert round_engine.with_rows(CLIENTS[:5]) == set(CLIENTS)
+    round_engine.open_round(CLIENTS[:5])
+    assert round_engine.arrivals is not None
+    assert len(round_engine.arrivals.pool.block) == 7
 
 
 ROW = 4 * 650

@@ -212,6 +212,19 @@ async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(
     assert [path.name for path in blobs.folder.iterdir()] == [second.run]
 
 
+async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    (info, _) = await stores.runs.submit(experiment(), "first", BY)
+    fence = await stores.lease.acquire("worker", 60, time.time())
+    assert fence is not None
+    state = stores.of_run(info.run).state
+    await state.hold(fence, "disk: 1 MiB more than RAMPART_DISK_QUOTA")
+    async with working(stores, blobs):
+        await until(stores, info.run, "running")
+        assert await state.wait_reason() == ""
+
+
 @pytest.fixture
 def aged() -> Callable[[Blobs, set[str]], None]:
     """Makes blobs look old enough for a sweep to remove them."""
@@ -247,6 +260,22 @@ async def test_sweep_keeps_blobs_that_snapshot_tickets_and_receipts_reference(
     swept = {name for name in names if not held.exists(digest[name])}
     assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
     assert records <= set(held.digests())
+
+
+async def test_a_sweep_spares_the_new_models_of_a_round_that_is_decided(
+    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
+) -> None:
+    """Storing the models of a large round may take longer than the age at which blobs are swept."""
+    run, held = live_run.run, blobs.of_run(live_run.run.run)
+    opened_at, fence = time.time() - module.SWEEP, live_run.fence
+    await run.rounds.open(fence, 0, "collecting", opened_at, None, {}, [])
+    before, new = held.put(b"before the round"), held.put(b"a new model")
+    aged(held, {before, new})
+    moment = opened_at - module.SWEEP - 60
+    os.utime(held.path(before), (moment, moment))
+    await run.rounds.close(fence, 0, await run.events.last_position())
+    await Housekeeping(live_run.stores, blobs, fence).sweep()
+    assert (held.exists(before), held.exists(new)) == (False, True)
 
 
 async def test_a_sweep_keeps_the_models_of_the_newest_rounds(

@@ -121,6 +121,7 @@ async def attack(settings: AttackerSettings) -> None:
             thread=context.thread,
             dtype=settings.upload_dtype,
             activity=context.activity,
+            device=settings.device,
         )
 
     try:

@@ -48,6 +48,8 @@ class AgentSettings(ServiceSettings):
     """Whether to compress uploads with zstd."""
     threads: int = Field(default=1, ge=1)
     """Number of threads for training."""
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    """Device on which clients train: cpu, cuda or cuda:1. All clients of a process share it."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False

@@ -32,6 +32,7 @@ from rampart_fl.shared.learning.data.client_data import (
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.members import build_of_clients
 from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.runtime.device import device as named_device
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ def build_honest_client(settings: AgentSettings) -> Build:
             context.thread,
             settings.upload_dtype,
             context.activity,
+            settings.device,
         )
 
     return build
@@ -135,12 +137,15 @@ async def host(
         rejoins: whether an evicted client joins again, each time with its next join token.
         check: raises an error for an experiment that the clients must decline, even if the owner's
             file (`settings.accept`) allows the experiment.
+    Raises:
+        ConfigurationError: the device cannot be used.
 
     A client that fails does not stop the other clients. For example, a client fails if its token is
     revoked or its data cannot be read. If a client failed, the process fails after all clients have
     stopped.
     """
     torch.set_num_threads(settings.threads)
+    named_device(settings.device)
     policy = Policy.load(settings.accept)
     thread = ThreadPoolExecutor(1, thread_name_prefix="training")
     try:

@@ -9,8 +9,9 @@ Legend: D parameters.
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ class LearningClient:
         thread: the executor that runs the client's computations.
         dtype: number format of uploads: F32, F16 or BF16.
         activity: the client's own log, which records each training; None if nothing is recorded.
+        device: where the client trains and evaluates models; it stores them on the CPU.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class LearningClient:
         thread: Executor,
         dtype: str = "F32",
         activity: ActivityLog | None = None,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.experiment = experiment
         self.client = client
@@ -129,6 +132,7 @@ class LearningClient:
         """Runs a function on the client's thread."""
         self._dtype = dtype
         self._activity = activity
+        self._device = device
         self._others: dict[str, bytes] = {}
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
@@ -176,20 +180,28 @@ class LearningClient:
             first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
         return first
 
+    def _on_device(self, models: Sequence[Tensor]) -> list[Tensor]:
+        return [model_D.to(self._device) for model_D in models]
+
+    def _state_on_device(self) -> dict[str, Tensor]:
+        return {name: tensor.to(self._device) for name, tensor in self._state().items()}
+
     def _train(self, ticket: Ticket, model: bytes) -> LocalResult:
-        return train_round(
+        result = train_round(
             self.learner,
             self.samples(ticket.round),
-            self._model(model),
-            self._state(),
+            self._model(model).to(self._device),
+            self._state_on_device(),
             seed=self.experiment.seed,
             client=self.client,
             round_=ticket.round,
-            offered=self._other_models("peer_"),
+            offered=self._on_device(self._other_models("peer_")),
             # The aggregator knows the experiment's seed, so it could reproduce noise drawn from the
             # seed.
             secret=secrets.randbits(62),
         )
+        personal = {name: tensor.cpu() for name, tensor in result.personal.items()}
+        return replace(result, update_D=result.update_D.cpu(), personal=personal)
 
     def _keep(
         self, ticket: Ticket, update_D: Tensor, metrics: dict[str, float], result: LocalResult
@@ -211,9 +223,10 @@ class LearningClient:
         return upload
 
     def _evaluate(self, model: bytes) -> dict[str, float]:
-        metrics = evaluate(self.learner, self.data, self._model(model), self._state())
-        voters = self._other_models("vote_")
+        received_D = self._model(model).to(self._device)
+        metrics = evaluate(self.learner, self.data, received_D, self._state_on_device())
+        voters = self._on_device(self._other_models("vote_"))
         if voters:
-            counts = vote(self.learner, Cohort.of([self.data]), voters)
+            counts = vote(self.learner, Cohort.of([self.data], device=self._device), voters)
             metrics |= {name: column.item() for name, column in counts.items()}
         return metrics

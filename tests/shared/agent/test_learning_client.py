@@ -1,7 +1,8 @@
-"""A client's work on tickets: privacy budget, repeatable noise and diverged updates."""
+"""A client's work on tickets: privacy budget, repeatable noise, diverged updates, devices."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rampart_fl.shared.learning.training.local import LocalResult
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket, TicketKind
+from tests.other_device import NAME, SUMS, other_device
 from tests.shared.learning.conftest import make_experiment
 
 
@@ -77,3 +79,63 @@ def test_non_finite_or_overflowing_update_is_reported_as_diverged(
         samples=client._samples, metrics={"loss_before": 2.0, "loss_gap": 0.0}, diverged=True
     )
     wire.check_finite(BytesIO(upload), head)
+
+
+class SameThread(Executor):
+    """Runs functions on the caller's thread, because a pretended device exists on one thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"personalizer": "fedcap"},
+        {"personalizer": "fedfomo", "server": {"rule": "mean", "customizer": "fedfomo"}},
+        {"training": {"epochs": 1, "batch_size": 8, "privacy": {"noise_multiplier": 1.0}}},
+    ],
+    ids=str,
+)
+def test_client_on_another_device_sends_the_same_update(
+    tmp_path: Path, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rampart_fl.shared.agent.learning_client.secrets.randbits", lambda _: 5)
+    monkeypatch.setattr("rampart_fl.shared.learning.training.privacy.epsilon", lambda *_: 0.0)
+    training = {"epochs": 1, "batch_size": 8}
+    experiment = make_experiment(
+        **{
+            "data": {"dataset": "digits", "clients": 4, "samples": 40},
+            "model": {"name": "mlp", "hidden": [4]},
+            "training": training,
+            **tables,
+        }
+    )
+    data = client_data(experiment.data, 0, experiment.seed)
+
+    def rounds(folder: Path, device: str) -> tuple[list[torch.Tensor], dict[str, float]]:
+        client = LearningClient(
+            experiment, "a", data, folder, 100, SameThread(), device=torch.device(device)
+        )
+        spec = client.learner.spec
+        models = [client.learner.initial_model() + 0.1 * round_ for round_ in range(3)]
+        encoded = [wire.encode(spec, model_D.numpy()) for model_D in models]
+        updates = []
+        for round_ in range(2):
+            ticket = Ticket(round=round_, kind="train", experiment="0" * 64)
+            asyncio.run(client.receive(ticket, {"peer_0": encoded[2]}))
+            upload = asyncio.run(client.work(ticket, encoded[round_]))
+            updates.append(torch.from_numpy(wire.read_model(upload, spec).copy()))
+        others = {"vote_0": encoded[0], "vote_1": encoded[1]}
+        asyncio.run(client.receive(ticket, others))
+        return updates, asyncio.run(client.evaluate(ticket, encoded[2]))
+
+    expected, metrics = rounds(tmp_path / "here", "cpu")
+    with other_device():
+        updates, observed = rounds(tmp_path / "there", NAME)
+    for update_D, expected_D in zip(updates, expected, strict=True):
+        torch.testing.assert_close(update_D, expected_D, **SUMS)
+    assert observed == pytest.approx(metrics)
+    assert "correct_vote" in observed

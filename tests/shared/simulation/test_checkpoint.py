@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.simulation import Simulation, checkpoint
-from tests.fake_device import NAME, PretendedDevice, near
+from tests.other_device import NAME, near, other_device
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -71,7 +71,7 @@ def test_loading_to_a_device_keeps_the_host_tensors_of_rows_on_the_host(tmp_path
     path, block_ND = tmp_path / "one.safetensors", torch.arange(6.0).view(2, 3)
     rows = Rows.of(block_ND, ["b", "a"], weights=[1, 2], metadata={"loss_gap": [0, 1]})
     checkpoint.save(path, {"rows": rows.mixed(torch.eye(2)), "model": block_ND[0]})
-    with PretendedDevice():
+    with other_device():
         state = checkpoint.load(path, NAME)
         rows = state["rows"]
         assert near(state["model"]).tolist() == [0, 1, 2]

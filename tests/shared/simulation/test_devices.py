@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.training import steps
 from rampart_fl.shared.learning.training.objectives import objectives
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.simulation import Simulation, checkpoint, simulate
-from tests.fake_device import NAME, PretendedDevice, near
+from tests.other_device import NAME, SUMS, near, other_device
 
 EXPERIMENTS = [
     "digits-buffered",
@@ -54,17 +54,17 @@ def short(name: str, **changes: object) -> Experiment:
 def test_rounds_on_another_device_give_the_same_models(name: str) -> None:
     here = Simulation.of(short(name))
     expected = [here.step() for _ in range(2)]
-    with PretendedDevice():
+    with other_device():
         there = Simulation.of(short(name), NAME)
         result = [there.step() for _ in range(2)]
-    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D, **SUMS)
     for one, other in zip(result, expected, strict=True):
         assert one.participants == other.participants and one.status == other.status
         assert {v.client: v.decision for v in one.verdicts} == {
             v.client: v.decision for v in other.verdicts
         }
     for key, tensor_K in here.clients.personal.items():
-        torch.testing.assert_close(near(there.clients.personal[key]), tensor_K)
+        torch.testing.assert_close(near(there.clients.personal[key]), tensor_K, **SUMS)
 
 
 SMALL: dict[str, Any] = {
@@ -101,11 +101,11 @@ def test_every_member_gives_the_same_models_on_another_device(part: dict[str, An
     training = {**SMALL["training"], **part.get("training", {})}
     experiment = Experiment.from_tables({**SMALL, **part, "training": training})
     here = simulate(experiment)
-    with PretendedDevice():
+    with other_device():
         there = simulate(experiment, device=NAME)
-    torch.testing.assert_close(near(there.global_D), here.global_D)
+    torch.testing.assert_close(near(there.global_D), here.global_D, **SUMS)
     for name, model_D in here.models.items():
-        torch.testing.assert_close(near(there.models[name]), model_D)
+        torch.testing.assert_close(near(there.models[name]), model_D, **SUMS)
 
 
 @pytest.mark.parametrize("name", ["digits-sign-flip", "digits-hmsdfl", "digits-privacy"])
@@ -122,7 +122,7 @@ def test_training_steps_do_not_wait_for_the_device(
         return made
 
     monkeypatch.setattr("rampart_fl.shared.learning.training.local.take_steps", counted)
-    with PretendedDevice() as device:
+    with other_device() as device:
         Simulation.of(short(name), NAME).step()
     assert counts and not any(counts), device.waits
 
@@ -134,9 +134,9 @@ def test_run_resumes_on_another_device_from_its_checkpoint(name: str, tmp_path: 
         here.step()
     checkpoint.save(path, here.memory())
     expected = here.step()
-    with PretendedDevice():
+    with other_device():
         there = Simulation.of(short(name, rounds=3), NAME)
         there.recall(checkpoint.load(path, NAME), list(here.records[:2]))
         result = there.step()
     assert result.participants == expected.participants
-    torch.testing.assert_close(near(there.server.global_D), here.server.global_D)
+    torch.testing.assert_close(near(there.server.global_D), here.server.global_D, **SUMS)

@@ -29,7 +29,7 @@ from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import shards, view
 from rampart_fl.shared.round.rounds import RoundDecision, Rounds
 from rampart_fl.shared.runtime import disk_block
-from tests.fake_device import DEVICE, PretendedDevice
+from tests.other_device import DEVICE, SUMS, other_device
 
 CLIENTS = [f"client-{i}" for i in range(7)]
 
@@ -69,11 +69,11 @@ def test_a_worker_on_another_device_stores_the_same_models(
     tables = {"name": "there", "data": {"dataset": "digits"}, "model": "logistic", "server": server}
     experiment = Experiment.from_tables(tables)
     here = models(experiment, tmp_path / "here", torch.device("cpu"))
-    with PretendedDevice():
+    with other_device():
         there = models(experiment, tmp_path / "there", DEVICE)
     assert here.keys() == there.keys()
     for name, model_D in here.items():
-        torch.testing.assert_close(there[name], model_D)
+        torch.testing.assert_close(there[name], model_D, **SUMS)
 
 
 @pytest.mark.parametrize("calibrate", [True, False])

@@ -18,11 +18,18 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 # starts, imports 700 of them. Workers share the cores, so each computes on one.
 QUICKLY := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 
+# What `make test-gpu` runs: tests that compare a device with the CPU, and tests of whole services.
+DEVICE_TESTS := tests/contracts/test_devices.py tests/shared/simulation/test_devices.py \
+	tests/shared/simulation/test_checkpoint.py tests/shared/agent/test_learning_client.py \
+	tests/shared/learning/network/test_stacked.py tests/services/aggregator/worker/test_round_engine.py
+SERVICE_TESTS := tests/integration/test_agreement.py tests/integration/test_kill.py \
+	tests/integration/test_rounds.py tests/integration/test_eviction.py tests/integration/test_agents.py
+
 # The profile of tests/conftest.py that says how many examples Hypothesis draws: `make test` draws all.
 EXAMPLES := quick
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-fast test-long test-ray test-containers test-browser page-vendor \
+.PHONY: help setup lock demo test test-fast test-long test-gpu test-ray test-containers test-browser page-vendor \
 	screenshots images manifests linters lint-deployment check check-page bench bench-peers format clean
 
 help: ## List the targets
@@ -63,6 +70,10 @@ $(RAY)/.ready: pyproject.toml locks/dev.txt
 
 test-ray: $(RAY)/.ready ## Run the tests that need Ray, which `make test` skips
 	$(RAY)/bin/python -m pytest -q -rs -m ray tests/services/console/studies
+
+test-gpu: $(READY) ## Run the tests of devices, and of services over HTTP, on the first CUDA GPU
+	RAMPART_TEST_DEVICE=cuda $(BIN)/python -m pytest -q $(DEVICE_TESTS)
+	RAMPART_DEVICE=cuda $(BIN)/python -m pytest -q -n 3 $(SERVICE_TESTS)
 
 test-fast: $(READY) ## Run the tests that start no processes, on all cores
 	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not containers and not browser' -n auto \

@@ -55,6 +55,7 @@ def _gpu() -> Iterator[_Gpu]:
     precise, mode = torch.backends.cudnn.allow_tf32, torch.get_deterministic_debug_mode()
     show = warnings.showwarning
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
         warnings.filterwarnings("always", WAIT)
         warnings.showwarning = count
         torch.backends.cudnn.allow_tf32 = False

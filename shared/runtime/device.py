@@ -1,8 +1,10 @@
 """Selects torch devices, and copies tensors to these devices."""
 
+import os
 from collections.abc import Sequence
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
@@ -11,19 +13,39 @@ from rampart_fl.shared.errors import ConfigurationError
 def device(name: str) -> torch.device:
     """The device with this name, such as cpu, cuda or cuda:1.
 
+    On a GPU, torch then uses deterministic algorithms, and warns if an operation has none: equal
+    runs give bit-identical results.
+
     Raises:
         ConfigurationError: the device cannot be used.
 
     >>> device("cpu")
     device(type='cpu')
     """
+    # cuBLAS is deterministic only if its workspace has a fixed size. It reads this variable when it
+    # is used for the first time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)
         torch.empty(0, device=result).cpu()  # Fails for a device that holds no data, such as meta.
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None
+    if result.type == "cuda":
+        prefer_deterministic()
     return result
+
+
+def prefer_deterministic() -> None:
+    """Makes torch use deterministic algorithms, and warn if an operation has none.
+
+    If torch already refuses such operations, it continues to refuse them.
+    """
+    if torch.get_deterministic_debug_mode():
+        return
+    torch.set_deterministic_debug_mode("warn")
+    # Otherwise, torch would also fill new tensors, which costs time and finds only errors.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def to_device(

@@ -19,6 +19,7 @@ from tests.other_device import SUMS, far, near, other_device
 MakeRows = Callable[..., Rows]
 F, SMALL, LARGE = 2, 240, (1 << 16) + (1 << 12)
 """Numbers of coordinates: within one chunk, and over two."""
+CLOSE = SUMS or {"rtol": 1e-5, "atol": 1e-6}
 WAITS = {
     "clustered": 4,
     "dnc": 12,
@@ -52,7 +53,7 @@ def moved(context: Context) -> Context:
 
 
 def agree(one: Tensor, other: Tensor) -> None:
-    torch.testing.assert_close(near(one), other, **(SUMS or {"rtol": 1e-5, "atol": 1e-6}))
+    torch.testing.assert_close(near(one), other, **CLOSE)
 
 
 @pytest.mark.parametrize("dim", [SMALL, LARGE])
@@ -72,7 +73,7 @@ def test_rule_on_another_device_gives_the_same_result_with_few_waits(
         member.apply(rows, state, context)  # It can continue from its state.
     agree(found_D, expected_D)
     for name, column_M in report.per_row.items():
-        torch.testing.assert_close(observed.per_row[name], column_M, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(observed.per_row[name], column_M, **CLOSE)
     assert waits.total() <= WAITS.get(rule.name, 2), waits
 
 

@@ -1,14 +1,17 @@
 """Layers that run K models at once.
 
-Convolutions run as one grouped convolution in channels-last format. Linear layers run as one
-batched matrix product. Batch normalization uses each model's own statistics.
+Convolutions run as one grouped convolution in channels-last format; in training on a GPU, they run
+as one batched matrix product. Linear layers run as one batched matrix product. Batch normalization
+uses each model's own statistics.
 
-Legend: K models, B samples each, C channels or features of one model, H height, W width.
+Legend: K models, B samples each, C channels or features of one model, H height, W width, O output
+channels of one model, P weights of an output channel, N output pixels of all samples.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +54,9 @@ class ForwardPass:
     whole: bool = False
     moved: dict[str, Tensor] = field(default_factory=dict)
 
+
+MOST_COPIES = 1 << 30
+"""Maximum number of elements in the windows of a convolution that runs as a matrix product."""
 
 Layer = Callable[[Tensor, ForwardPass], Tensor]
 """Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
@@ -122,6 +128,43 @@ def _residual(body: Layer | None, shortcut: Layer | None) -> Layer | None:
 
 
 def _convolution(name: str, layer: nn.Conv2d) -> Layer:
+    grouped = _grouped_convolution(name, layer)
+    if not isinstance(layer.padding, tuple) or any(step != 1 for step in layer.dilation):
+        return grouped
+    multiplied = _multiplied_convolution(name, layer, layer.padding)
+
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
+        # cuDNN is fast in the forward pass, but it computes the gradients of a grouped convolution
+        # with several kernels for each group.
+        trains = torch.is_grad_enabled() and h.device.type != "cpu"
+        copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
+        return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)
+
+    return apply
+
+
+def _multiplied_convolution(name: str, layer: nn.Conv2d, padding: tuple[int, ...]) -> Layer:
+    """The convolution as one product per model: weights (O, P) times all windows (P, N)."""
+    (high, wide), (down, right) = layer.kernel_size, layer.stride
+    above, beside = padding
+
+    def apply(h: Tensor, run: ForwardPass) -> Tensor:
+        h = functional.pad(h, (beside, beside, above, above))
+        windows = _by_model(h.unfold(2, high, down).unfold(3, wide, right), run.k)
+        windows = windows.permute(1, 2, 5, 6, 0, 3, 4)
+        windows_KPN = windows.flatten(4).flatten(1, 3)
+        weight_KOP = run.tensors[_join(name, "weight")].flatten(2)
+        if layer.bias is None:
+            h_KON = torch.bmm(weight_KOP, windows_KPN)
+        else:
+            bias_KO1 = run.tensors[_join(name, "bias")].unsqueeze(2)
+            h_KON = torch.baddbmm(bias_KO1, weight_KOP, windows_KPN)
+        return h_KON.view(run.k, -1, *windows.shape[4:]).permute(2, 0, 1, 3, 4).flatten(1, 2)
+
+    return apply
+
+
+def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
@@ -228,7 +271,7 @@ def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
 
 
 def _by_model(h: Tensor, k: int) -> Tensor:
-    """(B, K·C, H, W) -> (B, K, C, H, W), without a copy."""
+    """(B, K·C, ...) -> (B, K, C, ...), without a copy."""
     return h.view(len(h), k, h.shape[1] // k, *h.shape[2:])
 
 

@@ -194,15 +194,11 @@ class Batches:
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []
         for size, batches in zip(sizes, own, strict=True):
-            expected = min(training.batch_size, size)
-            shares = [
-                torch.full(
-                    (len(one),), 1 / (expected if private else len(one)), dtype=torch.float64
-                )
-                for one in batches
-            ]
-            index.append(torch.stack([functional.pad(i, (0, width - len(i))) for i in batches]))
-            weight.append(torch.stack([functional.pad(w, (0, width - len(w))) for w in shares]))
+            index_SB = pad_sequence(batches, batch_first=True)
+            index.append(functional.pad(index_SB, (0, width - index_SB.shape[1])))
+            sizes_S1 = torch.tensor([[len(one)] for one in batches], dtype=torch.float64)
+            counts_S1 = min(training.batch_size, size) if private else sizes_S1
+            weight.append((torch.arange(width) < sizes_S1) / counts_S1)
         return Batches(
             pad_sequence(index, batch_first=True),
             pad_sequence(weight, batch_first=True),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.runtime.device import device, to_device
+from rampart_fl.shared.runtime.device import device, prefer_deterministic, to_device
 from tests.fake_device import NAME, PretendedDevice
 
 
@@ -30,3 +30,18 @@ def test_host_waits_only_for_transfers_from_the_device() -> None:
         assert device.waits.total() == 0
         assert to_device(there, "cpu", torch.float64).tolist() == [1, 2]
         assert device.waits.total() == 1
+
+
+@pytest.mark.parametrize(("before", "after"), [("default", 1), ("warn", 1), ("error", 2)])
+def test_nondeterministic_operations_raise_a_warning_or_keep_raising_an_error(
+    before: str, after: int
+) -> None:
+    mode, fills = torch.get_deterministic_debug_mode(), torch.utils.deterministic
+    filled = fills.fill_uninitialized_memory
+    try:
+        torch.set_deterministic_debug_mode(before)
+        prefer_deterministic()
+        assert torch.get_deterministic_debug_mode() == after
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        fills.fill_uninitialized_memory = filled

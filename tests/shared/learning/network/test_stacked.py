@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.network import stacked_layers
 from rampart_fl.shared.learning.network.layers import Residual
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import flatten, load, unflatten
+from tests.other_device import far, near, other_device
 
 IMAGES = nn.Sequential(
     nn.Conv2d(2, 3, (3, 2), stride=2, padding=1, bias=False),
@@ -72,6 +74,58 @@ def test_stacked_logits_equal_those_of_one_model_at_a_time(
     for i in range(k):
         expected = load(module, models_KD[i])(x_KB[i])
         assert torch.allclose(logits[i], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(2, 3, 3),
+        nn.Conv2d(2, 3, (3, 2), stride=2, padding=1, bias=False),
+        nn.Conv2d(2, 4, (1, 5), stride=(1, 3), padding=(0, 2)),
+        nn.Conv2d(2, 3, 3, padding="same", dilation=2),
+    ],
+    ids=str,
+)
+def test_convolution_on_another_device_has_the_same_output_and_gradients(layer: nn.Conv2d) -> None:
+    draws = torch.Generator().manual_seed(4)
+    network = Stacked(nn.Sequential(layer, nn.Flatten()).double())
+    models_KD = torch.randn(3, network.spec.dim, generator=draws, dtype=torch.float64)
+    x_KB = torch.rand(3, 5, 2, 8, 7, generator=draws, dtype=torch.float64)
+
+    def results(models_KD: torch.Tensor, x_KB: torch.Tensor) -> list[torch.Tensor]:
+        held_KD = models_KD.requires_grad_()
+        logits = network.logits(held_KD, x_KB)
+        (gradient_KD,) = torch.autograd.grad(logits.square().sum(), held_KD)
+        return [logits.detach(), gradient_KD]
+
+    expected = results(models_KD, x_KB)
+    with other_device():
+        observed = [near(one) for one in results(far(models_KD), far(x_KB))]
+    for one, other in zip(observed, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_training_on_another_device_multiplies_matrices_unless_the_windows_are_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = Stacked(nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten()))
+    models_KD, x_KB = torch.ones(2, network.spec.dim), torch.ones(2, 4, 2, 8, 8)
+    convolutions: list[int] = []
+    convolve = torch.nn.functional.conv2d
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        convolutions.append(kwargs["groups"])
+        return convolve(*args, **kwargs)
+
+    monkeypatch.setattr("torch.nn.functional.conv2d", counted)
+    with other_device():
+        network.logits(far(models_KD), far(x_KB))
+        assert convolutions == []
+        with torch.no_grad():
+            network.logits(far(models_KD), far(x_KB))
+        monkeypatch.setattr(stacked_layers, "MOST_COPIES", 9 * x_KB.numel() - 1)
+        network.logits(far(models_KD), far(x_KB))
+        assert convolutions == [2, 2]
 
 
 class Counting(nn.Module):

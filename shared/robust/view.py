@@ -7,6 +7,7 @@ Legend of shape suffixes: N rows of the pool, K rows of the pool that a view rea
 stage sees, L rows after a mix, D coordinates, C coordinates of one chunk.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -22,7 +23,7 @@ from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.runtime.disk_block import MappedFile
 
 CHUNK = 32_768
-"""Default number of coordinates in one chunk."""
+"""Default number of coordinates in one chunk on the CPU."""
 WINDOW = 1 << 28
 """Largest size in bytes of one window, that is, of the columns that a pass reads at a time."""
 
@@ -144,8 +145,17 @@ class View:
             yield start, stop
             self.file.release(parts[place])
 
-    def chunks(self, size: int = CHUNK) -> Iterator[tuple[int, int, Tensor]]:
+    def width(self, on_cpu: int) -> int:
+        """Number of coordinates in one chunk: `on_cpu` on the CPU, else a whole window.
+
+        On the CPU, a chunk stays in the caches. On other devices, the host starts the operations of
+        each chunk one by one, which takes longer than the operations themselves.
+        """
+        return on_cpu if self.device.type == "cpu" else sys.maxsize
+
+    def chunks(self, size: int | None = None) -> Iterator[tuple[int, int, Tensor]]:
         """Yields ranges of columns, each with a read-only chunk (M, C) of the view's rows."""
+        size = self.width(CHUNK) if size is None else size
         mix_MK = self.mix_MK
         if mix_MK is not None:
             mix_MK = to_device(mix_MK, self.device, self.block_ND.dtype)

@@ -94,7 +94,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
         return out_D
     # The chunks are copied in the order of ids, so the rows' order in memory has no effect.
     shares = to_device(weights, rows.device, out_D.dtype)
-    for start, stop, chunk_KC in chosen.chunks(plain_width(rows)):
+    for start, stop, chunk_KC in chosen.chunks(chosen.width(plain_width(rows))):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
     if assumed_finite(rows):
         record_pass(chosen, clean=bool(out_D.isfinite().all()))

@@ -83,7 +83,7 @@ def _remember(rows: Rows, state: State) -> State:
     history_HD, at = carry_over_rows(state, "history", rows, rows.ids)
     # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
     largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
-    for start, stop, chunk_MC in rows.chunks(4 * CHUNK):
+    for start, stop, chunk_MC in rows.chunks(rows.width(4 * CHUNK)):
         for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):
             if not new:
                 continue

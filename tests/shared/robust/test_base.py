@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.robust import Rows, State
+from rampart_fl.shared.robust import Rows, State, shards, view
 from rampart_fl.shared.robust.linalg import finite_and_squared_norms
 from rampart_fl.shared.robust.rules.median import Median
+from tests.other_device import far, other_device
 
 
 def dense(rows: Rows, size: int = 3) -> torch.Tensor:
@@ -120,3 +121,17 @@ def test_dropped_rows_are_deducted_from_f() -> None:
     assert Median(f=3).tolerated(rows) == 1 and Median(f=1).tolerated(rows) == 0
     with pytest.raises(PreconditionError, match="median needs n > 9: n=2, f=1 after dropping 2"):
         Median(f=3).require(rows, 10, "n > 9")
+
+
+def test_chunks_on_another_device_are_whole_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "CHUNK", 8)
+    monkeypatch.setattr(view, "WINDOW", 1)
+    monkeypatch.setattr(shards, "GRAIN", 32)
+    block_ND = torch.arange(80.0).view(2, 40)
+
+    def sizes(block_ND: torch.Tensor) -> list[int]:
+        return [stop - start for start, stop, _ in Rows.of(block_ND).chunks()]
+
+    assert sizes(block_ND) == [8, 8, 8, 8, 8]
+    with other_device():
+        assert sizes(far(block_ND)) == [32, 8]

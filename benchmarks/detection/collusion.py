@@ -109,6 +109,7 @@ def _censoring(results: Sequence[Figures]) -> Iterator[str]:
     )
     if uncounted := sum("honest_asked" not in one for one in results):
         yield (
-            f"These requests were not counted in {uncounted} older runs. The column has a hyphen for"
-            " cells with such runs, and the silenced rounds leave out the rounds of such requests."
+            f"These requests were not counted in {uncounted} older runs. The column has a hyphen"
+            " for cells with such runs, and the silenced rounds leave out the rounds of"
+            " such requests."
         )

@@ -24,8 +24,8 @@ def figures(
         records: the records of its rounds.
         evicted: clients that are evicted at the end.
 
-    A client's own rounds are those in which it took part or got a verdict. `honest_asked` counts the
-    honest clients that a detector asked to evict in any round, whether or not they were evicted.
+    A client's own rounds are those in which it took part or got a verdict. `honest_asked` counts
+    the honest clients that a detector asked to evict in any round, evicted or not.
     """
     honest, hostile = sides(experiment)
     final = final_figures(experiment, [record.metrics for record in records], evicted)

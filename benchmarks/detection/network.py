@@ -43,9 +43,9 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
     yield (
         f"Real Redis, aggregator, agents and attackers on one machine; digits, {CLIENTS} clients"
         f" with two classes each, {ROUNDS} rounds of FedCAP; every line is followed by the same"
-        " experiment in simulation. Core-hours are those of the simulations. These runs compare HTTP"
-        " with simulation. They do not show how many attackers the detectors find: the section about"
-        " loud attacks has more rounds, and more and other settings."
+        " experiment in simulation. Core-hours are those of the simulations. These runs compare"
+        " HTTP with simulation. They do not show how many attackers the detectors find: the section"
+        " about loud attacks has more rounds, and more and other settings."
     )
     rows = []
     for run, one in results:

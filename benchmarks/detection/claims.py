@@ -1,6 +1,7 @@
 """Tests whether false sample counts help attackers, or get honest clients evicted."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from math import inf
 from statistics import median
 from typing import Any
@@ -20,25 +21,41 @@ ATTACKS: dict[str, dict[str, Any]] = {
 CAP = 10_000
 """The server's default cap on claimed sample counts."""
 CLAIMS = {"true": None, "1": 1, "1,000": 1000, f"{CAP:,}": CAP}
+METHODS: dict[str, dict[str, Any]] = {
+    "fedcap": {},
+    "global": {"personalizer": {"name": "none"}, "customizer": {"name": "global_model"}},
+}
+"""Changes to the experiment, keyed by method. FedCAP's mixing ignores sample counts; the global
+model weights updates by their capped sample counts."""
+FACTORS = ("method", "attack", "claim")
 SEEDS = 10
 
 
 def plan(options: Options) -> list[Run]:
-    """Runs of every attack with every claim, all over the same seeds."""
+    """Runs of every method and attack with every claim, all over the same seeds."""
+    runs = []
+    for method, attack, claim in product(METHODS, ATTACKS, CLAIMS):
+        for seed in range(options.seed, options.seed + (options.runs or SEEDS)):
+            tables = _tables(method, attack, seed, options.detectors)
+            label = {"method": method, "attack": attack, "claim": claim, "seed": seed}
+            runs.append(Run(tables, label, claim=CLAIMS[claim]))
+    return runs
+
+
+def _tables(
+    method: str, attack: str, seed: int, detectors: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     from rampart_fl.shared.experiment import Experiment
 
-    runs = []
-    for attack, spec in ATTACKS.items():
-        for claim, samples in CLAIMS.items():
-            for seed in range(options.seed, options.seed + (options.runs or SEEDS)):
-                tables = Experiment.load("digits-benign").tables()
-                customizer = tables["server"]["customizer"]
-                server = {"detectors": list(options.detectors), "customizer": customizer}
-                attackers = [{"count": 6, "attack": spec}]
-                tables |= {"seed": seed, "attackers": attackers, "server": server}
-                label = {"attack": attack, "claim": claim, "seed": seed}
-                runs.append(Run(tables, label, claim=samples))
-    return runs
+    tables = Experiment.load("digits-benign").tables()
+    changes = METHODS[method]
+    customizer = changes.get("customizer", tables["server"]["customizer"])
+    return tables | {
+        "seed": seed,
+        "attackers": [{"count": 6, "attack": ATTACKS[attack]}],
+        "server": {"detectors": list(detectors), "customizer": customizer},
+        "personalizer": changes.get("personalizer", tables["personalizer"]),
+    }
 
 
 def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[str]:
@@ -48,20 +65,20 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
     yield from report.provenance(options.command, [one for _, one in results])
     yield (
         f"Digits, 14 honest clients and 6 attackers that claim another sample count; cap {CAP:,}."
+        " FedCAP's mixing uses no sample counts, the global model does (method `global`)."
         " Median eviction: over attackers, the round, and how many rounds it had taken part in."
     )
     by_cell = {
-        (attack, claim): {
+        key: {
             run.label["seed"]: one
             for run, one in results
-            if (run.label["attack"], run.label["claim"]) == (attack, claim)
+            if tuple(run.label[factor] for factor in FACTORS) == key
         }
-        for attack in ATTACKS
-        for claim in CLAIMS
+        for key in product(METHODS, ATTACKS, CLAIMS)
     }
     cells = {key: cell for key, cell in by_cell.items() if cell}
     header = (
-        "attack, claim",
+        ", ".join(FACTORS),
         "runs",
         "FNR",
         "FNR 0",
@@ -79,12 +96,12 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         " seed's median eviction, and points of accuracy."
     )
     differences = []
-    for (attack, claim), cell in cells.items():
-        truth = cells.get((attack, "true"), {})
+    for (method, attack, claim), cell in cells.items():
+        truth = cells.get((method, attack, "true"), {})
         both = [(one, truth[seed]) for seed, one in cell.items() if seed in truth]
         if claim != "true" and both:
-            differences.append([f"{attack}, {claim}", *_difference(both)])
-    yield from report.table(("attack, claim", "rounds", *ACCURACIES), differences)
+            differences.append([f"{method}, {attack}, {claim}", *_difference(both)])
+    yield from report.table((", ".join(FACTORS), "rounds", *ACCURACIES), differences)
 
 
 def _difference(both: Sequence[tuple[Figures, Figures]]) -> Iterator[str]:
@@ -94,7 +111,8 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> Iterator[str]:
     summary = _summary(known) if known else "-"
     yield f"{summary}; {never} of {len(ends)} seeds without an eviction" if never else summary
     for name in ACCURACIES:
-        yield _summary([100 * (one[name] - other[name]) for one, other in both])
+        points = [100 * (a[name] - b[name]) for a, b in both if a[name] is not None]
+        yield _summary(points) if points else "-"
 
 
 def _summary(values: Sequence[float]) -> str:

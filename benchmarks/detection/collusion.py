@@ -77,6 +77,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         f"Seed {options.seed}; {shown} clients collude, all clients in every round, {ROUNDS}"
         " rounds; full knowledge unless it says partial. The rest is drawn at random."
     )
+    yield from _censoring([one for _, one in results])
     rows = []
     for form in FORMS:
         cell = [one for run, one in results if run.label["form"] == form]
@@ -84,10 +85,31 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
             fnr = report.percent(report.mean_of(cell, "fnr"))
             columns = [
                 *report.honest_evictions(cell),
+                report.requests(cell),
                 fnr,
                 *report.excluded_rounds(cell),
                 *report.accuracies(cell),
             ]
             rows.append([form, *columns])
     names = (f"accuracy {name}" for name in report.ACCURACIES)
-    yield from report.table(("form", *report.WRONGED, "FNR", *report.SILENCED, *names), rows)
+    header = ("form", *report.WRONGED, report.REQUESTED, "FNR", *report.SILENCED, *names)
+    yield from report.table(header, rows)
+
+
+def _censoring(results: Sequence[Figures]) -> Iterator[str]:
+    """Says which requests to evict honest clients the table does not show."""
+    found = sum(one["fnr"] == 0 for one in results)
+    yield ""
+    yield (
+        f"In {found} of the {len(results)} runs, all colluders were evicted. The bound of half then"
+        " allows no further eviction, so a later request to evict an honest client does not show as"
+        " an eviction: the server only leaves out the client's update in that round. The column"
+        f" `{report.REQUESTED}` counts the honest clients that a detector asked to evict in any"
+        " round."
+    )
+    if uncounted := sum("honest_asked" not in one for one in results):
+        yield (
+            f"These requests were not counted in {uncounted} older runs. The column has a hyphen"
+            " for cells with such runs, and the silenced rounds leave out the rounds of"
+            " such requests."
+        )

@@ -8,8 +8,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures, sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 
-SILENCED = ("rejected", "quarantined")
-"""Decisions that exclude an update from a round."""
+SILENCED = ("rejected", "abstained", "quarantined", "proposed")
+"""Decisions that exclude an update from a round, but do not evict its client."""
 ACCURACIES = {"received": "customized", "local": "local", "personal": "personalized"}
 """Name of each accuracy in the final figures, keyed by its name in the report."""
 
@@ -24,18 +24,22 @@ def figures(
         records: the records of its rounds.
         evicted: clients that are evicted at the end.
 
-    A client's own rounds are those in which it took part or got a verdict.
+    A client's own rounds are those in which it took part or got a verdict. `honest_asked` counts
+    the honest clients that a detector asked to evict in any round, evicted or not.
     """
     honest, hostile = sides(experiment)
     final = final_figures(experiment, [record.metrics for record in records], evicted)
     own: Counter[str] = Counter()
     silenced: Counter[str] = Counter()
+    asked: set[str] = set()
     evictions: list[dict[str, Any]] = []
     for record in records:
         judged = {verdict.client: verdict for verdict in record.verdicts}
         own.update({*record.participants, *judged})
         for client, verdict in judged.items():
             silenced[client] += verdict.decision in SILENCED
+            if "evicted" in (verdict.decision, verdict.asked):
+                asked.add(client)
             if verdict.decision == "evicted":
                 evictions.append(
                     {
@@ -52,6 +56,7 @@ def figures(
         "honest": len(honest),
         "hostile": len(hostile),
         "honest_evicted": len(set(honest) & {one["client"] for one in evictions}),
+        "honest_asked": len(asked.intersection(honest)),
         "fnr": len(set(hostile) - set(evicted)) / len(hostile) if hostile else None,
         "evictions": evictions,
         "client_rounds": sum(own[client] for client in honest),

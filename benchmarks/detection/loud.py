@@ -89,7 +89,9 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
         " runs in which every attacker is evicted, with a 95% Clopper-Pearson interval. Median"
         " eviction: over attackers, the round, and how many rounds it had taken part in, both"
         " counted from 1; never: not half of them are evicted. `wide`: one class per client or"
-        " Dirichlet 0.1, where attacks within the spread of honest updates have no target."
+        " Dirichlet 0.1, where attacks within the spread of honest updates have no target. No run"
+        " is compared with the same run without attackers, so the accuracies do not show how much"
+        " an attack costs."
     )
     for fraction in FACTORS["fraction"]:
         at = [(run, one) for run, one in results if run.label["fraction"] == fraction]

@@ -57,6 +57,16 @@ def honest_evictions(results: Sequence[Figures]) -> list[str]:
     ]
 
 
+REQUESTED = "honest evictions requested"
+"""Title of the column that `requests` returns."""
+
+
+def requests(results: Sequence[Figures]) -> str:
+    """How many honest clients a detector asked to evict, or a hyphen if any run did not count."""
+    counts = [one.get("honest_asked") for one in results]
+    return "-" if None in counts else str(sum(counts))
+
+
 SILENCED = ("honest rounds silenced", "worst client", "runs above 5%")
 """Titles of the columns that `excluded_rounds` returns."""
 

@@ -32,6 +32,9 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 }
 """Parameters that shorten long computations."""
 
+ALONE = ("norm_bound", "cross_round", "fedredefense")
+"""Detectors that judge each client alone, as their breakdown says."""
+
 
 @pytest.fixture(params=detectors.names())
 def detector(request: pytest.FixtureRequest) -> Detector:
@@ -206,6 +209,23 @@ def test_eviction_that_is_not_carried_out_is_requested_again(name: str) -> None:
     first = decisions.index("evicted")
     assert first < 3
     assert decisions[first:] == ["evicted"] * (len(decisions) - first)
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e3, 1e30, float("nan")])
+def test_colluders_do_not_affect_an_honest_row_in_one_round(name: str, size: float) -> None:
+    """All other rows are equal rows of any length, or copies of the honest row if `size` is 1."""
+    detector = detectors.parse({"name": name, **QUICK.get(name, {})})
+    _, state = judge(detector, [honest()])
+    for mine, row_D in enumerate(honest(1)[:2]):
+        hostile_ND = (row_D * size).repeat(N, 1)
+        hostile_ND[mine] = row_D
+        alone = Rows.of(row_D[None], ids=[IDS[mine]])
+        ((expected,), _) = detector.apply(alone, state, context(1))
+        seen, _ = detector.apply(Rows.of(hostile_ND, ids=IDS), state, context(1))
+        (found,) = (verdict for verdict in seen if verdict.client == IDS[mine])
+        assert found.decision == expected.decision
+        assert found.score == pytest.approx(expected.score, rel=1e-6)
 
 
 def test_unknown_parameters_are_refused(detector: Detector) -> None:

@@ -20,9 +20,10 @@ class DnC(Rule):
     Each test draws R coordinates, and subtracts the mean row μ from all rows. The score of row i is
     (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test
     removes the c·f rows with the highest scores. The rule averages the rows that pass all tests. If
-    no row passes all tests, the global model is not updated. A very long hostile row can hide a
-    shorter hostile row from the test. The rule therefore does not bound the influence of hostile
-    rows whose lengths differ greatly.
+    no row passes all tests, the global model is not updated. Hostile rows can hide each other from
+    the test: a very long row hides shorter rows, and two opposite rows hide a third row of the same
+    length in another direction. The rule therefore bounds the influence of hostile rows only if
+    these rows are equal, and c is at least 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -31,7 +32,7 @@ class DnC(Rule):
     """
 
     paper = "Shejwalkar and Houmansadr, Manipulating the Byzantine, 2021"
-    breakdown = "f < n/c, against rows of similar length"
+    breakdown = "f < n/2, against equal hostile rows and with c >= 1"
     complexity = "O(n²r) per test, O(nd)"
     passes = "1, then the random coordinates of each test"
     iterations: int = Field(default=5, ge=1)

@@ -1,5 +1,6 @@
 """The figures of a run equal values computed by hand."""
 
+from benchmarks.detection import report
 from benchmarks.detection.figures import figures
 from benchmarks.detection.loud import eviction
 from rampart_fl.shared.experiment import Experiment
@@ -30,6 +31,7 @@ def record(number: int, **decisions: str) -> RoundRecord:
         VerdictRecord(
             client=names[key],
             decision=decision,
+            asked="evicted" if decision == "abstained" else None,
             detector="d",
             score=None,
             threshold=None,
@@ -64,6 +66,36 @@ def test_run_figures_match_hand_computed_shares_and_evictions() -> None:
         (True, 1, 2, "x 1"),
         (False, 2, 3, "a 2"),
     ]
+
+
+def test_requests_to_evict_honest_clients_count_even_if_they_evict_nobody() -> None:
+    records = [
+        record(0, a="abstained", b="accepted", x="evicted"),
+        record(1, a="abstained", b="rejected", c="accepted", y="abstained"),
+        record(2, a="accepted"),
+    ]
+    result = figures(EXPERIMENT, records, [HOSTILE[0]])
+    assert (result["honest_evicted"], result["honest_asked"]) == (0, 1)
+    assert (result["silenced"], result["client_rounds"]) == (3, 6)
+    assert result["worst_silenced"] == 2 / 3
+
+
+def test_requests_in_the_mode_observe_count() -> None:
+    watched = record(0, a="accepted", b="accepted")
+    seen = watched.verdicts[0].model_copy(update={"asked": "evicted"})
+    watched = watched.model_copy(update={"verdicts": [seen, watched.verdicts[1]]})
+    result = figures(EXPERIMENT, [watched], [])
+    assert (result["honest_asked"], result["silenced"]) == (1, 0)
+
+
+def test_honest_client_that_is_evicted_counts_as_requested() -> None:
+    result = figures(EXPERIMENT, [record(0, a="evicted", x="accepted")], [HONEST[0]])
+    assert (result["honest_evicted"], result["honest_asked"]) == (1, 1)
+
+
+def test_requests_are_unknown_if_any_run_was_recorded_without_them() -> None:
+    assert report.requests([{"honest_asked": 2}, {"honest_asked": 1}]) == "3"
+    assert report.requests([{"honest_asked": 2}, {}]) == "-"
 
 
 def test_median_eviction_round_includes_attackers_never_evicted() -> None:

@@ -37,3 +37,14 @@ def test_selection_keeps_the_state_of_its_rule() -> None:
 def test_rule_without_weights_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="yields weights, not 'median'"):
         Selection(rule="median").apply(Rows.of(BLOCK_ND), State(), Context())
+
+
+def test_colluders_that_the_rule_selects_get_honest_clients_rejected() -> None:
+    """Equal rows within the spread of honest rows have the lowest Krum scores of all rows."""
+    honest_ND = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
+    colluders_FD = honest_ND.mean(dim=0).repeat(4, 1)
+    detector = Selection(f=4, decision="evicted")
+    rows = Rows.of(torch.cat([honest_ND, colluders_FD]))
+    verdicts, _ = detector.apply(rows, State(), Context())
+    assert sum(verdict.decision == "evicted" for verdict in verdicts[:7]) == 4
+    assert all(verdict.decision == "accepted" for verdict in verdicts[7:])

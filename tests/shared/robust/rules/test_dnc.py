@@ -65,3 +65,12 @@ def test_huge_row_masks_a_large_row() -> None:
     # the catalogue promises nothing against rows of different sizes.
     block_ND = torch.tensor([[0.0], [0.1], [0.2], [5.0], [90.0]])
     assert float(aggregate(block_ND, "dnc", f=2)) == pytest.approx((0.1 + 0.2 + 5) / 3)
+
+
+def test_only_equal_hostile_rows_have_bounded_influence() -> None:
+    """Two opposite rows determine the direction, and hide a third row that is orthogonal to it."""
+    honest_ND = torch.randn(12, 8, generator=torch.Generator().manual_seed(1))
+    far_FD = 1e4 * torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]) @ torch.eye(2, 8)
+    equal_D = aggregate(torch.cat([far_FD[:1].repeat(3, 1), honest_ND]), "dnc", f=3)
+    torch.testing.assert_close(equal_D, honest_ND.mean(dim=0))
+    assert float(aggregate(torch.cat([far_FD, honest_ND]), "dnc", f=3).norm()) > 500

@@ -247,19 +247,19 @@ class AggregatorClient:
         """Sends a heartbeat, so that the aggregator treats this client as online."""
         await self.request("POST", "/v1/heartbeat")
 
-    def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
+    def _read(self, answer: httpx.Response, message: type[M], header: str | None = None) -> M:
         """Parses an answer as a message of the expected type.
 
         Args:
             answer: the answer.
             message: the expected type.
-            given: the header that contains the message; None if the body contains the message.
+            header: the header that contains the message; None if the body contains the message.
         Raises:
             ConfigurationError: the answer is not a message of this type, so the URL does not belong
                 to an aggregator.
         """
         try:
-            return message.model_validate_json(answer.content if given is None else given)
+            return message.model_validate_json(answer.content if header is None else header)
         except ValidationError:
             raise ConfigurationError(
                 f"{self.url!r} does not answer like an aggregator: {answer.request.method} "

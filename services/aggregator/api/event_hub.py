@@ -43,13 +43,13 @@ class Listener:
         topic: the events that the request waits for.
     """
 
-    __slots__ = ("_hub", "_topic", "_waiting", "heard")
+    __slots__ = ("_hub", "_topic", "_waiting", "woken")
 
     def __init__(self, hub: "EventHub", topic: str) -> None:
         self._hub = hub
         self._topic = topic
         self._waiting: asyncio.Future[None] | None = None
-        self.heard = False
+        self.woken = False
 
     def __enter__(self) -> Callable[[float], Awaitable[bool]]:
         self._hub.waiters[self._topic].append(self)
@@ -63,7 +63,7 @@ class Listener:
 
     def wake(self) -> None:
         """Records that an event came, and ends the wait."""
-        self.heard = True
+        self.woken = True
         self._end()
 
     async def wait(self, seconds: float) -> bool:
@@ -73,7 +73,7 @@ class Listener:
         """
         if self._hub.closing:
             return False
-        if not self.heard:
+        if not self.woken:
             loop = asyncio.get_running_loop()
             self._waiting = loop.create_future()
             timer = loop.call_later(seconds, self._end)
@@ -81,7 +81,7 @@ class Listener:
                 await self._waiting
             finally:
                 timer.cancel()
-        woken, self.heard = self.heard, False
+        woken, self.woken = self.woken, False
         return woken and not self._hub.closing
 
     def _end(self) -> None:

@@ -70,8 +70,8 @@ def certify(
         raise typer.BadParameter(
             "--jobs and --ray need --subsets: disjoint groups train in one federation"
         )
-    given = {"rounds": rounds, "seed": seed}
-    changes = {name: value for name, value in given.items() if value is not None}
+    options = {"rounds": rounds, "seed": seed}
+    changes = {name: value for name, value in options.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
     if ray is None:
         downloads.fetch_all([chosen])

@@ -65,9 +65,9 @@ class UserModule(Model):
             raise ConfigurationError(f"{self._who} is not a subclass of torch.nn.Module")
         takes = inspect.signature(module).parameters
         fitted = {"shape": shape, "classes": classes}
-        given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
+        supplied: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
         try:
-            return module(**{**given, **(self.model_extra or {})})
+            return module(**{**supplied, **(self.model_extra or {})})
         except Exception as error:  # The user's code may raise anything.
             raise ConfigurationError(
                 f"{self._who} cannot be built: {type(error).__name__}: {error}; "

@@ -163,7 +163,7 @@ class EventHub:
                     if event.type == "started":
                         # The streams of earlier runs get no new events.
                         positions = {self._stores.events.key: event.position}
-                        self._run = event.fields["run"]
+                        self._run = event.run
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
                     await self._dispatch(event)
                 if any(event.type == "taken_over" for _, event in events):
@@ -221,7 +221,7 @@ class EventHub:
             if event.type == "ended":
                 asyncio.get_running_loop().run_in_executor(None, release_unused_memory)
         elif event.type in FOR_ONE:
-            self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
+            self._wake(event.addressee or ANYONE)
 
     def _wake_all(self) -> None:
         for topic in list(self.waiters):

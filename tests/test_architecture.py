@@ -248,6 +248,20 @@ def test_only_one_module_rounds_up() -> None:
     assert not _rounds_up(ast.parse("-a // b"))
 
 
+WRITES_DIRECTLY = {
+    f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
+    f"{CONSOLE}.launcher.local": "the aggregator reads the file at once",
+}
+"""The modules that write files without `shared.runtime.durable`, with the reason."""
+
+
+def test_results_are_written_durably() -> None:
+    direct = re.compile(r"\.write_(?:text|bytes)\(")
+    assert {m for m, path in MODULES.items() if direct.search(path.read_text())} == set(
+        WRITES_DIRECTLY
+    )
+
+
 FORBIDDEN = re.compile(r"file://|/(?:home|Users|root|work)/[a-z]")
 
 

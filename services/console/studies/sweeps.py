@@ -20,6 +20,7 @@ from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.validation import validate
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
@@ -139,7 +140,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
         MatplotlibMissing: matplotlib is not installed; sweep.json has been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")
+    durable.replace_text(folder / "sweep.json", json.dumps(result, indent=1) + "\n")
     plots = panels(result)
     if plots.lines:
         picture, title = folder / "sweep.png", result["experiment"]

@@ -252,7 +252,7 @@ WRITES_DIRECTLY = {
     f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
     f"{CONSOLE}.launcher.local": "the aggregator reads the file at once",
 }
-"""The modules that write files without `shared.runtime.durable`, with the reason."""
+"""The modules that write files without `rampart_fl.shared.runtime.durable`, with the reason."""
 
 
 def test_results_are_written_durably() -> None:

@@ -4,10 +4,11 @@ All requests between Rampart's processes use this policy. The exceptions are:
 
 - Requests to Redis: redis-py's own policy handles Redis's errors (see
   services/aggregator/state/redis_connection.py).
-- Requests to an object store: obstore has its own policy (see services/aggregator/state/).
-- Background loops, such as the worker's lease, the event hub and the renewal of a client's token
-  (shared/agent/identity.py): a loop repeats its work after a fixed pause, whatever the failure was,
-  even a full disk.
+- Requests to an object store: obstore has its own policy (see
+  services/aggregator/state/object_blobs.py).
+- Background loops, such as the event hub and the renewal of the worker's lease: a loop repeats its
+  work after a fixed pause. The renewal of a client's token is repeated whatever the failure was,
+  even a full disk (see shared/agent/identity.py).
 """
 
 import logging

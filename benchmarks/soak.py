@@ -33,6 +33,7 @@ from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.services.console.launcher.processes import free_port, wait_until_listening
 from rampart_fl.services.console.launcher.servers import START
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.rounding import ceil_div
 
 EXPERIMENT = """
 name = "soak"
@@ -142,7 +143,7 @@ def slope(rounds_T: NDArray[Any], values_T: NDArray[Any]) -> tuple[float, float,
     length = max(2, round(count**0.5))
     draws, slopes = np.random.default_rng(0), []
     for _ in range(2000):
-        starts = draws.integers(0, count - length + 1, size=-(-count // length))
+        starts = draws.integers(0, count - length + 1, size=ceil_div(count, length))
         at = (starts[:, None] + np.arange(length)).ravel()[:count]
         slopes.append(np.linalg.lstsq(design, expected_T + residuals_T[at], rcond=None)[0][0])
     low, high = np.percentile(slopes, [2.5, 97.5])

@@ -87,7 +87,7 @@ def experiment(rule: str, dim: int, clients: int) -> Experiment:
 
 
 @contextlib.asynccontextmanager
-async def heard(connections: list[AggregatorClient]) -> AsyncIterator[None]:
+async def online(connections: list[AggregatorClient]) -> AsyncIterator[None]:
     """Sends heartbeats for all clients until the context ends."""
 
     async def beat() -> None:
@@ -123,7 +123,7 @@ async def post_all(url: str, tokens: list[str], folder: Path, hidden: int) -> No
     print("joined", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     spec = perceptron(hidden)
-    async with heard([connection for connection, _ in members]):
+    async with online([connection for connection, _ in members]):
         for number, (connection, run) in enumerate(members):
             received = await connection.ticket_and_model(None, "", run=run)
             assert received is not None

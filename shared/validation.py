@@ -87,9 +87,9 @@ def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
     from rampart_fl.shared.robust.detectors.response import ResponseDetector
     from rampart_fl.shared.robust.evidence.suspects import BLOCKS
 
-    given = list(detectors)
-    for response in (one for one in given if isinstance(one, ResponseDetector)):
-        for challenge in (one for one in given if isinstance(one, ChallengeDetector)):
+    chosen = list(detectors)
+    for response in (one for one in chosen if isinstance(one, ResponseDetector)):
+        for challenge in (one for one in chosen if isinstance(one, ChallengeDetector)):
             if response.challenges and challenge.sketch != response.sketch:
                 yield f"sketch = {response.sketch} for both detectors, not {challenge.sketch}"
             if response.challenges and challenge.blocks != BLOCKS:

@@ -1,6 +1,6 @@
 """Each lock pins its dependencies, with hashes, for every supported Python and platform.
 
-The extras of large packages are in no lock; decision 19 names them.
+The extras `mlflow`, `tensorboard` and `ray` are in no lock (docs/decisions/0019-lock.md).
 """
 
 import re

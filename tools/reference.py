@@ -134,20 +134,20 @@ def render() -> str:
     return "\n".join([*parts, "\n".join(_members()) + "\n", "\n".join(_sweeps()) + "\n"])
 
 
-Found = tuple[str, type[Table], Table | None]
+TableEntry = tuple[str, type[Table], Table | None]
 """The path of a table, its class, and its value if the file does not set it."""
 
 
 def tables(
     model: type[Table] = Experiment, path: str = "", default: Table | None = None
-) -> Iterator[Found]:
+) -> Iterator[TableEntry]:
     """Every table of an experiment file, beginning with the top level (path "")."""
     yield path, model, default
     for key, field in model.model_fields.items():
         inner = _table(field.annotation)
         if inner is not None:
-            given = getattr(default, key, field.default)
-            usual = given if isinstance(given, Table) else None
+            value = getattr(default, key, field.default)
+            usual = value if isinstance(value, Table) else None
             yield from tables(inner, f"{path}.{key}".lstrip("."), usual)
 
 

@@ -25,9 +25,9 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 from safetensors.numpy import save
 
-from rampart_fl.shared.agent.http_client import bearer
+from rampart_fl.shared.agent.http_client import bearer, httpx_errors
 from rampart_fl.shared.runtime.process import ServiceSettings
-from rampart_fl.shared.runtime.retries import RETRIED
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure
 
 log = logging.getLogger(__name__)
 Kind = Literal["train", "probe"]
@@ -208,8 +208,9 @@ class Tap:
         params = {"without": ",".join(sorted(members)), "patience": str(patience)}
         path = f"/v1/runs/{run}/test-tap/rounds/{round_}/{kind}"
         try:
-            answer = await self._http.get(path, params=params)
-        except httpx.TransportError as error:
+            with httpx_errors("the tap"):
+                answer = await self._http.get(path, params=params)
+        except TemporaryFailure as error:
             raise HTTPException(503, f"the tap does not answer: {error}") from None
         code = answer.status_code
         if code != 200:

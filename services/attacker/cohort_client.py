@@ -14,13 +14,19 @@ from safetensors.numpy import load
 
 from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
 from rampart_fl.shared.agent.client import RequestRefused
-from rampart_fl.shared.agent.http_client import HttpClient, bearer
+from rampart_fl.shared.agent.http_client import (
+    HttpClient,
+    bearer,
+    check_answer,
+    detail_of,
+    httpx_errors,
+)
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Server
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late
-from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
+from rampart_fl.shared.runtime.retries import repeat
 
 PATIENCE = 120.0
 """Seconds to wait for a cohort that does not respond."""
@@ -130,21 +136,15 @@ class CohortClient:
         """
         where = f"cohort {self._http.base_url}"
 
-        async def attempt() -> httpx.Response:
-            try:
-                answer = await self._http.request(method, path, content=content)
-            except httpx.UnsupportedProtocol as error:
-                raise ConfigurationError(f"{where}: {error}") from error
-            except httpx.TransportError as error:
-                raise TemporaryFailure.after(error) from error
-            if answer.is_success:
-                return answer
-            reason = f"{answer.status_code} {answer.text[:200]}"
+        def refusal(answer: httpx.Response) -> RequestRefused | ConfigurationError:
             if answer.status_code == Late.status:
-                raise RequestRefused(Late.status, Late.slug, reason)
-            if answer.status_code in RETRIED:
-                raise TemporaryFailure(reason, answer.headers.get("retry-after", ""))
-            raise ConfigurationError(f"{where}: {reason}")
+                return RequestRefused(Late.status, Late.slug, detail_of(answer))
+            return ConfigurationError(f"{where}: {answer.status_code}: {detail_of(answer)}")
+
+        async def attempt() -> httpx.Response:
+            with httpx_errors(where):
+                answer = await self._http.request(method, path, content=content)
+            return check_answer(answer, where, refusal)
 
         return await repeat(attempt, where, PATIENCE)
 

@@ -165,14 +165,14 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
     return [vector_D[start:stop].reshape(one.shape) for one, (_, start, stop) in shaped], spec
 
 
-def check(given: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
+def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
     """Converts a client's parameters to float64; raises an error if their shapes are wrong.
 
     >>> check([[1.0, 2.0]], ModelSpec.of([("w", (3,))]))
     Traceback (most recent call last):
     rampart_fl.shared.errors.ConfigurationError: fit returned shapes [(2,)]; the model has w (3,)
     """
-    arrays = [np.asarray(array, dtype=np.float64) for array in given]
+    arrays = [np.asarray(array, dtype=np.float64) for array in parameters]
     if [array.shape for array in arrays] != [tensor.shape for tensor in spec.tensors]:
         expected = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in spec.tensors)
         shapes = [array.shape for array in arrays]

@@ -1,15 +1,26 @@
 """A connection to an aggregator; retries requests while the aggregator is unavailable."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import httpx
+from httpx_sse import EventSource, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
-from rampart_fl.shared.agent.http_client import bearer, tls_context
+from rampart_fl.shared.agent.http_client import (
+    bearer,
+    check_answer,
+    detail_of,
+    httpx_errors,
+    tls_context,
+)
 from rampart_fl.shared.errors import ConfigurationError, RampartError
-from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
+from rampart_fl.shared.runtime.retries import repeat_blocking
 
 T = TypeVar("T")
+SILENCE = 60.0
+"""Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
 
 
 class OperatorRefused(RampartError):
@@ -32,35 +43,57 @@ class AggregatorConnection:
     def __init__(self, url: str, token: str, ca: str | None = None, patience: float = 10.0) -> None:
         headers = {"Authorization": bearer(token, "the operator token")}
         self.url = url
+        self._server = f"aggregator {url!r}"
         self._patience = patience
         try:
             self._http = httpx.Client(
                 base_url=url, headers=headers, timeout=30, verify=tls_context(ca)
             )
         except httpx.InvalidURL as error:
-            raise ConfigurationError(f"aggregator {url!r}: {error}") from error
+            raise ConfigurationError(f"{self._server}: {error}") from error
 
     def close(self) -> None:
         """Closes the connection."""
         self._http.close()
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Sends one request, and retries it while the aggregator is unavailable."""
+        """Sends one request, and retries it while the aggregator is unavailable.
+
+        Raises:
+            OperatorRefused: the aggregator refuses the request.
+            Unavailable: every attempt within `patience` seconds failed.
+            ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
+        """
 
         def attempt() -> httpx.Response:
-            try:
+            with httpx_errors(self._server):
                 answer = self._http.request(method, path, **options)
-            except httpx.UnsupportedProtocol as error:
-                raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
-            except httpx.TransportError as error:
-                raise TemporaryFailure.after(error) from error
-            if answer.status_code < 400:
-                return answer
-            if answer.status_code in RETRIED:
-                raise TemporaryFailure(detail_of(answer), answer.headers.get("retry-after", ""))
-            raise OperatorRefused(detail_of(answer))
+            return check_answer(answer, self._server, _refusal)
 
         return repeat_blocking(attempt, self.url, self._patience)
+
+    @contextmanager
+    def _event_stream(self, path: str, headers: Mapping[str, str]) -> Iterator[EventSource]:
+        """Opens a stream of events; retries while the aggregator is unavailable.
+
+        Raises:
+            OperatorRefused, Unavailable, ConfigurationError: as for `request`.
+        """
+        timeout = httpx.Timeout(30, read=SILENCE)
+        with ExitStack() as stack:
+
+            def attempt() -> EventSource:
+                with ExitStack() as opened, httpx_errors(self._server):
+                    source = opened.enter_context(
+                        connect_sse(self._http, "GET", path, headers=dict(headers), timeout=timeout)
+                    )
+                    if not source.response.is_success:
+                        source.response.read()
+                    check_answer(source.response, self._server, _refusal)
+                    stack.push(opened.pop_all())
+                return source
+
+            yield repeat_blocking(attempt, self.url, self._patience)
 
     def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
         """Sends one request, and validates the response as a message of the given type."""
@@ -82,9 +115,5 @@ class AggregatorConnection:
             self._patience = usual
 
 
-def detail_of(answer: httpx.Response) -> str:
-    """The reason that an error response gives."""
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError):
-        return f"{answer.status_code} {answer.text[:200]}"
+def _refusal(answer: httpx.Response) -> OperatorRefused:
+    return OperatorRefused(detail_of(answer))

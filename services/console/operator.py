@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
-import httpx
-from httpx_sse import SSEError, connect_sse
+from httpx_sse import SSEError
 
-from rampart_fl.services.console.aggregator_connection import OperatorRefused, detail_of
+from rampart_fl.services.console.aggregator_connection import OperatorRefused
 from rampart_fl.services.console.federation_connection import PAGE, FederationConnection
+from rampart_fl.shared.agent.http_client import httpx_errors
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
@@ -20,11 +20,10 @@ from rampart_fl.shared.protocol.messages import NO_REASON, RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
+from rampart_fl.shared.runtime.retries import TemporaryFailure
 
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
-SILENCE = 60.0
-"""Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
 
 
 class Operator(FederationConnection):
@@ -238,15 +237,15 @@ class Operator(FederationConnection):
         Args:
             after: id of the last event that was already read; the stream continues after it.
             ticks: whether to yield an empty event for each of the aggregator's ticks.
+        Raises:
+            OperatorRefused: the aggregator refuses the request.
+            Unavailable: the stream cannot be opened within `patience` seconds, or it is lost.
+            ConfigurationError: the URL redirects, or does not belong to an aggregator.
         """
         headers = {} if after is None else {"Last-Event-ID": after}
-        timeout = httpx.Timeout(30, read=SILENCE)
         path = self._of_run("events")
         try:
-            with connect_sse(self._http, "GET", path, headers=headers, timeout=timeout) as source:
-                if source.response.status_code >= 400:
-                    source.response.read()
-                    raise OperatorRefused(detail_of(source.response))
+            with self._event_stream(path, headers) as source, httpx_errors(self._server):
                 for event in source.iter_sse():
                     if event.event != "tick":
                         yield {"id": event.id, **event.json()}
@@ -256,5 +255,5 @@ class Operator(FederationConnection):
             raise ConfigurationError(
                 f"{self.url!r} does not answer like an aggregator: GET {path}: {error}"
             ) from None
-        except httpx.TransportError as error:
-            raise Unavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from None
+        except TemporaryFailure as error:
+            raise Unavailable(f"{self.url}{path}: {error}") from None

@@ -262,9 +262,9 @@ def run(
         folder: folder for state and logs.
         settings: settings of the aggregator, such as `offline_after="5"` for RAMPART_OFFLINE_AFTER.
     """
-    given, own = validate(load_experiment(experiment)), variables(settings)
+    checked, own = validate(load_experiment(experiment)), variables(settings)
     with (
-        LocalFederation(given, folder, settings=own, processes=ForkedProcesses) as local,
+        LocalFederation(checked, folder, settings=own, processes=ForkedProcesses) as local,
         RunningFederation(local, local.folder / CLIENTS) as running,
     ):
         yield running

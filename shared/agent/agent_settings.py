@@ -99,8 +99,8 @@ class AgentSettings(ServiceSettings):
         """Refuses a model whose import path is outside the trusted packages.
 
         >>> own = {"name": "module", "path": "my_package.nets:Net"}
-        >>> asked = Experiment.load("digits-benign").model_copy(update={"model": own})
-        >>> AgentSettings(trusted_packages="my_package").check_trust(asked)
+        >>> experiment = Experiment.load("digits-benign").model_copy(update={"model": own})
+        >>> AgentSettings(trusted_packages="my_package").check_trust(experiment)
         """
         if experiment.network["name"] != "module":
             return
@@ -114,9 +114,9 @@ class AgentSettings(ServiceSettings):
 
     def tokens(self) -> list[str | None]:
         """The join token of each client, in order; None for a client without a token."""
-        given: list[str | None] = [*self._lines()]
+        tokens: list[str | None] = [*self._lines()]
         clients = len(self.hosted)
-        return given[:clients] + [None] * (clients - len(given))
+        return tokens[:clients] + [None] * (clients - len(tokens))
 
     def further_tokens(self, position: int) -> list[str]:
         """The join tokens of one client for its second identity, its third identity, and so on.

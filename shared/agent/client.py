@@ -13,12 +13,19 @@ import httpx
 import zstandard
 from pydantic import BaseModel, RootModel, ValidationError
 
-from rampart_fl.shared.agent.http_client import SOFTWARE, HttpClient, bearer, tls_context
+from rampart_fl.shared.agent.http_client import (
+    SOFTWARE,
+    HttpClient,
+    bearer,
+    check_answer,
+    httpx_errors,
+    tls_context,
+)
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.protocol.messages import Joined, Receipt, Ticket
 from rampart_fl.shared.protocol.runs import Acceptance
 from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
-from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat
+from rampart_fl.shared.runtime.retries import repeat
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
@@ -106,11 +113,12 @@ class AggregatorClient:
             ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
         """
         refused = set[str]()
+        server = f"aggregator {self.url!r}"
 
         async def attempt() -> httpx.Response:
             while True:
                 token = next(one for one in self._tokens if one not in refused)
-                try:
+                with httpx_errors(server):
                     answer = await self.http.request(
                         method,
                         path,
@@ -119,25 +127,11 @@ class AggregatorClient:
                         params=params,
                         headers={"Authorization": bearer(token, "the token"), **(headers or {})},
                     )
-                except httpx.UnsupportedProtocol as error:
-                    raise ConfigurationError(f"aggregator {self.url!r}: {error}") from error
-                except (httpx.TransportError, httpx.DecodingError) as error:
-                    raise TemporaryFailure.after(error) from error
-                if answer.has_redirect_location:
-                    raise ConfigurationError(
-                        f"aggregator {self.url!r} redirects to {answer.headers['location']!r}: "
-                        "use a URL that does not redirect"
-                    )
-                if answer.status_code < 400:
-                    return answer
                 if answer.status_code == 401:
                     refused.add(token)
                     if not refused.issuperset(self._tokens):
                         continue
-                problem = _problem(answer)
-                if answer.status_code in RETRIED:
-                    raise TemporaryFailure(str(problem), answer.headers.get("retry-after", ""))
-                raise problem
+                return check_answer(answer, server, _refusal)
 
         return await repeat(attempt, f"{self.url}{path}", self.patience)
 
@@ -253,19 +247,19 @@ class AggregatorClient:
         """Sends a heartbeat, so that the aggregator treats this client as online."""
         await self.request("POST", "/v1/heartbeat")
 
-    def _read(self, answer: httpx.Response, message: type[M], given: str | None = None) -> M:
+    def _read(self, answer: httpx.Response, message: type[M], header: str | None = None) -> M:
         """Parses an answer as a message of the expected type.
 
         Args:
             answer: the answer.
             message: the expected type.
-            given: the header that contains the message; None if the body contains the message.
+            header: the header that contains the message; None if the body contains the message.
         Raises:
             ConfigurationError: the answer is not a message of this type, so the URL does not belong
                 to an aggregator.
         """
         try:
-            return message.model_validate_json(answer.content if given is None else given)
+            return message.model_validate_json(answer.content if header is None else header)
         except ValidationError:
             raise ConfigurationError(
                 f"{self.url!r} does not answer like an aggregator: {answer.request.method} "
@@ -289,7 +283,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
         yield bytes(view[start : start + PIECE])
 
 
-def _problem(answer: httpx.Response) -> RequestRefused:
+def _refusal(answer: httpx.Response) -> RequestRefused:
     try:
         body = answer.json()
         slug, detail = str(body["type"]).rpartition(":")[2], str(body["detail"])

@@ -1,7 +1,13 @@
-"""An httpx client that raises an httpx error for every lost connection, so that callers retry."""
+"""HTTP with httpx: TLS, tokens, and the rules for which requests succeed and which are retried.
+
+All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that they agree on these
+rules. The delays between attempts are in shared/runtime/retries.py.
+"""
 
 import re
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -9,6 +15,7 @@ from typing import Any
 import httpx
 
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure
 
 SOFTWARE = f"rampart-fl/{version('rampart-fl')}"
 """The `User-Agent` header of clients' requests."""
@@ -51,6 +58,76 @@ def bearer(token: str, whose: str) -> str:
             f"{whose} is empty, or contains characters that are not allowed in a token"
         )
     return f"Bearer {token}"
+
+
+@contextmanager
+def httpx_errors(server: str) -> Iterator[None]:
+    """Context manager that replaces the errors of httpx by those of the retry policy.
+
+    Args:
+        server: the server's role and URL, for messages, such as `aggregator 'http://localhost'`.
+    Raises:
+        ConfigurationError: the URL is not an HTTP URL.
+        TemporaryFailure: the connection cannot be made or is lost, or the response is damaged.
+
+    >>> with httpx_errors("aggregator 'http://localhost'"):
+    ...     raise httpx.DecodingError("incorrect header check")
+    Traceback (most recent call last):
+    rampart_fl.shared.runtime.retries.TemporaryFailure: DecodingError: incorrect header check
+    """
+    try:
+        yield
+    except httpx.UnsupportedProtocol as error:
+        raise ConfigurationError(f"{server}: {error}") from error
+    except (httpx.TransportError, httpx.DecodingError) as error:
+        raise TemporaryFailure.after(error) from error
+
+
+def check_answer(
+    answer: httpx.Response, server: str, refusal: Callable[[httpx.Response], Exception]
+) -> httpx.Response:
+    """Returns an answer whose status reports success (2xx); raises an error for any other status.
+
+    A redirect is an error because the token must not be sent to another server.
+
+    Args:
+        answer: the answer, read to its end unless its status reports success.
+        server: the server's role and URL, for messages.
+        refusal: makes the error that states why the server refused the request.
+    Raises:
+        ConfigurationError: the server redirects the request.
+        TemporaryFailure: the status is in `RETRIED`.
+        Exception: the error made by `refusal`, for every other status.
+
+    >>> busy = httpx.Response(503, text="busy")
+    >>> check_answer(busy, "'http://localhost'", lambda answer: ValueError(detail_of(answer)))
+    Traceback (most recent call last):
+    rampart_fl.shared.runtime.retries.TemporaryFailure: 503 busy
+    """
+    if answer.is_success:
+        return answer
+    if answer.has_redirect_location:
+        raise ConfigurationError(
+            f"{server} redirects to {answer.headers['location']!r}: use a URL that does not "
+            "redirect"
+        )
+    if answer.status_code in RETRIED:
+        raise TemporaryFailure(str(refusal(answer)), answer.headers.get("retry-after", ""))
+    raise refusal(answer)
+
+
+def detail_of(answer: httpx.Response) -> str:
+    """The reason that an error answer gives: the detail of its problem details, or its text.
+
+    >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
+    'the run has ended'
+    >>> detail_of(httpx.Response(502, text="<html>"))
+    '502 <html>'
+    """
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.status_code} {answer.text[:200]}"
 
 
 class HttpClient(httpx.AsyncClient):

@@ -1,8 +1,8 @@
 """Determines which clients take part in a round, and how many uploads close the round."""
 
-import math
 from collections.abc import Iterable
 
+from rampart_fl.shared.rounding import share
 from rampart_fl.shared.seeding import derive
 
 
@@ -60,12 +60,3 @@ def count(bound: float, of: int) -> int:
     (8, 3, 9)
     """
     return min(of, share(bound, of) if bound <= 1 else int(bound))
-
-
-def share(fraction: float, of: int) -> int:
-    """Computes ceil(fraction · of), but small rounding errors do not raise the result.
-
-    >>> 0.07 * 100, share(0.07, 100)
-    (7.000000000000001, 7)
-    """
-    return math.ceil(fraction * of - 1e-9)

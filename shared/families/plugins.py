@@ -75,7 +75,7 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
         UnknownMember: a member is unknown on this machine; the message says which package is
             missing.
         ConfigurationError: on this machine, a member comes from a different package than in
-            `packages`.
+            `packages`; or two packages provide members with the same name.
     """
     outer = _looked_up.get()
     lookups: dict[str, str] = {} if outer is None else outer
@@ -97,7 +97,15 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Tells the enclosing `record_lookups` that a member of another package was looked up."""
+    """Tells the enclosing `record_lookups` that a member of another package was looked up.
+
+    Raises:
+        ConfigurationError: the experiment takes a member of another family with the same name from
+            a different package. An experiment's `packages` has one entry per name.
+    """
     lookups = _looked_up.get()
-    if lookups is not None:
-        lookups[name] = package
+    if lookups is not None and lookups.setdefault(name, package) != package:
+        raise ConfigurationError(
+            f"the experiment takes a member {name!r} from {lookups[name]} and another from "
+            f"{package}: members of different packages need different names"
+        )

@@ -127,15 +127,15 @@ class Registry(Generic[M]):
             return spec  # type: ignore[return-value]  # a member of the caller's family
         if not isinstance(spec, str | Mapping):
             raise ConfigurationError(f"a {self.family} must be a name or a table, not {spec!r}")
-        given = {"name": spec} if isinstance(spec, str) else dict(spec)
-        name = given.pop("name", None)
+        parameters = {"name": spec} if isinstance(spec, str) else dict(spec)
+        name = parameters.pop("name", None)
         if not isinstance(name, str):
             raise ConfigurationError(
                 f"a {self.family} needs a name; known: {', '.join(self.names())}"
             )
         fields = self.get(name).model_fields
         fill = {key: value for key, value in defaults.items() if key in fields}
-        return self.build(name, **{**fill, **given})
+        return self.build(name, **{**fill, **parameters})
 
     def _discover(self) -> None:
         if self._discovered:

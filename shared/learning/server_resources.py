@@ -82,12 +82,12 @@ class ServerResources:
 
     def attach_to(self, context: Context) -> Context:
         """The context with everything that stages need, including a newly trained server update."""
-        given: dict[str, Any] = {"public": self.public}
+        changes: dict[str, Any] = {"public": self.public}
         if self.learner is not None:
-            given |= {"predict": self.learner.network.logits, "shape": self.shape}
+            changes |= {"predict": self.learner.network.logits, "shape": self.shape}
         if context.reference_D is not None:
-            given["server_update_D"] = self.update(context.reference_D, context.round)
-        return replace(context, **given)
+            changes["server_update_D"] = self.update(context.reference_D, context.round)
+        return replace(context, **changes)
 
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,), trained from the reference model on the server's root set.

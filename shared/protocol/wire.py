@@ -103,10 +103,7 @@ def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
     Raises:
         Malformed: the header is truncated, too long, or not a JSON object.
     """
-    prefix = file.read(LENGTH.size)
-    if len(prefix) < LENGTH.size:
-        raise Malformed(f"{len(prefix)} bytes are too few for a safetensors file")
-    (length,) = LENGTH.unpack(prefix)
+    length = _header_length(file)
     if length > cap:
         raise Malformed(f"header of {length} bytes; the limit is {cap}")
     text = file.read(length)
@@ -151,12 +148,19 @@ def read_stored_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     Raises:
         Malformed, InvalidUpdate: the file does not fit the spec.
     """
-    (length,) = LENGTH.unpack(file.read(LENGTH.size).ljust(LENGTH.size, b"\0"))
-    start = LENGTH.size + length
+    start = LENGTH.size + _header_length(file)
     if size == start + SIZES["F32"] * spec.dim:
         return Header(start, "F32", {})
     file.seek(0)
     return read_header(file, size, spec)
+
+
+def _header_length(file: BinaryIO) -> int:
+    prefix = file.read(LENGTH.size)
+    if len(prefix) < LENGTH.size:
+        raise Malformed(f"{len(prefix)} bytes are too few for a safetensors file")
+    length: int = LENGTH.unpack(prefix)[0]
+    return length
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -110,11 +110,11 @@ def _block(updates: Updates) -> Tensor:
         return updates
     if isinstance(updates, np.ndarray):
         return _copy(updates)
-    given = [vector if isinstance(vector, Tensor) else _copy(vector) for vector in updates]
-    if len({vector.shape for vector in given}) != 1:
-        shapes = sorted({tuple(vector.shape) for vector in given})
+    vectors = [vector if isinstance(vector, Tensor) else _copy(vector) for vector in updates]
+    if len({vector.shape for vector in vectors}) != 1:
+        shapes = sorted({tuple(vector.shape) for vector in vectors})
         raise ValueError(f"updates must be vectors of one length, got shapes {shapes}")
-    return torch.stack(given)
+    return torch.stack(vectors)
 
 
 def _copy(values: NDArray[Any] | Sequence[float]) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.runtime.disk_block import MappedFile
 
@@ -35,7 +36,7 @@ def width(dim: int) -> int:
     >>> width(1000), width(16 * 65_536 + 1)
     (65536, 131072)
     """
-    return max(1, -(-dim // (SHARDS * GRAIN))) * GRAIN
+    return max(1, ceil_div(dim, SHARDS * GRAIN)) * GRAIN
 
 
 def bounds(dim: int) -> list[tuple[int, int]]:

@@ -103,8 +103,8 @@ class View:
         >>> Rows.of(torch.eye(2), metadata={"fresh": [1, 0]}).fresh()
         [True, False]
         """
-        told_M = self.metadata.get("fresh")
-        return [True] * len(self) if told_M is None else [bool(new) for new in told_M.tolist()]
+        fresh_M = self.metadata.get("fresh")
+        return [True] * len(self) if fresh_M is None else [bool(new) for new in fresh_M.tolist()]
 
     def sources(self) -> list[Tensor]:
         """The rows (D,) of the pool that the view reads, in order, without a copy."""

@@ -1,6 +1,10 @@
-"""Replaces files atomically and durably: when a call returns, the new file is on the disk."""
+"""Writes files and folders durably: when a call returns, the new content is on the disk.
+
+All results go through this module, so a crash never leaves half a file under its final name.
+"""
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +26,49 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(pieces)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a file's content with a text in UTF-8, atomically and durably.
+
+    Raises:
+        OSError: as in `replace`.
+    """
+    replace(path, [text.encode()])
+
+
+def create(path: Path, pieces: Iterable[bytes]) -> None:
+    """Writes a new file and syncs it to disk, but not its folder; see `new_folder`.
+
+    Raises:
+        FileExistsError: the file exists.
+    """
+    with path.open("xb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder, which moves to `path` if the context ends without an error.
+
+    The files in the folder must have been synced, for example by `create`.
+
+    Args:
+        path: the new folder, which does not exist or is empty.
+    """
+    part = path.with_name(f".{path.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        for folder in (part, *(inner for inner in part.rglob("*") if inner.is_dir())):
+            sync_folder(folder)
+        part.replace(path)
+        sync_folder(path.absolute().parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextmanager

@@ -27,19 +27,19 @@ variable, in lower case."""
 
 def secrets_folder() -> Path | None:
     """The folder that RAMPART_SECRETS names, or None if the variable is not set."""
-    given = os.environ.get(SECRETS)
-    if not given:
+    folder = os.environ.get(SECRETS)
+    if not folder:
         return None
-    if not Path(given).is_dir():
-        raise ConfigurationError(f"{SECRETS} names {given!r}, which is not a folder")
-    return Path(given)
+    if not Path(folder).is_dir():
+        raise ConfigurationError(f"{SECRETS} names {folder!r}, which is not a folder")
+    return Path(folder)
 
 
 def secret(variable: str) -> str | None:
     """The value of an environment variable, or the contents of its secret file."""
-    given = os.environ.get(variable)
-    if given:
-        return given
+    value = os.environ.get(variable)
+    if value:
+        return value
     folder = secrets_folder()
     path = None if folder is None else folder / variable.lower()
     return path.read_text().strip() if path is not None and path.exists() else None

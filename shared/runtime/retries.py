@@ -1,9 +1,14 @@
 """The retry policy for HTTP requests: increasing, jittered delays up to a time limit (`patience`).
 
-All processes use this policy. Requests to Redis use redis-py's own policy, which handles Redis's
-errors (see services/aggregator/state/redis_connection.py). The renewal of a client's token is an
-exception: a failed renewal is repeated after a fixed time, whatever the failure was, even a full
-disk (see shared/agent/identity.py).
+All requests between Rampart's processes use this policy. The exceptions are:
+
+- Requests to Redis: redis-py's own policy handles Redis's errors (see
+  services/aggregator/state/redis_connection.py).
+- Requests to an object store: obstore has its own policy (see
+  services/aggregator/state/object_blobs.py).
+- Background loops, such as the event hub and the renewal of the worker's lease: a loop repeats its
+  work after a fixed pause. The renewal of a client's token is repeated whatever the failure was,
+  even a full disk (see shared/agent/identity.py).
 """
 
 import logging

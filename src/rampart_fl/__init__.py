@@ -99,9 +99,9 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+    member = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = member
+    return member
 
 
 def __dir__() -> list[str]:

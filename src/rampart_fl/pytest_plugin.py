@@ -1,6 +1,6 @@
 """The pytest plugin: `rampart_run` executes experiments on a real federation in your own tests.
 
-    def test_my_client_is_heard(rampart_run):
+    def test_my_client_takes_part(rampart_run):
         running = rampart_run("my-experiment.toml")
         running.start_clients()                      # the experiment's own agents, as processes
         running.take_part("mine", MyParticipant())   # a rampart_fl.Participant

@@ -121,6 +121,6 @@ def test_every_service_starts_by_its_module_name(
     engine: Engine, image: Callable[[str], str], service: str
 ) -> None:
     command = ["python", "-m", f"rampart_fl.services.{service}", "--help"]
-    told = engine.inside(image("cpu"), *command)
+    output = engine.inside(image("cpu"), *command)
     own = {"attacker": "--data-attack", "client_agent": "--client", "aggregator": "--redis-url"}
-    assert own.get(service, "evict") in told
+    assert own.get(service, "evict") in output

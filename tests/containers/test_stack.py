@@ -175,8 +175,10 @@ def test_helm_test_script_sees_three_published_rounds(stack: Stack) -> None:
 def test_operator_and_audit_commands_of_the_manual_succeed(stack: Stack) -> None:
     console(stack, manual("rampart operators add ada"))
     audit = manual("rampart audit --head")
-    told = console(stack, re.sub("--head [0-9a-f]{64}", '--head "$(rampart audit --head)"', audit))
-    assert "none altered or missing" in told
+    output = console(
+        stack, re.sub("--head [0-9a-f]{64}", '--head "$(rampart audit --head)"', audit)
+    )
+    assert "none altered or missing" in output
     assert "ada" in console(stack, "rampart audit")
 
 

@@ -148,19 +148,19 @@ class Disk:
 
     def __init__(self, free: int = 2**40) -> None:
         self.free = free
-        self.asked = 0
+        self.checks = 0
         """How many times a process has asked for the free space."""
 
     def usage(self, folder: object) -> SimpleNamespace:
         """Stands in for `shutil.disk_usage`."""
         del folder
-        self.asked += 1
+        self.checks += 1
         return SimpleNamespace(free=self.free, total=2**41)
 
     def await_checks(self, count: int = 2) -> None:
         """Waits until the free space has been asked for this many more times."""
-        target = self.asked + count
-        until(lambda: self.asked >= target)
+        target = self.checks + count
+        until(lambda: self.checks >= target)
 
 
 class Scripted:

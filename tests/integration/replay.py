@@ -44,7 +44,7 @@ class Replay:
     folder: Path
     uploads: Iterable[bytes]
     rounds: list[RoundResult] = field(default_factory=list)
-    given: dict[str, list[str]] = field(default_factory=dict)
+    started_from: dict[str, list[str]] = field(default_factory=dict)
     """Digests of the models that each client was given to train from, in order."""
     counted: list[str] = field(default_factory=list)
     """Digests of the updates that counted, in order."""
@@ -101,7 +101,7 @@ class Replay:
             self._give(client, self.snapshot.global_model)
 
     def _give(self, client: str, digest: str) -> None:
-        self.given.setdefault(client, []).append(digest)
+        self.started_from.setdefault(client, []).append(digest)
         self._holding.add(client)
 
     def _update(self, receipt: Receipt) -> None:
@@ -146,7 +146,7 @@ def check_replay(
         assert record.mixing == decided.record.mixing
     for name, client in clients.items():
         trained = [t.models["model"] for t in client.tickets if t.kind == "train"]
-        assert trained == again.given[name][: len(trained)]
+        assert trained == again.started_from[name][: len(trained)]
         # All uploads but the last were acknowledged: the client got its next ticket.
         worked = [t for t in client.tickets if t.kind in {"train", "probe"}]
         for ticket, upload in list(zip(worked, client.uploads, strict=False))[:-1]:

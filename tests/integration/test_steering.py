@@ -97,7 +97,7 @@ def test_a_round_whose_clients_are_all_evicted_fails_and_the_next_waits(host: Ho
 async def requested(run: RunStores) -> list[str]:
     """The names of all requests for customized models."""
     events = await run.events.read("0-0", 0)
-    return [event.fields["request"] for event in events if event.type == "customize"]
+    return [event.request for event in events if event.type == "customize"]
 
 
 def test_pause_finishes_the_open_round_and_opens_no_further_round(host: Host) -> None:

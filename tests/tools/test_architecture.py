@@ -2,14 +2,29 @@
 
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 
 from tools.architecture import PATH, dependencies, layers, picture, render, transitive_reduction
-from tools.imports import reach
+from tools.imports import ROOT, reach
 
 TEXT = PATH.read_text(encoding="utf-8")
-NAMED = sorted(set(re.findall(r"`(rampart_fl\.[\w.]*\w)`", TEXT)))
+TOPS = ("shared", "services", "src", "tools", "tests", "benchmarks", "docs")
+TEXTS = {
+    path: path.read_text(encoding="utf-8")
+    for top in TOPS
+    for path in (ROOT / top, *sorted((ROOT / top).rglob("*")))
+    if path.suffix in {".py", ".md"} and path != Path(__file__)
+} | {path: path.read_text(encoding="utf-8") for path in ROOT.glob("*.md")}
+"""The code and the pages."""
+DOTTED = re.compile(r"`(rampart_fl\.[\w.]*\w)`")
+WITHOUT_ROOT = re.compile(r"`(?:shared|services)\.\w")
+NAMES = sorted({name for text in TEXTS.values() for name in re.findall(DOTTED, text)})
+GROUPS = {
+    group for text in TEXTS.values() for group in re.findall(r'group="(rampart_fl\.\w+)"', text)
+}
+"""Names of groups of entry points, which cannot be imported."""
 MOST_NODES = 40
 """A picture with more boxes than this is illegible."""
 
@@ -26,15 +41,26 @@ def test_rendering_restores_stale_generated_parts() -> None:
     assert render(stale) == TEXT
 
 
-def test_every_name_on_the_page_exists() -> None:
-    assert len(NAMED) > 20
-    assert not re.search(r"`(?:shared|services)\.", TEXT), "a name that cannot be imported"
-    for name in NAMED:
-        parts = name.split(".")
-        depth = next(d for d in range(len(parts), 0, -1) if _is_module(".".join(parts[:d])))
-        value = importlib.import_module(".".join(parts[:depth]))
-        for attribute in parts[depth:]:
-            value = getattr(value, attribute)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dotted_name_in_code_and_pages_exists(name: str) -> None:
+    if name in GROUPS:
+        return
+    parts = name.split(".")
+    depth = next(d for d in range(len(parts), 0, -1) if _is_module(".".join(parts[:d])))
+    value = importlib.import_module(".".join(parts[:depth]))
+    for attribute in parts[depth:]:
+        value = getattr(value, attribute)
+
+
+def test_every_dotted_name_begins_with_the_import_root() -> None:
+    assert not [path for path, text in TEXTS.items() if WITHOUT_ROOT.search(text)]
+    assert WITHOUT_ROOT.search("see `shared.robust.evidence.betting`")
+
+
+def test_names_are_read_from_code_and_from_pages() -> None:
+    assert len(set(re.findall(DOTTED, TEXT))) > 20
+    assert "rampart_fl.shared.robust.evidence.betting" in NAMES, "in a docstring only"
+    assert len(GROUPS & set(NAMES)) > 5, "in docs/your-own-algorithms.md"
 
 
 def _is_module(name: str) -> bool:

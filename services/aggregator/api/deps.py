@@ -41,10 +41,10 @@ SCHEME = HTTPBearer(auto_error=False, description="a client or operator token, o
 
 async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str:
     """The bearer token in the Authorization header."""
-    given = request.headers.getlist("authorization")
-    if len(given) > 1:
+    headers = request.headers.getlist("authorization")
+    if len(headers) > 1:
         raise Malformed("more than one Authorization header")
-    scheme, _, token = "".join(given).partition(" ")
+    scheme, _, token = "".join(headers).partition(" ")
     if scheme.lower() != "bearer" or not 16 <= len(token) <= 512:
         raise Unauthorized("an Authorization header with a bearer token is needed")
     return token

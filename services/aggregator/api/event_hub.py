@@ -43,13 +43,13 @@ class Listener:
         topic: the events that the request waits for.
     """
 
-    __slots__ = ("_hub", "_topic", "_waiting", "heard")
+    __slots__ = ("_hub", "_topic", "_waiting", "woken")
 
     def __init__(self, hub: "EventHub", topic: str) -> None:
         self._hub = hub
         self._topic = topic
         self._waiting: asyncio.Future[None] | None = None
-        self.heard = False
+        self.woken = False
 
     def __enter__(self) -> Callable[[float], Awaitable[bool]]:
         self._hub.waiters[self._topic].append(self)
@@ -63,7 +63,7 @@ class Listener:
 
     def wake(self) -> None:
         """Records that an event came, and ends the wait."""
-        self.heard = True
+        self.woken = True
         self._end()
 
     async def wait(self, seconds: float) -> bool:
@@ -73,7 +73,7 @@ class Listener:
         """
         if self._hub.closing:
             return False
-        if not self.heard:
+        if not self.woken:
             loop = asyncio.get_running_loop()
             self._waiting = loop.create_future()
             timer = loop.call_later(seconds, self._end)
@@ -81,7 +81,7 @@ class Listener:
                 await self._waiting
             finally:
                 timer.cancel()
-        woken, self.heard = self.heard, False
+        woken, self.woken = self.woken, False
         return woken and not self._hub.closing
 
     def _end(self) -> None:
@@ -163,7 +163,7 @@ class EventHub:
                     if event.type == "started":
                         # The streams of earlier runs get no new events.
                         positions = {self._stores.events.key: event.position}
-                        self._run = event.fields["run"]
+                        self._run = event.run
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
                     await self._dispatch(event)
                 if any(event.type == "taken_over" for _, event in events):
@@ -221,7 +221,7 @@ class EventHub:
             if event.type == "ended":
                 asyncio.get_running_loop().run_in_executor(None, release_unused_memory)
         elif event.type in FOR_ONE:
-            self._wake(event.fields.get("client") or event.fields.get("request", ANYONE))
+            self._wake(event.addressee or ANYONE)
 
     def _wake_all(self) -> None:
         for topic in list(self.waiters):

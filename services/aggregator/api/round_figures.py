@@ -7,10 +7,32 @@ hundred bytes.
 import json
 from collections import Counter
 from statistics import median
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from rampart_fl.shared.figures.final import KINDS, accuracy
+from rampart_fl.shared.protocol.messages import VerdictRecord
 from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
+
+
+class RecordFields(TypedDict):
+    """The fields of a stored round that its summary reads.
+
+    A record is large, so `round_figures` does not validate it again. The summary is validated.
+    """
+
+    round: int
+    status: Literal["published", "failed"]
+    opened_at: float
+    closed_at: float
+    participants: list[str]
+    missing: list[str]
+    late: NotRequired[list[str]]
+    """Older versions did not store late clients."""
+    verdicts: list[dict[str, Any]]
+    weights: dict[str, float]
+    norms: dict[str, float]
+    staleness: dict[str, int]
+    metrics: dict[str, dict[str, float]]
 
 
 def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
@@ -20,34 +42,38 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
         record: the round's record: a `StoredRound` as JSON.
         client: a client whose figures the summary includes; None to include no client's figures.
     """
-    facts: dict[str, Any] = json.loads(record)
-    metrics, norms = facts["metrics"], list(facts["norms"].values())
+    fields: RecordFields = json.loads(record)
+    metrics, norms = fields["metrics"], list(fields["norms"].values())
     shares = {kind: accuracy(metrics, metrics, kind) for kind in KINDS}
     middle = median(norms) if norms else None
     return RoundFigures(
-        round=facts["round"],
-        status=facts["status"],
-        seconds=max(0.0, facts["closed_at"] - facts["opened_at"]),
-        participants=len(facts["participants"]),
-        absent=len(facts["missing"]),
-        late=len(facts.get("late", ())),
-        decisions=dict(Counter(verdict["decision"] for verdict in facts["verdicts"])),
+        round=fields["round"],
+        status=fields["status"],
+        seconds=max(0.0, fields["closed_at"] - fields["opened_at"]),
+        participants=len(fields["participants"]),
+        absent=len(fields["missing"]),
+        late=len(fields.get("late", ())),
+        decisions=dict(Counter(verdict["decision"] for verdict in fields["verdicts"])),
         accuracies={kind: share for kind, share in shares.items() if share is not None},
         norm_median=middle,
         norm_mad=None if middle is None else median(abs(norm - middle) for norm in norms),
-        client=None if client is None else client_figures(facts, client),
+        client=None if client is None else client_figures(fields, client),
     )
 
 
-def client_figures(facts: dict[str, Any], client: str) -> ClientFigures:
+def client_figures(fields: RecordFields, client: str) -> ClientFigures:
     """What one client did in a round, from the fields of the round's record."""
-    verdicts = (verdict for verdict in facts["verdicts"] if verdict["client"] == client)
+    verdicts = (
+        VerdictRecord.model_validate(verdict)
+        for verdict in fields["verdicts"]
+        if verdict["client"] == client
+    )
     return ClientFigures(
         verdict=next(verdicts, None),
-        absent=client in facts["missing"],
-        late=client in facts.get("late", ()),
-        weight=facts["weights"].get(client),
-        norm=facts["norms"].get(client),
-        staleness=facts["staleness"].get(client),
-        metrics=facts["metrics"].get(client, {}),
+        absent=client in fields["missing"],
+        late=client in fields.get("late", ()),
+        weight=fields["weights"].get(client),
+        norm=fields["norms"].get(client),
+        staleness=fields["staleness"].get(client),
+        metrics=fields["metrics"].get(client, {}),
     )

@@ -23,14 +23,14 @@ class RequestBatcher(Generic[Question, Answer]):
 
     def __init__(self, answer: Callable[[Sequence[Question]], Awaitable[Sequence[Answer]]]) -> None:
         self._answer = answer
-        self._asked: list[tuple[Question, asyncio.Future[Answer]]] = []
+        self._pending: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
         """The answer to one question; the answer is never older than this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
-        self._asked.append((question, answered))
+        self._pending.append((question, answered))
         if self._settling is None:
             self._settling = loop.create_task(self._settle_all())
         return await answered
@@ -42,13 +42,13 @@ class RequestBatcher(Generic[Question, Answer]):
             await asyncio.gather(self._settling, return_exceptions=True)
         # A task that is cancelled before it begins runs none of its code, so its questions are
         # cancelled here.
-        for _, answered in self._asked:
+        for _, answered in self._pending:
             answered.cancel()
 
     async def _settle_all(self) -> None:
         try:
-            while self._asked:
-                pending, self._asked = self._asked, []
+            while self._pending:
+                pending, self._pending = self._pending, []
                 await self._settle(pending)
         finally:
             self._settling = None

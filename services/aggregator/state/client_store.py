@@ -269,11 +269,11 @@ class ClientStore:
             "done", "unknown" (there is no such client) or "taken" (another client has this token).
         """
         keys = (self.keys.clients, self.keys.tokens, self.keys.events)
-        given = (client, token_hash, expires)
+        arguments = (client, token_hash, expires)
         if by is None:
-            return (await self.redis.run(UNAUDITED + CHANGE, keys, *given))[0]
+            return (await self.redis.run(UNAUDITED + CHANGE, keys, *arguments))[0]
         act = Act("replace-token" if token_hash else "revoke-token", by, client)
-        return (await self.audit.perform(act, AUDITED + CHANGE, keys, *given))[0]
+        return (await self.audit.perform(act, AUDITED + CHANGE, keys, *arguments))[0]
 
     async def label(self, client: str, labels: Mapping[str, str], by: Attribution) -> str:
         """Replaces a client's labels; returns "done" or "unknown"."""

@@ -114,8 +114,8 @@ class EvictionStore:
         confirmed = ConfirmedFinding(**finding, confirmed=by.reason)
         keys = (self.keys.quarantined, self.keys.evicted, self.keys.events)
         act = Act("confirm", by, client, {"run": self.run})
-        given = (client, raw, confirmed.model_dump_json(), by.reason)
-        return (await self.audit.perform(act, CONFIRM, keys, *given))[0]
+        arguments = (client, raw, confirmed.model_dump_json(), by.reason)
+        return (await self.audit.perform(act, CONFIRM, keys, *arguments))[0]
 
     async def dismiss(self, client: str, by: Attribution) -> str:
         """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""

@@ -88,15 +88,15 @@ class LeaseStore:
             own: whether the worker may take over a lease that already carries the worker's name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
-        given = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)
-        answer = await self.redis.run(ACQUIRE, keys, *given)
+        arguments = (worker, int(ttl * 1000), now, int(own), self.keys.prefix)
+        answer = await self.redis.run(ACQUIRE, keys, *arguments)
         return int(answer[1]) if answer[0] == "acquired" else None
 
     async def renew(self, worker: str, fence: int, ttl: float, now: float) -> None:
         """Extends the lease; raises `LeaseLost` if the lease was lost."""
         keys = (self.keys.lease, self.keys.fence, self.keys.current)
-        given = (worker, fence, int(ttl * 1000), now, self.keys.prefix)
-        await self.redis.run(RENEW, keys, *given)
+        arguments = (worker, fence, int(ttl * 1000), now, self.keys.prefix)
+        await self.redis.run(RENEW, keys, *arguments)
 
     async def holder(self) -> str | None:
         """The name of the worker that holds the lease; None if none does."""

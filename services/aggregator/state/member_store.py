@@ -115,8 +115,8 @@ class MemberStore:
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
-        given = (client, json.dumps(answer._asdict()), slots)
-        reply = await self.redis.run(ANSWER, (*names, self.federation.barred), *given)
+        arguments = (client, json.dumps(answer._asdict()), slots)
+        reply = await self.redis.run(ANSWER, (*names, self.federation.barred), *arguments)
         return reply[0], reply[1] if len(reply) > 1 else ""
 
     async def answers(self) -> dict[str, AnswerRecord]:

@@ -107,9 +107,9 @@ class ObjectBlobs(Blobs):
         """Copies a share of a blob's bytes from the object store to the same place in a file."""
         if not share:
             return
-        asked = (share.start, share.stop)
+        byte_range = (share.start, share.stop)
         with converted_store_errors():
-            response = self._obstore.get(self._remote, digest, options={"range": asked})
+            response = self._obstore.get(self._remote, digest, options={"range": byte_range})
         offset = share.start
         for piece in _pieces(response):
             target.write_at(offset, piece)

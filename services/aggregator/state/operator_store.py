@@ -89,8 +89,8 @@ class OperatorStore:
         until = None if expires_at is None else timestamp(expires_at)
         act = Act("add-operator", by, name, {"role": role, "expires_at": until})
         keys = (self.keys.operators, self.keys.operator_tokens)
-        given = (name, token_hash, json.dumps(record._asdict()), by.time)
-        return (await self.audit.perform(act, ADD, keys, *given))[0]
+        arguments = (name, token_hash, json.dumps(record._asdict()), by.time)
+        return (await self.audit.perform(act, ADD, keys, *arguments))[0]
 
     async def revoke(self, name: str, by: Attribution) -> str:
         """Revokes an operator's token; returns "revoked", "already" or "unknown"."""

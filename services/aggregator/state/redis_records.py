@@ -92,6 +92,31 @@ class Event:
         """The receipt of the upload that the event reports."""
         return Receipt.model_validate_json(self.fields["receipt"])
 
+    @property
+    def has_receipt(self) -> bool:
+        """Whether the event reports an upload."""
+        return "receipt" in self.fields
+
+    @property
+    def request(self) -> str:
+        """The id of the request that a worker has to answer or has answered."""
+        return self.fields["request"]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the update for which a customized model is requested."""
+        return self.fields["digest"]
+
+    @property
+    def run(self) -> str:
+        """The run that the event is about."""
+        return self.fields["run"]
+
+    @property
+    def addressee(self) -> str | None:
+        """The client or the request that waits for the event; None if the event names neither."""
+        return self.fields.get("client") or self.fields.get("request")
+
 
 @dataclass(frozen=True)
 class RunSummary:

@@ -23,7 +23,7 @@ from rampart_fl.shared.protocol.messages import RunState
 EVENTS_KEPT = 86_400
 """Seconds for which a run's events are kept after its end, for programs that follow the run."""
 
-FOUND = (
+START = (
     FENCED
     + """
 -- KEYS state fence events runs queue current federation_events
@@ -208,7 +208,7 @@ class RunStore:
             *(keys.state, federation.fence, keys.events, federation.runs),
             *(federation.queue, federation.current, federation.events),
         )
-        return (await self.redis.run(FOUND, names, fence, self.run, json.dumps(fields), now))[0]
+        return (await self.redis.run(START, names, fence, self.run, json.dumps(fields), now))[0]
 
     async def read(self) -> Run | None:
         """The whole state; None if no worker has started the run yet.
@@ -292,5 +292,5 @@ class RunStore:
             *(keys.members, keys.evicted, keys.late, federation.held),
         )
         last, digest = segment or ("", "")
-        given = (fence, self.run, now, state, reason, last, digest, EVENTS_KEPT)
-        await self.redis.run(END, names, *given)
+        arguments = (fence, self.run, now, state, reason, last, digest, EVENTS_KEPT)
+        await self.redis.run(END, names, *arguments)

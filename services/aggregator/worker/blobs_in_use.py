@@ -11,6 +11,6 @@ async def blobs_in_use(stores: RunStores, position: str) -> set[str]:
     digests = {digest for ticket in tickets.values() for digest in ticket.models.values()}
     while waiting := await stores.events.read(position, 0):
         position = waiting[-1].position
-        receipts = [event.receipt for event in waiting if "receipt" in event.fields]
+        receipts = [event.receipt for event in waiting if event.has_receipt]
         digests |= {d for r in receipts for d in (r.digest, r.started) if d}
     return digests

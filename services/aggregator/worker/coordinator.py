@@ -120,7 +120,7 @@ class Coordinator:
             opened_at=run.opened_at,
             deadline=run.deadline,
             position=snapshot.position,
-            heard=snapshot.position,
+            read_position=snapshot.position,
             closing=run.closing,
             selected=frozenset(run.selected),
             pulls=snapshot.pulls,

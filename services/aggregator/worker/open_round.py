@@ -54,7 +54,7 @@ def published_record(
     arrived = {c: opened.receipts[c] for c in sorted(receipts) if c in opened.receipts}
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
-    def given(client: str) -> int:
+    def models_sent(client: str) -> int:
         """Number of models sent to a client: the models of its ticket, and one more for a probe."""
         return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
@@ -76,7 +76,7 @@ def published_record(
         customized=decided.snapshot.customized,
         opened_at=state.opened_at,
         closed_at=now,
-        bytes_down={client: given(client) * decided.model_bytes for client in arrived},
+        bytes_down={client: models_sent(client) * decided.model_bytes for client in arrived},
         bytes_up={client: r.size + opened.probed.get(client, 0) for client, r in arrived.items()},
         timings={"collect": now - state.opened_at - sum(decided.timings.values()), **steps},
     )

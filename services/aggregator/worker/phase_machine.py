@@ -139,7 +139,7 @@ class PhaseMachine:
             opened_at=now,
             deadline=deadline,
             position=state.position,
-            heard=state.position,
+            read_position=state.position,
             selected=frozenset(selected),
         )
         opening = commands.OpenRound(
@@ -194,7 +194,7 @@ class PhaseMachine:
             return _fail(state, answers, reason)
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)
-        return Step(state, answers, commands.ReadEvents(state.heard, until))
+        return Step(state, answers, commands.ReadEvents(state.read_position, until))
 
     def _quota(self, expected: int) -> int:
         """Number of updates after which the round closes, even before its deadline."""
@@ -222,7 +222,7 @@ class PhaseMachine:
             # are the requests for customized models.
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
-            after = replace(state, position=position, heard=position)
+            after = replace(state, position=position, read_position=position)
         return Step(after, answers, commands.DecideRound())
 
 
@@ -252,7 +252,7 @@ def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     The next round reads the same events again. The requests for customized models are then ignored,
     because they have already been answered.
     """
-    after = replace(state, heard=batch[-1].position if batch else state.heard)
+    after = replace(state, read_position=batch[-1].position if batch else state.read_position)
     return Step(after, _customizations(batch), _question(after, now))
 
 
@@ -277,4 +277,4 @@ def _question(state: State, now: float) -> Question:
 
 def _wait(state: State, now: float) -> Question:
     """Asks for the next events."""
-    return commands.ReadEvents(state.heard, now + POLL)
+    return commands.ReadEvents(state.read_position, now + POLL)

@@ -25,7 +25,7 @@ class State:
     deadline: float | None = None
     position: str = "0-0"
     """Position of the last event that a round has handled."""
-    heard: str = "0-0"
+    read_position: str = "0-0"
     """Position of the last event that was read; between rounds, it is ahead of `position`."""
     closing: str = "0-0"
     """Position of the last event of the most recently closed round."""

@@ -8,6 +8,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.object_blobs import PIECE, ObjectBlobs
 from rampart_fl.services.aggregator.state.shared_blob import SharedBlob
 from rampart_fl.services.aggregator.worker.ranks import Ranks
+from rampart_fl.shared.rounding import ceil_div
 
 
 def share(size: int, rank: int, ranks: int) -> range:
@@ -16,7 +17,7 @@ def share(size: int, rank: int, ranks: int) -> range:
     >>> share(5 * PIECE // 2, 0, 2) == range(PIECE), share(5 * PIECE // 2, 1, 2).stop
     (True, 2621440)
     """
-    pieces = -(-size // PIECE)
+    pieces = ceil_div(size, PIECE)
     first, last = (min(size, PIECE * (pieces * at // ranks)) for at in (rank, rank + 1))
     return range(first, last)
 

@@ -121,8 +121,8 @@ class Ranks:
         """Broadcasts rank 0's value to every rank."""
         if self.group is None:
             return value
-        given: R = _broadcast(value, self.group)
-        return given
+        received: R = _broadcast(value, self.group)
+        return received
 
     def gather(self, value: R) -> list[R]:
         """Every rank's value, in the order of ranks."""

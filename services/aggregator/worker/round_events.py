@@ -71,6 +71,6 @@ def handle_events(
         pulls=tuple(pulls),
         stale=stale,
         position=position,
-        heard=position,
+        read_position=position,
     )
     return after, tuple(answers)

@@ -98,10 +98,10 @@ class TicketIssuer:
         """
         if event.type != "customize":
             return
-        customizations, request = self._stores.customizations, event.fields["request"]
+        customizations, request = self._stores.customizations, event.request
         if await customizations.result(request):
             return
-        probe = Receipt(round=0, kind="probe", client=event.client, digest=event.fields["digest"])
+        probe = Receipt(round=0, kind="probe", client=event.client, digest=event.digest)
         number = (await self._brief()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)

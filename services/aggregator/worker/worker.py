@@ -150,7 +150,7 @@ class Worker:
             for event in await self._stores.events.read(position, TICK):
                 position = event.position
                 if event.type == "check":
-                    await self._check(fence, event.fields["request"])
+                    await self._check(fence, event.request)
             await housekeeping.expire()
             await housekeeping.remove_deleted()
             await self._stores.events.trim()

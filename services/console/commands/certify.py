@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.shared.runtime import durable
 
 if TYPE_CHECKING:
     from rampart_fl.shared.simulation.certification import Certificate
@@ -70,8 +71,8 @@ def certify(
         raise typer.BadParameter(
             "--jobs and --ray need --subsets: disjoint groups train in one federation"
         )
-    given = {"rounds": rounds, "seed": seed}
-    changes = {name: value for name, value in given.items() if value is not None}
+    options = {"rounds": rounds, "seed": seed}
+    changes = {name: value for name, value in options.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
     if ray is None:
         downloads.fetch_all([chosen])
@@ -116,7 +117,7 @@ def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: 
     from rampart_fl.services.console.studies.plots import MatplotlibMissing, curves
 
     out.mkdir(parents=True, exist_ok=True)
-    (out / "certificate.json").write_text(json.dumps(tables, indent=1) + "\n")
+    durable.replace_text(out / "certificate.json", json.dumps(tables, indent=1) + "\n")
     line = {
         f"{certificate.voters} {certificate.scheme}": [100 * share for share in certificate.curve]
     }

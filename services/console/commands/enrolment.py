@@ -80,9 +80,9 @@ def revoke(
     say(as_json, {"client_id": client, "revoked": True}, text)
 
 
-def _labels(given: list[str] | None) -> dict[str, str]:
+def _labels(texts: list[str] | None) -> dict[str, str]:
     """Labels from KEY=VALUE."""
-    pairs = [text.partition("=") for text in given or []]
+    pairs = [text.partition("=") for text in texts or []]
     if wrong := [key for key, sign, _ in pairs if not sign]:
         raise typer.BadParameter(f"--label {wrong[0]}: write it as KEY=VALUE")
     return {key: value for key, _, value in pairs}

@@ -60,10 +60,10 @@ def serve(
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
     """Serves in a separate process; returns the URL and the process id."""
     log = place.path / "serve.log"
-    given = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
+    options = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
     with log.open("ab") as file:
         child = subprocess.Popen(  # noqa: S603 - our own command, never a shell
-            [sys.executable, "-m", "rampart_fl.services.console", "serve", *given],
+            [sys.executable, "-m", "rampart_fl.services.console", "serve", *options],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

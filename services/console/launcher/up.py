@@ -18,6 +18,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import costs, decisions, final_figures, server_accuracy, sides
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.validation import validate
 
 POLL = 0.3
@@ -98,10 +99,10 @@ def up(
         "seconds": round(time.monotonic() - started, 3),
         "records": str(folder),
     }
-    with (folder / "rounds.jsonl").open("w") as file:
-        file.writelines(record.model_dump_json() + "\n" for record in records)
-    (folder / "evaluations.json").write_text(json.dumps(evaluations, indent=1))
-    (folder / "result.json").write_text(json.dumps(summary, indent=1))
+    lines = (f"{record.model_dump_json()}\n".encode() for record in records)
+    durable.replace(folder / "rounds.jsonl", lines)
+    durable.replace_text(folder / "evaluations.json", json.dumps(evaluations, indent=1))
+    durable.replace_text(folder / "result.json", json.dumps(summary, indent=1))
     return UpResult(summary, records, folder)
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,13 +37,14 @@ class NewFolder:
         """
         place = [safe(name) for name in names]
         path, whole = self.path.joinpath(*place), hashlib.sha256()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
+
+        def hashed() -> Iterator[bytes]:
             for piece in pieces:
                 whole.update(piece)
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+                yield piece
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.create(path, hashed())
         self.digests["/".join(place)] = whole.hexdigest()
         return whole.hexdigest()
 
@@ -62,11 +61,9 @@ class NewFolder:
         self.write((line.encode() + b"\n" for line in lines), *names)
 
     def finish(self) -> None:
-        """Writes the digests of all files, and syncs the folders to the disk."""
-        for folder in {parent for name in self.digests for parent in Path(name).parents}:
-            durable.sync_folder(self.path / folder)
+        """Writes the digests of all files."""
         rows = [f"{digest}  {name}\n" for name, digest in sorted(self.digests.items())]
-        durable.replace(self.path / SUMS, ("".join(rows).encode(),))
+        durable.create(self.path / SUMS, (row.encode() for row in rows))
 
 
 def safe(name: str) -> str:
@@ -88,14 +85,7 @@ def new_folder(path: Path) -> Iterator[NewFolder]:
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigurationError(f"{path} exists and is not an empty folder")
-    part = path.with_name(f".{path.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with durable.new_folder(path) as part:
         folder = NewFolder(part)
         yield folder
         folder.finish()
-        part.replace(path)
-        durable.sync_folder(path.absolute().parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)

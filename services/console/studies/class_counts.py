@@ -9,6 +9,7 @@ from rich.table import Table
 
 from rampart_fl.services.console.studies import plots
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.rounding import ceil_div
 
 SHADES = "·░▒▓█"
 """Characters for a count: one for 0, and one for each quarter of the largest count."""
@@ -109,7 +110,7 @@ def shade(count: int, top: int) -> str:
     >>> [shade(count, 100) for count in (0, 1, 26, 51, 100)]
     ['·', '░', '▒', '▓', '█']
     """
-    return SHADES[-(-count * (len(SHADES) - 1) // max(top, 1))]
+    return SHADES[ceil_div(count * (len(SHADES) - 1), max(top, 1))]
 
 
 def _cell(count: int, top: int) -> str:

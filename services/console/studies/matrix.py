@@ -74,14 +74,14 @@ def member(text: str) -> dict[str, Any]:
     name, *pairs = re.split(r":(?=[a-z_]+=)", text)
     if ":" in name:
         raise ConfigurationError(f"{text!r}: write parameters as name:key=value")
-    given: dict[str, Any] = {"name": name}
+    spec: dict[str, Any] = {"name": name}
     for pair in pairs:
         key, _, value = pair.partition("=")
         try:
-            given[key] = tomllib.loads(f"value = {value}")["value"]
+            spec[key] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
-            given[key] = value
-    return given
+            spec[key] = value
+    return spec
 
 
 def with_attack(base: Experiment, attack: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from rampart_fl.services.console.studies.matrix_figures import (
     Matrix,
     SeedMean,
 )
+from rampart_fl.shared.runtime import durable
 
 REFERENCES = f"""\
 `{LOCAL_ONLY}` trains every client by itself: clients receive nothing, so no attack affects them.
@@ -157,9 +158,9 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
         MatplotlibMissing: matplotlib is not installed; the other two files have been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "matrix.md").write_text(markdown(matrix, about))
+    durable.replace_text(folder / "matrix.md", markdown(matrix, about))
     tables = matrix.tables(about)
     cells = ",\n".join(json.dumps(cell) for cell in tables.pop("cells"))
     head = json.dumps(tables).removesuffix("}")
-    (folder / "matrix.json").write_text(f'{head}, "cells": [\n{cells}\n]}}\n')
+    durable.replace_text(folder / "matrix.json", f'{head}, "cells": [\n{cells}\n]}}\n')
     heat_map(matrix, folder / "matrix.png", about, accuracy)

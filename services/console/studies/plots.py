@@ -1,11 +1,12 @@
 """Plots as PNG or SVG files; they need matplotlib, which is optional."""
 
 from collections.abc import Mapping, Sequence
-from math import ceil, nan
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.rounding import ceil_div
 
 
 class MatplotlibMissing(RampartError):
@@ -65,7 +66,7 @@ def curves(
     """
     one_legend = len({tuple(lines) for lines in panels.values()}) == 1
     columns = min(len(panels), COLUMNS)
-    rows = ceil(len(panels) / columns)
+    rows = ceil_div(len(panels), columns)
     picture = figure(5 * columns + (2.5 if one_legend else 0.5), 4 * rows, "curves")
     picture.suptitle(title)
     places = list(picture.subplots(rows, columns, squeeze=False).flat)

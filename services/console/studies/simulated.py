@@ -60,13 +60,13 @@ class Folder:
                 raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "experiment.toml").write_text(to_toml(simulation.experiment.tables()))
+        durable.replace_text(self.path / "experiment.toml", to_toml(simulation.experiment.tables()))
         kept = (f"{record.model_dump_json()}\n".encode() for record in records)
         durable.replace(self.records, kept)
 
     def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
         """Writes the results and draws the curves."""
-        (self.path / "result.json").write_text(json.dumps(summary, indent=1) + "\n")
+        durable.replace_text(self.path / "result.json", json.dumps(summary, indent=1) + "\n")
         rounds = [record.metrics for record in result.records]
         honest, _ = sides(result.experiment)
         wrong = [errors(newest, honest) for newest in newer(rounds)]

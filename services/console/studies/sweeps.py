@@ -20,6 +20,7 @@ from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.validation import validate
 
 HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized", "attack_success")
@@ -40,7 +41,7 @@ def figures_of(run: Run, device: str, accuracy: Final, threads: int) -> Figures:
 
 
 def sweep(
-    given: Sweep,
+    grid: Sweep,
     *,
     device: str = "cpu",
     accuracy: Final = "last",
@@ -51,14 +52,14 @@ def sweep(
     """Runs all points of a sweep, shows a progress bar, and averages the runs of each point.
 
     Args:
-        given: the sweep to run.
+        grid: the sweep to run.
         device: device of the models and data.
         accuracy: the rounds from which the final accuracies are computed.
         folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
     """
-    points, results = given.points(validate), defaultdict[int, dict[int, Figures]](dict)
+    points, results = grid.points(validate), defaultdict[int, dict[int, Figures]](dict)
     # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
@@ -74,15 +75,15 @@ def sweep(
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
     ended = run_all(one, runs, pool) if folder is None else run_all_cached(one, runs, path, pool)
-    follow(given.base.name, len(runs), ended, named, keep)
+    follow(grid.base.name, len(runs), ended, named, keep)
     rows = []
     for number, point in enumerate(points):
         figures = [results[number][run.seed] for run in point.runs]
         rows.append({**point.at, **averaged(figures), **point.at})
     return {
-        "experiment": given.base.name,
-        "experiment_digest": given.digest(),
-        "axes": [axis.key for axis in given.axes],
+        "experiment": grid.base.name,
+        "experiment_digest": grid.digest(),
+        "axes": [axis.key for axis in grid.axes],
         "sweep": rows,
         "seconds": round(
             sum(one["seconds"] for runs in results.values() for one in runs.values()), 3
@@ -139,7 +140,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
         MatplotlibMissing: matplotlib is not installed; sweep.json has been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sweep.json").write_text(json.dumps(result, indent=1) + "\n")
+    durable.replace_text(folder / "sweep.json", json.dumps(result, indent=1) + "\n")
     plots = panels(result)
     if plots.lines:
         picture, title = folder / "sweep.png", result["experiment"]

@@ -20,6 +20,7 @@ from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.protocol.messages import RoundFacts
+from rampart_fl.shared.runtime import durable
 
 
 @dataclass(frozen=True)
@@ -178,4 +179,4 @@ def keep(run: FinishedRun, folder: Path) -> None:
         "evicted": run.evicted,
         "tracked_by": f"rampart-fl {version('rampart-fl')}",
     }
-    (folder / "provenance.json").write_text(json.dumps(provenance, indent=1) + "\n")
+    durable.replace_text(folder / "provenance.json", json.dumps(provenance, indent=1) + "\n")

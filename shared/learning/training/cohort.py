@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.seeding import generator
 
@@ -268,6 +269,6 @@ def _shuffled(size: int, training: Training, draws: torch.Generator) -> list[Ten
 
 
 def _poisson(size: int, training: Training, draws: torch.Generator) -> list[Tensor]:
-    rate, steps = min(1.0, training.batch_size / size), -(-size // training.batch_size)
+    rate, steps = min(1.0, training.batch_size / size), ceil_div(size, training.batch_size)
     taken_SN = torch.rand(training.epochs * steps, size, generator=draws) < rate
     return [taken_N.nonzero().flatten() for taken_N in taken_SN]

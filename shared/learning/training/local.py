@@ -21,6 +21,7 @@ from rampart_fl.shared.learning.training.personalizers import Offers, StepState
 from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent_epsilon
 from rampart_fl.shared.learning.training.scoring import hits
 from rampart_fl.shared.learning.training.steps import take_steps
+from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.runtime.device import to_device
 
 EVALUATED = 4096
@@ -276,7 +277,7 @@ def _each(
         some = slice(first, first + at_once)
         longest = max(sizes[some])
         for start in range(0, longest, width):
-            tiles = -(-(longest - start) // TILE)
+            tiles = ceil_div(longest - start, TILE)
             part = (some, slice(start, start + min(width, tiles * TILE)))
             with torch.no_grad():
                 logits_KBC = learner.network.logits(models_KD[some], x_KT[part])

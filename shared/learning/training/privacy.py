@@ -163,12 +163,12 @@ class PrivateTask(LocalTask):
         self.spent.append(model_KD)
         draws = self.draws.secretly(f"gradient noise {len(self.spent)}")
         noise_KD = normal(scale, draws, model_KD)
-        found_KD = self._clipped(batch, model_KD, privacy.clip) + noise_KD
+        gradient_KD = self._clipped(batch, model_KD, privacy.clip) + noise_KD
         for term in self.terms:
             if term.weight and not term.reads_samples:
                 point = Point(self.network, model_KD, self.received_KD, batch, self.draws)
-                found_KD = found_KD + term.gradient(point)
-        return found_KD
+                gradient_KD = gradient_KD + term.gradient(point)
+        return gradient_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
         """1/b Σ_a g_a min(1, C/|g_a|), computed for as many samples at once as `AT_ONCE` allows."""

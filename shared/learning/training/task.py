@@ -18,6 +18,7 @@ from rampart_fl.shared.learning.training.cohort import Cohort, StepRandomness
 from rampart_fl.shared.learning.training.objectives import Objective, Point
 from rampart_fl.shared.learning.training.personalizers import Batch, StepState
 from rampart_fl.shared.learning.training.scoring import Scoring
+from rampart_fl.shared.rounding import ceil_div
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +217,7 @@ def runs(count: int, most: int) -> list[slice]:
     >>> runs(5, 3)
     [slice(0, 2, None), slice(2, 5, None)]
     """
-    parts = -(-count // most)
+    parts = ceil_div(count, most)
     ends = [count * i // parts for i in range(parts + 1)]
     return [slice(start, end) for start, end in pairwise(ends)]
 

@@ -62,11 +62,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     the round.
 
     Evidence is the logarithm of an e-process over the detector's objections
-    (`shared.robust.evidence.betting`). The detector assumes that an honest client's answers rarely
-    lead to objections: given all earlier rounds, each answer during a trial leads to an objection
-    with a probability of at most `tolerated`. Under this assumption, the probability that any
-    honest client is ever evicted is below `level`. If nobody sends copies, nobody is on trial and
-    no model is changed.
+    (`rampart_fl.shared.robust.evidence.betting`). The detector assumes that an honest client's
+    answers rarely lead to objections: given all earlier rounds, each answer during a trial leads to
+    an objection with a probability of at most `tolerated`. Under this assumption, the probability
+    that any honest client is ever evicted is below `level`. If nobody sends copies, nobody is on
+    trial and no model is changed.
 
     The detector does not find colluders that actually train. The detector also misses colluders if
     each of them adds noise that is as large as the noise in an honest client's update.

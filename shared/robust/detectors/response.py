@@ -77,10 +77,10 @@ class ResponseDetector(ResponseOptions):
     -`overshoot`, honest training explains the upload only if it points in the direction of others.
 
     The suspicion against a client is the logarithm of an e-process over these objections
-    (`shared.robust.evidence.betting`). The detector bets that the probability of an objection
-    exceeds a bound. If the round's responses are informative, or if the client answers a challenge,
-    the bound is `tolerated`. Otherwise, the bound is `tolerated_long`. If a bet expects a share q
-    of objections, an objection in an informative round multiplies the bet's wealth by q /
+    (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
+    objection exceeds a bound. If the round's responses are informative, or if the client answers a
+    challenge, the bound is `tolerated`. Otherwise, the bound is `tolerated_long`. If a bet expects
+    a share q of objections, an objection in an informative round multiplies the bet's wealth by q /
     `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the loss has
     negative curvature, honest clients also draw objections, perhaps for many rounds.
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.linalg import processors
+from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.runtime import caches, durable
 
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -84,7 +85,7 @@ class Kernels:
         """
         if sums == 0:
             return torch.zeros(0, dtype=torch.float64)
-        parts = max(1, min(PARTS, PARTIAL // sums, -(-width // SHORTEST)))
+        parts = max(1, min(PARTS, PARTIAL // sums, ceil_div(width, SHORTEST)))
         crew = WorkSplit(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
 from rampart_fl.shared.robust.preaggregators import preaggregators
+from rampart_fl.shared.rounding import ceil_div
 
 
 @preaggregators.register("bucketing")
@@ -36,7 +37,7 @@ class Bucketing(PreAggregator):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
         f, n = self.tolerated(rows), len(rows)
-        buckets = -(-n // self.s)
+        buckets = ceil_div(n, self.s)
         least = 2 * f * self.s + 1 if f else 1
         self.require(rows, least, f"more than 2f = {2 * f} buckets of s = {self.s} rows")
         order_M = torch.randperm(n, generator=context.generator(self.name))

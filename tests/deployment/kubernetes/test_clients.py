@@ -20,8 +20,8 @@ from tests.deployment.kubernetes.conftest import NO_SERVICE
 @pytest.fixture
 def groups(manifests: Any) -> dict[str, str]:
     """The lists of slots of each group's pods, as in the job's settings."""
-    told = manifests.variables(manifests.pod("join-tokens"))["RAMPART_GROUPS"]
-    return dict(json.loads(told))
+    groups = manifests.variables(manifests.pod("join-tokens"))["RAMPART_GROUPS"]
+    return dict(json.loads(groups))
 
 
 @pytest.fixture

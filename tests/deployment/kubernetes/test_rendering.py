@@ -50,8 +50,8 @@ def render(helm: str, root: Path, load: Callable[[str], list[Any]]) -> Render:
 
     def objects(*presets: str, release: str = "rampart", values: str = "") -> list[Any]:
         chosen = [word for name in presets for word in ("-f", f"k8s/values/{name}.yaml")]
-        told = ["--set", values] if values else []
-        command = [helm, "template", release, "k8s/chart", "-n", "rampart", *chosen, *told]
+        options = ["--set", values] if values else []
+        command = [helm, "template", release, "k8s/chart", "-n", "rampart", *chosen, *options]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True)
         if done.returncode:
             raise ValueError(done.stderr)
@@ -118,7 +118,7 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ("api.replica=3", "'replica' not allowed|replica is not allowed"),
         ("worker.device=tpu", "worker[/.]device"),
@@ -133,8 +133,8 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
         ),
     ],
 )
-def test_unusable_values_are_refused(render: Render, values: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_unusable_values_are_refused(render: Render, values: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         render(values=values)
 
 
@@ -296,12 +296,12 @@ def test_every_chart_value_has_a_schema(
     (values,) = load((root / f"k8s/{chart}/values.yaml").read_text())
     (schema,) = load((root / f"k8s/{chart}/values.schema.json").read_text())
 
-    def compare(value: Any, told: Any, path: str) -> None:
-        if isinstance(value, dict) and "properties" in told:
-            assert told["additionalProperties"] is False, path
-            assert value.keys() == told["properties"].keys() - {"global"}, path
+    def compare(value: Any, schema: Any, path: str) -> None:
+        if isinstance(value, dict) and "properties" in schema:
+            assert schema["additionalProperties"] is False, path
+            assert value.keys() == schema["properties"].keys() - {"global"}, path
             for name, inner in value.items():
-                compare(inner, told["properties"][name], f"{path}.{name}")
+                compare(inner, schema["properties"][name], f"{path}.{name}")
 
     compare(values, schema, "")
     versions = load((root / f"k8s/{chart}/Chart.yaml").read_text())[0]

@@ -21,7 +21,7 @@ from tests.deployment.kubernetes.test_schemas import RELEASES
 pytestmark = pytest.mark.processes
 # A fake kubectl that records its commands, keeps its input, and looks up fields of objects.
 KUBECTL = """#!/usr/bin/env bash
-{{ echo "$*" | tr '\\n' ' '; echo; }} >> {folder}/told
+{{ echo "$*" | tr '\\n' ' '; echo; }} >> {folder}/calls
 [ -z "${{FAILING:-}}" ] || [[ "$*" != *"$FAILING"* ]] || exit 9
 case "$*" in
   *" get "*) {python} {folder}/get.py "$4" "$6" ;;
@@ -102,7 +102,7 @@ def test_restore_fills_both_volumes_from_the_backup(
 def test_backup_of_the_cron_job_is_read_from_its_claim(restore: Any, tmp_path: Path) -> None:
     assert restore("2026-11-22T03-00-00Z").returncode == 0
     assert (tmp_path / "redis").read_text() == "from the claim\n"
-    assert "cat /backups/2026-11-22T03-00-00Z/blobs.tar" in (tmp_path / "told").read_text()
+    assert "cat /backups/2026-11-22T03-00-00Z/blobs.tar" in (tmp_path / "calls").read_text()
     assert "claimName: fed-backups" in (tmp_path / "pod.yaml").read_text()
 
 
@@ -132,20 +132,20 @@ def test_restore_without_a_cron_job_needs_the_claim_from_the_operator(
     done = restore("2026-11-22T03-00-00Z")
     assert done.returncode == 1
     assert "cronjob/fed-backup mounts no claim as backups" in done.stderr
-    assert " scale " not in (tmp_path / "told").read_text()
+    assert " scale " not in (tmp_path / "calls").read_text()
     assert restore("2026-11-22T03-00-00Z", BACKUPS_CLAIM="kept", BLOBS_CLAIM="b").returncode == 0
     assert claims(tmp_path, load) == {"redis": "data-fed-redis-0", "blobs": "b", "backups": "kept"}
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"),
+    ("missing", "message"),
     [
         ("volumes", "statefulset/fed-worker mounts no claim as blobs"),
         ("redis", "statefulset/fed-redis not found"),
     ],
 )
 def test_restore_does_not_stop_a_release_with_external_stores(
-    restore: Any, backup: Path, objects: Path, tmp_path: Path, missing: str, told: str
+    restore: Any, backup: Path, objects: Path, tmp_path: Path, missing: str, message: str
 ) -> None:
     known = json.loads(objects.read_text())
     if missing == "redis":
@@ -155,25 +155,25 @@ def test_restore_does_not_stop_a_release_with_external_stores(
     objects.write_text(json.dumps(known))
     done = restore(str(backup))
     assert done.returncode == 1
-    assert told in done.stderr
-    assert " scale " not in (tmp_path / "told").read_text()
+    assert message in done.stderr
+    assert " scale " not in (tmp_path / "calls").read_text()
 
 
 def test_restore_stops_all_services_first_and_restarts_them_afterwards(
     restore: Any, backup: Path, tmp_path: Path
 ) -> None:
     assert restore(str(backup)).returncode == 0
-    told = (tmp_path / "told").read_text().splitlines()
-    assert all(line.startswith("--namespace ours ") for line in told)
-    scaled = [line.split()[3:] for line in told if " scale " in line]
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert all(line.startswith("--namespace ours ") for line in calls)
+    scaled = [line.split()[3:] for line in calls if " scale " in line]
     three = ["deployment/fed-api", "statefulset/fed-worker", "statefulset/fed-redis"]
     assert scaled[:3] == [[one, "--replicas", "0"] for one in three]
     started = [three[2], three[1], three[0]]
     before = ["1", "2", "2"]
     assert scaled[3:] == [[one, "--replicas", n] for one, n in zip(started, before, strict=True)]
-    first = next(n for n, line in enumerate(told) if " exec " in line)
-    gone = [n for n, line in enumerate(told) if "--for delete" in line]
-    stopped = [n for n, line in enumerate(told) if line.endswith("--replicas 0 ")]
+    first = next(n for n, line in enumerate(calls) if " exec " in line)
+    gone = [n for n, line in enumerate(calls) if "--for delete" in line]
+    stopped = [n for n, line in enumerate(calls) if line.endswith("--replicas 0 ")]
     assert len(gone) == 3
     assert max(stopped) < min(gone)
     assert max(gone) < first
@@ -219,16 +219,16 @@ def test_incomplete_backup_is_refused_before_anything_stops(
     done = restore(str(backup))
     assert done.returncode == 1
     assert "no blobs.tar" in done.stderr
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "calls").exists()
 
 
 REPLICAS = {"statefulset/fed-redis": 1, "statefulset/fed-worker": 2, "deployment/fed-api": 2}
 """The services of the release, in the order in which they start."""
 
 
-def last_replicas(told: Path) -> dict[str, int]:
+def last_replicas(calls: Path) -> dict[str, int]:
     """The number of replicas that the script set last for each service."""
-    found = re.findall(r" scale (\S+) --replicas (\d+)", told.read_text())
+    found = re.findall(r" scale (\S+) --replicas (\d+)", calls.read_text())
     return {name: int(count) for name, count in found}
 
 
@@ -239,9 +239,9 @@ def test_failed_restore_that_changed_nothing_starts_the_services_again(
     done = restore(str(backup), FAILING=failing)
     assert done.returncode == 9
     assert "the restore failed; the volumes are unchanged" in done.stderr
-    told = tmp_path / "told"
-    assert last_replicas(told) == REPLICAS
-    lines = told.read_text().splitlines()
+    calls = tmp_path / "calls"
+    assert last_replicas(calls) == REPLICAS
+    lines = calls.read_text().splitlines()
     deleted = next(n for n, line in enumerate(lines) if " delete pod/fed-restore" in line)
     started = next(n for n, line in enumerate(lines) if "fed-redis --replicas 1" in line)
     assert deleted < started
@@ -256,10 +256,12 @@ def test_services_stay_stopped_with_half_a_backup_and_the_next_restore_starts_al
     done = restore(str(backup), FAILING=failing)
     assert done.returncode != 0
     assert "until you run this script again" in done.stderr
-    told = tmp_path / "told"
-    assert " delete pod/fed-restore" in told.read_text()
-    assert last_replicas(told) == dict.fromkeys(REPLICAS, 0)
-    kept = dict(re.findall(r" annotate --overwrite (\S+) (stopped-replicas=\d+)", told.read_text()))
+    calls = tmp_path / "calls"
+    assert " delete pod/fed-restore" in calls.read_text()
+    assert last_replicas(calls) == dict.fromkeys(REPLICAS, 0)
+    kept = dict(
+        re.findall(r" annotate --overwrite (\S+) (stopped-replicas=\d+)", calls.read_text())
+    )
     assert kept.keys() == REPLICAS.keys()
     known = json.loads(objects.read_text())
     for name, annotation in kept.items():
@@ -269,9 +271,9 @@ def test_services_stay_stopped_with_half_a_backup_and_the_next_restore_starts_al
     objects.write_text(json.dumps(known))
     # Even if the next attempt fails before it changes a volume, no service starts.
     assert restore(str(backup), FAILING="apply -f").returncode == 9
-    assert last_replicas(told) == dict.fromkeys(REPLICAS, 0)
+    assert last_replicas(calls) == dict.fromkeys(REPLICAS, 0)
     assert restore(str(backup)).returncode == 0
-    assert last_replicas(told) == REPLICAS
+    assert last_replicas(calls) == REPLICAS
 
 
 @pytest.mark.parametrize("files", [[], [".hidden", "ab/cd"]])
@@ -288,7 +290,7 @@ def test_blobs_are_restored_into_a_folder_that_belongs_to_root(
     with tarfile.open(tmp_path / "archive.tar", "w") as archive:
         archive.add(source, ".")
     assert restore(str(backup)).returncode == 0
-    (line,) = [one for one in (tmp_path / "told").read_text().splitlines() if " -- tar " in one]
+    (line,) = [one for one in (tmp_path / "calls").read_text().splitlines() if " -- tar " in one]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "blobs"
         folder.mkdir()

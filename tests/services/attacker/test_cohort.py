@@ -145,6 +145,30 @@ async def test_unreachable_cohort_is_retried_and_then_named_in_the_error(
     await away.aclose()
 
 
+async def test_redirects_and_damaged_answers_of_the_cohort_are_no_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cohort_client, "PATIENCE", 0.0)
+    gzip = {"Content-Encoding": "gzip"}
+    answers = {
+        "moved": httpx.Response(307, headers={"Location": "https://other"}),
+        "damaged": httpx.Response(200, headers=gzip, stream=httpx.ByteStream(b"no")),
+    }
+    away = httpx.AsyncClient(
+        base_url="http://cohort",
+        transport=httpx.MockTransport(lambda request: answers[request.url.path.split("/")[2]]),
+    )
+    lost = CohortClient("http://cohort", TOKEN, "a", "moved")
+    lost._http = away
+    with pytest.raises(ConfigurationError, match="http://cohort redirects to 'https://other'"):
+        await lost.report_absence(0)
+    damaged = CohortClient("http://cohort", TOKEN, "a", "damaged")
+    damaged._http = away
+    with pytest.raises(Unavailable, match="DecodingError"):
+        await damaged.report_absence(0)
+    await away.aclose()
+
+
 async def test_invalid_cohort_url_is_rejected_without_retries() -> None:
     lost = CohortClient("cohort:8450", TOKEN, "a", RUN)
     with pytest.raises(ConfigurationError, match="cohort cohort:8450"):
@@ -215,7 +239,12 @@ async def test_the_tap_is_read_once_for_all_members() -> None:
 
 async def test_failed_reads_of_the_tap_are_repeated_on_the_next_request() -> None:
     """A restart of the aggregator must not end its attackers."""
-    answers = [httpx.ConnectError("away"), httpx.Response(503), httpx.Response(200, content=b"x")]
+    answers = [
+        httpx.ConnectError("away"),
+        httpx.DecodingError("damaged"),
+        httpx.Response(503),
+        httpx.Response(200, content=b"x"),
+    ]
 
     def aggregator(request: httpx.Request) -> httpx.Response:
         following = answers.pop(0)
@@ -228,7 +257,7 @@ async def test_failed_reads_of_the_tap_are_repeated_on_the_next_request() -> Non
     tap._http = httpx.AsyncClient(
         base_url="http://aggregator", transport=httpx.MockTransport(aggregator)
     )
-    for _ in range(2):
+    for _ in range(3):
         with pytest.raises(HTTPException) as refusal:
             await tap.read(RUN, 0, "train", set(), True)
         assert refusal.value.status_code == 503, "so that members ask again"

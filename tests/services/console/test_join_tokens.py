@@ -33,11 +33,11 @@ class FakeOperator:
     """Mints tokens that contain the id of their client."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.minted: list[str] = []
 
     def mint(self, client_ids: list[str], lifetime: float, reason: str) -> JoinTokens:
         """Tokens in the order of the ids."""
-        self.asked += client_ids
+        self.minted += client_ids
         return JoinTokens(tokens=[f"token of {c}" for c in client_ids], expires_at=lifetime)
 
 
@@ -95,7 +95,7 @@ def test_existing_token_files_are_kept(
     fill_folder(make, tmp_path, WANTED)
     fill_folder(make, tmp_path, WANTED)
     assert (tmp_path / "agents-0").read_text() == "kept\n"
-    assert operator.asked == ["client-01", "client-02"]
+    assert operator.minted == ["client-01", "client-02"]
 
 
 class FakeCluster:
@@ -174,7 +174,7 @@ def test_existing_keys_of_a_secret_are_kept(make: join_tokens.Make, operator: Fa
         filled = dict(fake.secrets["join-tokens"])
         fill_secret(make, cluster, "here", "join-tokens", WANTED)
     assert fake.texts() == {**TEXTS, "agents-0": "kept\n", "gone-0": "kept\n"}
-    assert operator.asked == ["client-01", "client-02"]
+    assert operator.minted == ["client-01", "client-02"]
     assert fake.secrets["join-tokens"] == filled
 
 

@@ -1,10 +1,13 @@
 """An operator's connection to an aggregator: errors, pages and the stream of events."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 
+from rampart_fl.services.console.aggregator_connection import OperatorRefused
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
 
 @pytest.mark.parametrize("body", ["<html>welcome</html>", '{"a": 1}', "3"])
@@ -28,6 +31,79 @@ def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
     ):
         with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
             ask()
+    operator.close()
+
+
+def damaged() -> httpx.Response:
+    """An answer whose gzip body is damaged, for example by a proxy."""
+    gzip = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
+    return httpx.Response(200, headers=gzip, stream=httpx.ByteStream(b"no"))
+
+
+def answered(make_answer: Callable[[], httpx.Response]) -> Operator:
+    """An operator whose every request gets this answer, and who does not repeat requests."""
+    operator = Operator("http://test", "t" * 43, patience=0.0, run="x-1")
+    operator.close()
+    operator._http = httpx.Client(
+        base_url="http://test", transport=httpx.MockTransport(lambda _: make_answer())
+    )
+    return operator
+
+
+REQUESTS: dict[str, Callable[[Operator], object]] = {
+    "delete": lambda operator: operator.delete("x-1"),
+    "revoke": lambda operator: operator.revoke("ada"),
+    "revoke operator": lambda operator: operator.revoke_operator("bob"),
+    "status": lambda operator: operator.status(),
+    "events": lambda operator: next(operator.events()),
+}
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_redirect_is_an_error_and_never_a_success(request_of: Callable[[Operator], object]) -> None:
+    operator = answered(
+        lambda: httpx.Response(308, headers={"Location": "https://other/v1/runs/x-1"})
+    )
+    with pytest.raises(ConfigurationError, match="'http://test' redirects to 'https://other"):
+        request_of(operator)
+    operator.close()
+
+
+def test_other_statuses_below_400_are_no_success() -> None:
+    operator = answered(lambda: httpx.Response(304))
+    with pytest.raises(OperatorRefused, match="304"):
+        operator.delete("x-1")
+    operator.close()
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize(
+    ("make_answer", "reason"),
+    [(damaged, "DecodingError"), (lambda: httpx.Response(503, text="busy"), "503 busy")],
+    ids=["damaged", "busy"],
+)
+def test_damaged_answers_and_temporary_failures_are_retried(
+    request_of: Callable[[Operator], object], make_answer: Callable[[], httpx.Response], reason: str
+) -> None:
+    operator = answered(make_answer)
+    with pytest.raises(Unavailable, match=f"http://test.*: {reason}"):
+        request_of(operator)
+    operator.close()
+
+
+def test_event_stream_is_opened_again_after_a_temporary_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    stream = b'id: 1-0\ndata: {"type": "opened"}\n\n'
+    headers = {"Content-Type": "text/event-stream"}
+    answers = iter([httpx.Response(503), httpx.Response(200, headers=headers, content=stream)])
+    operator = Operator("http://test", "t" * 43, run="x-1")
+    operator.close()
+    operator._http = httpx.Client(
+        base_url="http://test", transport=httpx.MockTransport(lambda _: next(answers))
+    )
+    assert list(operator.events()) == [{"id": "1-0", "type": "opened"}]
     operator.close()
 
 

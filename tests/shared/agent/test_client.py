@@ -133,8 +133,8 @@ async def test_long_wait_is_logged_once(
 
     connection = connect(answer)
     await connection.heartbeat()
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told == "http://test/v1/heartbeat: 503 unavailable: why; retrying for at most 3600 s"
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning == "http://test/v1/heartbeat: 503 unavailable: why; retrying for at most 3600 s"
     await connection.close()
 
 
@@ -225,7 +225,7 @@ async def test_upload_response_can_include_the_next_ticket_and_model() -> None:
 @pytest.mark.parametrize("body", ["<html>welcome</html>", "[]", ""])
 async def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
     connection = connect(lambda _: httpx.Response(200, text=body))
-    for asked in (
+    for request in (
         connection.join("h" * 64, None),
         connection.experiment("x-1"),
         connection.ticket(None),
@@ -233,7 +233,7 @@ async def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None
         connection.evaluate("x-1", 1, {}),
     ):
         with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
-            await asked
+            await request
 
 
 @pytest.mark.parametrize("token", ["", "s3cret\n", " s3cret", "s3cret\r\nx: y", "s3crété"])

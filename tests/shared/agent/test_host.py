@@ -37,7 +37,7 @@ def test_join_tokens_are_assigned_to_clients_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "hosted"),
+    ("settings", "hosted"),
     [
         ({}, [None]),
         ({"clients": 2}, [None, None]),
@@ -46,12 +46,12 @@ def test_join_tokens_are_assigned_to_clients_in_order(tmp_path: Path) -> None:
         ({"slots": "6", "ordinal": 0}, [6]),
     ],
 )
-def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[int]) -> None:
-    assert AgentSettings.model_validate(told).hosted == hosted
+def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: list[int]) -> None:
+    assert AgentSettings.model_validate(settings).hosted == hosted
 
 
 @pytest.mark.parametrize(
-    ("told", "refusal"),
+    ("settings", "refusal"),
     [
         ({"slots": "0", "clients": 1}, "set either clients or slots"),
         ({"ordinal": 1}, "ordinal chooses one of the lists in slots, but slots is not set"),
@@ -66,9 +66,9 @@ def test_a_process_hosts_any_list_of_slots(told: dict[str, Any], hosted: list[in
         ({"slots": "0 1", "ordinal": 2}, "ordinal is 2, but slots has lists for 2 processes"),
     ],
 )
-def test_invalid_lists_of_slots_are_refused(told: dict[str, Any], refusal: str) -> None:
+def test_invalid_lists_of_slots_are_refused(settings: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(refusal)):
-        AgentSettings.model_validate(told)
+        AgentSettings.model_validate(settings)
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -115,8 +115,8 @@ async def test_process_with_only_barred_clients_waits_for_a_signal(
     assert not caplog.messages
     barred[1].set()
     await turn()
-    (told,) = caplog.messages
-    assert "all clients of this process are barred" in told
+    (warning,) = caplog.messages
+    assert "all clients of this process are barred" in warning
     assert not running.done()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -214,7 +214,7 @@ async def test_experiment_with_a_package_that_is_not_installed_is_declined(
     tmp_path: Path, key: str, spec: Any
 ) -> None:
     tables = {**Experiment.load("digits-benign").tables(), key: spec}
-    told = Experiment.from_tables({**tables, "packages": {"halving": "my-pace==0.1"}})
+    offered = Experiment.from_tables({**tables, "packages": {"halving": "my-pace==0.1"}})
     settings = AgentSettings(state=tmp_path)
     with ThreadPoolExecutor(1) as thread:
         client = HostedClient(
@@ -225,7 +225,9 @@ async def test_experiment_with_a_package_that_is_not_installed_is_declined(
             thread,
             0,
         )
-        accept, reason, _ = await client._decide(ActivityLog(tmp_path), "x-1", told.client_part())
+        accept, reason, _ = await client._decide(
+            ActivityLog(tmp_path), "x-1", offered.client_part()
+        )
     assert not accept
     assert "'halving' comes from my-pace==0.1, which is not installed here" in reason
 
@@ -250,10 +252,10 @@ async def test_experiment_with_unknown_keys_is_declined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("trusted", ["", "other", "my_pack", "other, my_package2"])
 def test_code_from_untrusted_packages_is_refused(trusted: str) -> None:
     own = {"name": "module", "path": "my_package.nets:Net"}
-    asked = Experiment.load("digits-benign").model_copy(update={"model": own})
+    experiment = Experiment.load("digits-benign").model_copy(update={"model": own})
     with pytest.raises(ConfigurationError, match="RAMPART_TRUSTED_PACKAGES"):
-        AgentSettings(trusted_packages=trusted).check_trust(asked)
-    AgentSettings(trusted_packages=f"{trusted},my_package").check_trust(asked)
+        AgentSettings(trusted_packages=trusted).check_trust(experiment)
+    AgentSettings(trusted_packages=f"{trusted},my_package").check_trust(experiment)
 
 
 async def test_trust_is_checked_before_a_model_is_imported(

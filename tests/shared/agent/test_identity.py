@@ -154,12 +154,12 @@ async def test_token_is_renewed_on_disk_and_in_the_connection(
     await connection.close()
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("renewed", [True, False])
 async def test_client_that_crashes_during_renewal_finds_the_valid_token(
-    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: bool
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renewed: bool
 ) -> None:
     async def die(connection: AggregatorClient, client: str, hash_: str) -> None:
-        if heard:
+        if renewed:
             office.known = hash_
         raise KeyboardInterrupt
 
@@ -171,7 +171,7 @@ async def test_client_that_crashes_during_renewal_finds_the_valid_token(
         await connection.close()
     identity = await establish(URL, tmp_path, None)
     assert token_hash(identity.token) == office.known
-    assert (identity.token == "b" * 43) is not heard
+    assert (identity.token == "b" * 43) is not renewed
     assert (identity.next_token, identity.renew_at) == (None, 0.0)
 
 

@@ -104,8 +104,8 @@ class Collector(Worker):
     """A participant that uses the other models of its tickets."""
 
     async def receive(self, ticket: Ticket, others: Mapping[str, bytes]) -> None:
-        told = ", ".join(f"{name} {model.decode()}" for name, model in sorted(others.items()))
-        self.log.append(f"receives {told}")
+        received = ", ".join(f"{name} {model.decode()}" for name, model in sorted(others.items()))
+        self.log.append(f"receives {received}")
 
 
 def script_with_peers() -> Script:

@@ -167,6 +167,19 @@ def test_name_in_two_packages_is_rejected(install: Install) -> None:
         rules.get("midrange")
 
 
+def test_same_name_from_two_packages_in_two_families_is_rejected(install: Install) -> None:
+    """The experiment's `packages` has one entry per name, so it could name only one of them."""
+    midrange(install)
+    install("my-pace", "0.1", SCHEDULE, schedules="midrange = my_pace:Halving")
+    wanted = experiment(server={"rule": "midrange"}, training={"schedule": "midrange"})
+    with pytest.raises(ConfigurationError, match=r"'midrange' from my-.* and another from my-"):
+        validate(wanted)
+    both = RULE + SCHEDULE.replace('@schedules.register("halving")', "")
+    install("my-own", "1", both, rules="own = my_own:Midrange", schedules="own = my_own:Halving")
+    wanted = experiment(server={"rule": "own"}, training={"schedule": "own"})
+    assert validate(wanted).packages == {"own": "my-own==1"}
+
+
 def test_package_cannot_replace_a_built_in_member(install: Install) -> None:
     install("my-rules", "1.2", RULE, rules="median = my_rules:Midrange")
     with pytest.raises(

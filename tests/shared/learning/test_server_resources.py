@@ -38,13 +38,13 @@ def experiment(rule: Any = "fltrust", **server: Any) -> Experiment:
     )
 
 
-def equipped(asked: Experiment, **context: Any) -> Context:
-    return ServerResources.of(asked, build_plan(asked)).attach_to(Context(**context))
+def equipped(chosen: Experiment, **context: Any) -> Context:
+    return ServerResources.of(chosen, build_plan(chosen)).attach_to(Context(**context))
 
 
 def test_stages_without_needs_get_no_resources() -> None:
-    asked = experiment("median", root=ROOT, public=PUBLIC)
-    held = ServerResources.of(asked, build_plan(asked))
+    chosen = experiment("median", root=ROOT, public=PUBLIC)
+    held = ServerResources.of(chosen, build_plan(chosen))
     assert held.learner is None and held.public is None and held.root is None
     given = held.attach_to(Context(round=3, reference_D=torch.ones(2)))
     assert (given.round, given.predict, given.public, given.server_update_D) == (
@@ -69,15 +69,15 @@ class Judge(Rule):
 
 @pytest.mark.parametrize("augmentation", ["none", "weak", "strong"])
 def test_stages_get_the_network_and_the_public_samples_that_they_need(augmentation: str) -> None:
-    asked = experiment(public={**PUBLIC, "augmentation": augmentation})
-    spec, start_D = initial_model(asked)
-    given = ServerResources.of(asked, Plan.of(Judge())).attach_to(Context(reference_D=start_D))
+    chosen = experiment(public={**PUBLIC, "augmentation": augmentation})
+    spec, start_D = initial_model(chosen)
+    given = ServerResources.of(chosen, Plan.of(Judge())).attach_to(Context(reference_D=start_D))
     assert given.predict is not None and given.public is not None
     x_P, y_P, augment = given.public.x_P, given.public.y_P, given.public.augment
     assert tuple(x_P.shape) == (40, 1, 8, 8) and y_P is not None and y_P.shape == (40,)
     models_KD = torch.stack([start_D, torch.zeros(spec.dim)])
     logits_KBC = given.predict(models_KD, x_P.expand(2, -1, -1, -1, -1))
-    torch.testing.assert_close(logits_KBC[0], build_module(asked)(x_P), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(logits_KBC[0], build_module(chosen)(x_P), rtol=1e-4, atol=1e-5)
     assert not logits_KBC[1].any()
     assert given.server_update_D is None
     assert (augment is None) == (augmentation == "none")
@@ -87,16 +87,16 @@ def test_stages_get_the_network_and_the_public_samples_that_they_need(augmentati
 
 
 def test_public_labels_of_another_task_are_rejected() -> None:
-    asked = experiment(public={"dataset": "noise", "size": 5})
+    chosen = experiment(public={"dataset": "noise", "size": 5})
     with pytest.raises(ConfigurationError, match="classes"):
-        ServerResources.of(asked, Plan.of(Judge()))
+        ServerResources.of(chosen, Plan.of(Judge()))
 
 
-def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: int) -> Tensor:
+def by_hand(chosen: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: int) -> Tensor:
     """Two epochs of SGD with torch's own module and optimizer, on the same batches."""
-    module = load(build_module(asked), start_D)
+    module = load(build_module(chosen), start_D)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
-    batches = Batches.draw([len(y)], ["server"], asked.training, asked.seed, round_)
+    batches = Batches.draw([len(y)], ["server"], chosen.training, chosen.seed, round_)
     for index_B, weight_B in zip(batches.index_KSB[0], batches.weight_KSB[0], strict=True):
         at = index_B[weight_B > 0]
         optimizer.zero_grad()
@@ -106,9 +106,9 @@ def by_hand(asked: Experiment, x: Tensor, y: Tensor, start_D: Tensor, round_: in
 
 
 def test_server_update_equals_plain_training_on_the_root_data() -> None:
-    asked = experiment(root=ROOT)
-    _, start_D = initial_model(asked)
-    held = ServerResources.of(asked, build_plan(asked))
+    chosen = experiment(root=ROOT)
+    _, start_D = initial_model(chosen)
+    held = ServerResources.of(chosen, build_plan(chosen))
     assert held.root is not None
     x, y = held.root.x_train_KN[0], held.root.y_train_KN[0]
     assert tuple(x.shape) == (30, 1, 8, 8)
@@ -116,27 +116,27 @@ def test_server_update_equals_plain_training_on_the_root_data() -> None:
     for round_ in (0, 1):
         given = held.attach_to(Context(round=round_, reference_D=start_D)).server_update_D
         assert given is not None
-        expected_D = by_hand(asked, x, y, start_D, round_)
+        expected_D = by_hand(chosen, x, y, start_D, round_)
         torch.testing.assert_close(given, expected_D, rtol=1e-4, atol=1e-6)
         updates.append(given)
     assert not torch.equal(*updates), "every round draws its own batches"
 
 
 def test_server_training_ignores_client_objectives_and_output_noise() -> None:
-    asked = experiment(root=ROOT)
-    _, start_D = initial_model(asked)
-    tables = asked.tables()
+    chosen = experiment(root=ROOT)
+    _, start_D = initial_model(chosen)
+    tables = chosen.tables()
     tables["training"] |= {"objective": [{"name": "fedprox", "mu": 3.0}], "output_noise": 0.5}
     given = equipped(Experiment.from_tables(tables), reference_D=start_D).server_update_D
-    plain = equipped(asked, reference_D=start_D).server_update_D
+    plain = equipped(chosen, reference_D=start_D).server_update_D
     assert given is not None and plain is not None
     assert torch.equal(given, plain)
 
 
 def test_server_update_is_reproducible() -> None:
-    asked = experiment(root=ROOT)
-    _, start_D = initial_model(asked)
-    one, other = (equipped(asked, round=2, reference_D=start_D) for _ in range(2))
+    chosen = experiment(root=ROOT)
+    _, start_D = initial_model(chosen)
+    one, other = (equipped(chosen, round=2, reference_D=start_D) for _ in range(2))
     assert one.server_update_D is not None and other.server_update_D is not None
     assert torch.equal(one.server_update_D, other.server_update_D)
 
@@ -164,15 +164,15 @@ def test_validation_rejects_missing_or_unsuitable_server_data(
 
 def test_only_images_can_be_augmented() -> None:
     tables = experiment("median", public={"dataset": "wisdm", "augmentation": "weak"}).tables()
-    asked = Experiment.from_tables({**tables, "data": {"dataset": "wisdm"}, "model": "mlp"})
+    chosen = Experiment.from_tables({**tables, "data": {"dataset": "wisdm"}, "model": "mlp"})
     with pytest.raises(ConfigurationError, match="augmentation is for images"):
-        validate(asked)
+        validate(chosen)
 
 
 def test_root_data_beyond_the_reserved_samples_is_rejected() -> None:
-    asked = experiment(root={"dataset": "digits", "size": 1600})
+    chosen = experiment(root={"dataset": "digits", "size": 1600})
     with pytest.raises(ConfigurationError, match="reserved"):
-        ServerResources.of(validate(asked), build_plan(asked))
+        ServerResources.of(validate(chosen), build_plan(chosen))
 
 
 @pytest.mark.parametrize(

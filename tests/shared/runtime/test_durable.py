@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.shared.runtime.durable import replace, replacing
+from rampart_fl.shared.runtime.durable import create, new_folder, replace, replace_text, replacing
 
 
 def test_replaced_file_has_the_given_content_and_permissions(tmp_path: Path) -> None:
@@ -74,3 +74,38 @@ def test_failed_write_leaves_no_file_and_keeps_its_error_message(tmp_path: Path)
         part.write_bytes(b"half")
         raise OSError("cc failed")
     assert not list(tmp_path.iterdir())
+
+
+def test_text_is_replaced_in_utf_8(tmp_path: Path) -> None:
+    replace_text(tmp_path / "result.json", "änne\n")
+    assert (tmp_path / "result.json").read_bytes() == "änne\n".encode()
+
+
+def test_created_file_is_synced_and_never_replaces_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, sync = list[int](), os.fsync
+
+    def note(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    create(tmp_path / "model", [b"one, ", b"two"])
+    assert sizes == [8], "synced after its last byte"
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "model", [b"other"])
+    assert (tmp_path / "model").read_bytes() == b"one, two"
+
+
+def test_new_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "run"
+    with pytest.raises(ZeroDivisionError), new_folder(path) as part:
+        create(part / "file", [b"half"])
+        raise ZeroDivisionError
+    assert not list(path.parent.iterdir())
+    with new_folder(path) as part:
+        create(part / "file", [b"content"])
+        assert not path.exists()
+    assert (path / "file").read_bytes() == b"content"
+    assert list(path.parent.iterdir()) == [path]

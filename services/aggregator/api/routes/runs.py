@@ -114,18 +114,18 @@ async def delete_run(
     runtime.hub.deletions += 1
 
 
-async def check(runtime: Runtime, given: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
+async def check(runtime: Runtime, source: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
     """The experiment as checked by a worker, and an estimate of its memory, disk space and traffic.
 
     Args:
         runtime: the objects that all requests of the process share.
-        given: the tables of an experiment's file, or the file's text.
+        source: the tables of an experiment's file, or the file's text.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
         Unavailable: no worker answered in time.
     """
     try:
-        tables = Experiment.tables_of(given) if isinstance(given, str) else given
+        tables = Experiment.tables_of(source) if isinstance(source, str) else source
         Experiment.from_tables(tables)
     except ConfigurationError as error:
         raise refusals.InvalidExperiment(error.detail) from None

@@ -24,6 +24,7 @@ from rampart_fl.services.console.studies.reproduction.runs import (
     seconds,
 )
 from rampart_fl.shared.figures.final import KINDS
+from rampart_fl.shared.runtime import durable
 
 SMOKE = """\
 The scale `smoke` shows only that a cell runs: the data, the network and the rounds are not the
@@ -199,10 +200,12 @@ def write(
     """
     folder.mkdir(parents=True, exist_ok=True)
     base = f"{name}-{scale}"
-    (folder / f"{base}.md").write_text(markdown(definition, scale, outcomes, command))
+    durable.replace_text(folder / f"{base}.md", markdown(definition, scale, outcomes, command))
     lines = ",\n".join(json.dumps(cell) for cell in plain(outcomes))
     head = json.dumps({"table": name, "scale": scale, "command": command})
-    (folder / f"{base}.json").write_text(f'{head.removesuffix("}")}, "cells": [\n{lines}\n]}}\n')
+    durable.replace_text(
+        folder / f"{base}.json", f'{head.removesuffix("}")}, "cells": [\n{lines}\n]}}\n'
+    )
     draw(folder / base, definition, outcomes)
 
 

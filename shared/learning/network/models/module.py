@@ -12,6 +12,11 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.learning.network.models import Model, models
 
+DROPOUTS = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
+
 
 @models.register("module")
 class UserModule(Model):
@@ -36,7 +41,7 @@ class UserModule(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         module = self._make(shape, classes)
         for name, layer in module.named_modules():
-            if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            if isinstance(layer, DROPOUTS) and layer.p > 0:
                 raise ConfigurationError(
                     f"{self._who}: {name} draws at random in training, so agents and the simulator "
                     "would get different results; build it with p = 0"
@@ -60,9 +65,9 @@ class UserModule(Model):
             raise ConfigurationError(f"{self._who} is not a subclass of torch.nn.Module")
         takes = inspect.signature(module).parameters
         fitted = {"shape": shape, "classes": classes}
-        given: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
+        supplied: dict[str, Any] = {key: value for key, value in fitted.items() if key in takes}
         try:
-            return module(**{**given, **(self.model_extra or {})})
+            return module(**{**supplied, **(self.model_extra or {})})
         except Exception as error:  # The user's code may raise anything.
             raise ConfigurationError(
                 f"{self._who} cannot be built: {type(error).__name__}: {error}; "

@@ -84,14 +84,14 @@ class HMSDFL(Objective):
         fixed = {"high": classes, "low": max(1, classes // 2), "minimum": 1}
         if self.tier != "auto":
             return fixed[self.tier]
-        given = machine.probe() if resources is None else resources
-        if given < self.minimum_resources:
+        available = machine.probe() if resources is None else resources
+        if available < self.minimum_resources:
             return 0
-        if given >= self.high_resources:
+        if available >= self.high_resources:
             return classes
-        if given <= self.low_resources:
+        if available <= self.low_resources:
             return 1
-        share = (given - self.low_resources) / (self.high_resources - self.low_resources)
+        share = (available - self.low_resources) / (self.high_resources - self.low_resources)
         return max(1, int(share * classes))
 
     def gradient(self, point: Point) -> Tensor:

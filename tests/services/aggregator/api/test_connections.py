@@ -2,15 +2,24 @@
 
 import asyncio
 import resource
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from rampart_fl.services.aggregator.api import connections as module
-from rampart_fl.services.aggregator.api.connections import FILES, HEAD, Connection, open_files
+from rampart_fl.services.aggregator.api.connections import (
+    FILES,
+    HEAD,
+    Connection,
+    Pipeline,
+    SmallEvent,
+    open_files,
+)
 
 pytestmark = pytest.mark.anyio
 PATIENCE, MOST = 0.15, 8
@@ -254,3 +263,35 @@ async def test_slow_but_steady_reader_gets_the_whole_response(port: int) -> None
         await asyncio.sleep(PATIENCE / 15)
     assert size > 8 * 2**20
     writer.close()
+
+
+async def test_small_event_sets_exactly_the_fields_of_an_event_of_this_python() -> None:
+    """A release of CPython that renames a field must not turn `SmallEvent` into a second event."""
+    plain, small = vars(asyncio.Event()), vars(SmallEvent())
+    assert plain == {"_waiters": deque(), "_value": False}
+    assert small == {"_waiters": [], "_value": False}
+    assert vars(SmallEvent(on=True))["_value"] is True
+    transport: Any = None
+    assert type(vars(FlowControl(transport))["_is_writable_event"]) is asyncio.Event
+
+
+async def test_small_event_wakes_every_task_that_waits_and_was_not_cancelled() -> None:
+    event = SmallEvent()
+    waiting = [asyncio.create_task(event.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    await asyncio.sleep(0)
+    assert not event.is_set()
+    event.set()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [result is True for result in results] == [True, False, True]
+    assert await SmallEvent(on=True).wait()
+    event.clear()
+    assert not event.is_set()
+
+
+def test_pipeline_returns_the_oldest_request_first() -> None:
+    pipeline = Pipeline()
+    for request in ("first", "second"):
+        pipeline.appendleft(request)
+    assert [pipeline.pop(), pipeline.pop()] == ["first", "second"] and not pipeline

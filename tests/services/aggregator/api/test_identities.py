@@ -17,27 +17,27 @@ pytestmark = pytest.mark.anyio
 class Counting(ClientStore):
     """A store of clients that counts how often it is asked for a token."""
 
-    asked = 0
+    lookups = 0
 
     async def of_token(self, token_hash: str) -> TokenRecord | None:
-        Counting.asked += 1
+        Counting.lookups += 1
         return await super().of_token(token_hash)
 
 
 @pytest.fixture
 def counting(stores: Stores) -> Counting:
-    Counting.asked = 0
+    Counting.lookups = 0
     return Counting(stores.redis, stores.keys, stores.audit)
 
 
-async def test_tokens_are_not_cached_while_the_hub_hears_no_events(
+async def test_tokens_are_not_cached_while_the_hub_reads_no_events(
     live_run: Any, stores: Stores, counting: Counting
 ) -> None:
     await live_run.join("a")
     identities = Identities(counting, EventHub(stores))
     for _ in range(3):
         assert await identities.of("token-a") == TokenOwner("a", 1_000_600.0, None)
-    assert counting.asked == 3
+    assert counting.lookups == 3
 
 
 async def test_a_token_is_looked_up_once_until_any_token_changes(
@@ -51,10 +51,10 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     identities = Identities(counting, hub)
     for _ in range(3):
         assert (await identities.of("token-a")) is not None
-    assert counting.asked == 1
+    assert counting.lookups == 1
     assert await identities.of("garbage") is None
     assert await identities.of("garbage") is None
-    assert counting.asked == 3, "what is unknown is asked every time"
+    assert counting.lookups == 3, "unknown tokens are not cached"
 
     changes = hub.token_changes
     await live_run.stores.clients.change_token("a", "", 0, None)  # By another process.

@@ -12,11 +12,11 @@ class Oracle:
     """Doubles numbers, and records the requests of each batch."""
 
     def __init__(self) -> None:
-        self.asked: list[list[int]] = []
+        self.batches: list[list[int]] = []
         self.batcher = RequestBatcher(self.answer)
 
     async def answer(self, questions: Sequence[int]) -> list[int]:
-        self.asked.append(list(questions))
+        self.batches.append(list(questions))
         await asyncio.sleep(0)
         if 13 in questions:
             raise ValueError("unlucky")
@@ -27,7 +27,7 @@ def test_simultaneous_requests_share_a_batch_and_get_their_own_answers() -> None
     async def ask() -> None:
         oracle = Oracle()
         assert await asyncio.gather(*map(oracle.batcher.ask, range(5))) == [0, 2, 4, 6, 8]
-        assert oracle.asked == [[0, 1, 2, 3, 4]]
+        assert oracle.batches == [[0, 1, 2, 3, 4]]
 
     asyncio.run(ask())
 
@@ -36,12 +36,12 @@ def test_request_during_a_running_batch_is_not_answered_from_that_batch() -> Non
     async def ask() -> None:
         oracle = Oracle()
         first = asyncio.create_task(oracle.batcher.ask(1))
-        while not oracle.asked:
+        while not oracle.batches:
             await asyncio.sleep(0)
         # The first batch is running: its answer may be older than this request.
         assert await oracle.batcher.ask(1) == 2
         assert await first == 2
-        assert oracle.asked == [[1], [1]]
+        assert oracle.batches == [[1], [1]]
 
     asyncio.run(ask())
 
@@ -50,11 +50,11 @@ def test_requests_during_a_running_batch_share_the_next_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         first = asyncio.create_task(oracle.batcher.ask(1))
-        while not oracle.asked:
+        while not oracle.batches:
             await asyncio.sleep(0)
         assert await asyncio.gather(*map(oracle.batcher.ask, (2, 3, 4))) == [4, 6, 8]
         assert await first == 2
-        assert oracle.asked == [[1], [2, 3, 4]]
+        assert oracle.batches == [[1], [2, 3, 4]]
 
     asyncio.run(ask())
 
@@ -86,7 +86,7 @@ def test_close_cancels_requests_of_the_running_batch() -> None:
     async def ask() -> None:
         oracle = Oracle()
         asking = asyncio.create_task(oracle.batcher.ask(1))
-        while not oracle.asked:
+        while not oracle.batches:
             await asyncio.sleep(0)
         await oracle.batcher.close()
         with pytest.raises(asyncio.CancelledError):
@@ -103,6 +103,6 @@ def test_close_before_the_first_batch_cancels_its_requests() -> None:
         await oracle.batcher.close()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert not oracle.asked
+        assert not oracle.batches
 
     asyncio.run(ask())

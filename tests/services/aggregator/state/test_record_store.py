@@ -121,12 +121,12 @@ class Moving(RedisAccess):
     def __init__(self, live_run: Any) -> None:
         super().__init__(live_run.stores.redis.client)
         self._founded = live_run
-        self._asked = 0
+        self._calls = 0
 
     async def ask(self, command: str, *args: Any, **options: Any) -> Any:
         answer = await super().ask(command, *args, **options)
-        self._asked += 1
-        if self._asked == 1:
+        self._calls += 1
+        if self._calls == 1:
             await publish(self._founded, self._founded.records, ROUNDS)
         return answer
 

@@ -111,7 +111,7 @@ async def test_run_is_registered_with_all_clients_as_members(restored: Restored)
     events = await restored.run.events.read("0-0", 0.001)
     assert [event.position for event in events] == [p for p, _ in restored.values["events"]]
     (event,) = await restored.stores.events.read("0-0", 0.001)
-    assert (event.type, event.fields["run"]) == ("started", RUN), "so that waiting requests wake"
+    assert (event.type, event.run) == ("started", RUN), "so that waiting requests wake"
 
 
 async def test_no_keys_of_the_old_schema_are_left(restored: Restored) -> None:

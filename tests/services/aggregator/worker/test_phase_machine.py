@@ -87,13 +87,13 @@ def updates(clients: str, round_: int = 1) -> EventsRead:
 
 
 JOINING = State("joining", 0)
-SELECTING = State("selecting", 1, position="3-0", heard="5-0")
+SELECTING = State("selecting", 1, position="3-0", read_position="5-0")
 OPEN = State("collecting", 1, opened_at=NOW, deadline=NOW + 60, selected=ABC, stale=False)
 TWO_OF_THREE = replace(OPEN, arrived=frozenset("ab"))
 CLOSED = replace(OPEN, phase="aggregating")
 REPLAY = State("aggregating", 1, selected=ABC, position="0-0", closing="2-0")
-PUBLISHED = State("published", 1, position="3-0", heard="5-0")
-EVALUATING = State("evaluating", 2, deadline=NOW + 60, heard="5-0")
+PUBLISHED = State("published", 1, position="3-0", read_position="5-0")
+EVALUATING = State("evaluating", 2, deadline=NOW + 60, read_position="5-0")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,12 @@ NAMES = ("a", "b", "c")
 
 def opened(**fields: Any) -> dict[str, Any]:
     """How the state changes when round 1 opens for three clients."""
-    return {"phase": "collecting", "opened_at": NOW, "deadline": NOW + 60, "heard": "3-0"} | {
+    return {
+        "phase": "collecting",
+        "opened_at": NOW,
+        "deadline": NOW + 60,
+        "read_position": "3-0",
+    } | {
         "selected": ABC,
         **fields,
     }
@@ -447,7 +452,7 @@ STANDINGS = [
 
 def got(clients: str, at: str, **fields: Any) -> dict[str, Any]:
     """How the state changes with updates of these clients, up to a position."""
-    return {"arrived": frozenset(clients), "position": at, "heard": at, **fields}
+    return {"arrived": frozenset(clients), "position": at, "read_position": at, **fields}
 
 
 def load(read: EventsRead) -> LoadUpdates:
@@ -579,7 +584,7 @@ COLLECTED = [
         EventsRead((event("probe", "c", 0),)),
         ReadEvents("7-0", NOW + 1),
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "an eviction takes a ticket, and the standing is read again",
@@ -589,7 +594,7 @@ COLLECTED = [
         evicted=frozenset("c"),
         stale=True,
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "an eviction before the round opened took no ticket of it",
@@ -597,7 +602,7 @@ COLLECTED = [
         EventsRead((event("evicted", "c"), event("opened"))),
         ReadStanding(),
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "even at the deadline, the standing is read first",
@@ -607,7 +612,7 @@ COLLECTED = [
         **LATE,
         stale=True,
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     *(
         case(
@@ -617,7 +622,7 @@ COLLECTED = [
             ReadStanding(),
             stale=True,
             position="7-0",
-            heard="7-0",
+            read_position="7-0",
         )
         for kind in ("reinstated", "confirmed", "dismissed", "stopping")
     ),
@@ -628,7 +633,7 @@ COLLECTED = [
             EventsRead((event(kind, "d"),)),
             ReadEvents("7-0", NOW + 1),
             position="7-0",
-            heard="7-0",
+            read_position="7-0",
         )
         for kind in ("joined", "paused", "running", "ticket", "mode", "evaluation")
     ),
@@ -663,7 +668,7 @@ WITHOUT_A_BARRIER = [
         machine=BUFFERED,
         pulls=("a",),
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "a client that joins is expected at once",
@@ -674,7 +679,7 @@ WITHOUT_A_BARRIER = [
         selected=frozenset("abcd"),
         stale=True,
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "an eviction takes nobody from the round but by its standing",
@@ -684,7 +689,7 @@ WITHOUT_A_BARRIER = [
         machine=BUFFERED,
         stale=True,
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "the buffer is full of barred clients: one event at a time",
@@ -693,7 +698,7 @@ WITHOUT_A_BARRIER = [
         ReadEvents("7-0", NOW + 1),
         machine=machine("buffered", buffer=1),
         position="7-0",
-        heard="7-0",
+        read_position="7-0",
     ),
     case(
         "one update is enough at the deadline",
@@ -735,7 +740,7 @@ CLOSING = [
         AnswerCustomize(CUSTOMIZE),
         DecideRound(),
         position="8-0",
-        heard="8-0",
+        read_position="8-0",
     ),
     case(
         "without a barrier, only the events up to the last one of the round count",
@@ -887,21 +892,30 @@ WAITS: list[tuple[MachinePhase, Question]] = [
     ("failed", ReadStatus()),
     ("evaluating", ReadEvaluation()),
 ]
-HEARD = [
+BETWEEN_ROUNDS = [
     case(
         f"{phase}: a customized model is made; the next round reads the other events again",
-        State(phase, 1, position="3-0", heard="5-0"),
+        State(phase, 1, position="3-0", read_position="5-0"),
         CUSTOMIZED,
         AnswerCustomize(CUSTOMIZE),
         question,
-        heard="7-0",
+        read_position="7-0",
     )
     for phase, question in WAITS
 ] + [
-    case(f"{phase}: nothing happened", State(phase, 1, heard="5-0"), EventsRead(), question)
+    case(f"{phase}: nothing happened", State(phase, 1, read_position="5-0"), EventsRead(), question)
     for phase, question in WAITS
 ]
-CASES = [*JOINED, *SELECTED, *STANDINGS, *COLLECTED, *WITHOUT_A_BARRIER, *CLOSING, *ENDS, *HEARD]
+CASES = [
+    *JOINED,
+    *SELECTED,
+    *STANDINGS,
+    *COLLECTED,
+    *WITHOUT_A_BARRIER,
+    *CLOSING,
+    *ENDS,
+    *BETWEEN_ROUNDS,
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)

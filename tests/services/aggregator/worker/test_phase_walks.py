@@ -130,7 +130,7 @@ class World:
             self.opened_at,
             self.deadline,
             position=self.published,
-            heard=self.published,
+            read_position=self.published,
             closing=self.closing,
             selected=frozenset(self.selected),
             pulls=self.pulls,
@@ -242,8 +242,10 @@ def check_step(
     """Checks the invariants of one step."""
     assert (question is None) == (after.phase == "done")
     assert question is None or type(question) in QUESTIONS[after.phase]
-    assert number(before.position) <= number(after.position) <= number(after.heard)
-    assert number(before.heard) <= number(after.heard) or after.phase == "collecting"
+    assert number(before.position) <= number(after.position) <= number(after.read_position)
+    assert (
+        number(before.read_position) <= number(after.read_position) or after.phase == "collecting"
+    )
     if (before.phase, before.round) == (after.phase, after.round) and before.deadline is not None:
         assert after.deadline is not None and after.deadline >= before.deadline
     assert sum(isinstance(command, TRANSITIONS) for command in given) <= 1

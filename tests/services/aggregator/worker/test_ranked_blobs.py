@@ -16,6 +16,7 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.rounding import ceil_div
 from tests.services.aggregator.object_server import ObjectServer, serving
 from tests.services.aggregator.worker import rank_blobs_process as process
 
@@ -64,7 +65,7 @@ def test_ranks_download_each_byte_once_and_store_the_same_models(
         sent = sorted((part.start, part.stop) for read, part in server.reads if read == path)
         assert [start for start, _ in sent] == [0, *(stop for _, stop in sent[:-1])]
         assert sent[-1][1] == total
-        assert len(sent) == min(size, -(-total // PIECE))
+        assert len(sent) == min(size, ceil_div(total, PIECE))
         assert max(stop - start for start, stop in sent) <= total / size + PIECE
         parts = [np.load(tmp_path / "ranks" / f"{digest}.{rank}.npy") for rank in range(size)]
         numbers = wire.narrow(VECTOR, "BF16")

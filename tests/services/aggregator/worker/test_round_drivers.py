@@ -276,8 +276,8 @@ def test_drivers_record_a_failed_round_alike(tmp_path: Path) -> None:
     opened = OpenRoundData({c: both.receipt(c, sent[c]) for c in "ba"})
     state = PhaseState("aggregating", 1, selected=frozenset("ab"))
     theirs = failed_record(EXPERIMENT, state, opened, error.value.detail, 0.0)
-    for told in (theirs, record):
-        assert (told.round, told.status, told.participants) == (1, "failed", ["a", "b"])
-        assert told.metrics == {c: {"loss_gap": 1.25} for c in "ab"}
+    for one in (theirs, record):
+        assert (one.round, one.status, one.participants) == (1, "failed", ["a", "b"])
+        assert one.metrics == {c: {"loss_gap": 1.25} for c in "ab"}
     assert theirs.reason == record.reason
     assert both.server.global_D is not None and both.server.neighbours is None

@@ -16,9 +16,9 @@ MODULE = """
 import json, os, sys, time
 
 assert __name__ == "__main__"
-told = {"arguments": sys.argv[1:], "given": os.environ.get("GIVEN"), "pid": os.getpid()}
-told |= {"session": os.getsid(0), "imported": "torch" in sys.modules}
-print(json.dumps(told), flush=True)
+report = {"arguments": sys.argv[1:], "given": os.environ.get("GIVEN"), "pid": os.getpid()}
+report |= {"session": os.getsid(0), "imported": "torch" in sys.modules}
+print(json.dumps(report), flush=True)
 print("on standard error", file=sys.stderr, flush=True)
 assert sys.stdin.read() == ""
 if "wait" in sys.argv:

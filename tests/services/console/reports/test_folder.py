@@ -42,8 +42,7 @@ def test_all_files_and_folders_are_synced_before_the_folder_appears(
         folder.text("name = 'x'\n", "experiment.toml")
         folder.write([b"one"], "models", "own", "ada.safetensors")
     missing = {str(each.relative_to(path)) for each in path.rglob("*")} - synced
-    assert missing == {SUMS}, "its part is synced under another name"
-    assert "." in synced
+    assert not missing and {".", SUMS} <= synced
 
 
 @pytest.mark.processes

@@ -16,6 +16,7 @@ from rampart_fl.shared.learning.training.personalizers import Batch, StepState, 
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.learning.training.task import LocalTask
+from rampart_fl.shared.rounding import ceil_div
 from tests.fake_device import NAME, PretendedDevice, far
 
 NAMES = ["a", "b", "c"]
@@ -185,7 +186,7 @@ def test_finished_clients_compute_no_further_gradients(
 
     monkeypatch.setattr(LocalTask, "gradients", counted)
     trained(learner, torch.float64)
-    steps_K = [2 * -(-size // 5) for size in SIZES]
+    steps_K = [2 * ceil_div(size, 5) for size in SIZES]
     assert len(counts) == max(steps_K)
     assert sum(counts) <= sum(steps_K) + unit(learner.spec.dim) * max(steps_K)
 

@@ -28,14 +28,14 @@ def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     """Makes OpenML answer with a table; returns the list of the requested data sets."""
 
     def answer(x: np.ndarray, y: np.ndarray) -> list[int]:
-        asked = []
+        requested = []
 
         def table(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
-            asked.append(data_id)
+            requested.append(data_id)
             return x, y
 
         monkeypatch.setattr(openml, "table", table)
-        return asked
+        return requested
 
     return answer
 
@@ -68,9 +68,9 @@ def test_data_set_is_fetched_once_and_then_cached(
 ) -> None:
     member = small(monkeypatch, "mnist", 30, 20)
     x = np.random.default_rng(1).integers(0, 256, (30, 784)).astype(float)
-    asked = answers(x, np.arange(30) % 10)
+    requested = answers(x, np.arange(30) % 10)
     first, again = member.load(), member.load()
-    assert asked == [554]
+    assert requested == [554]
     assert first.x.equal(again.x)
     assert first.take().flatten(1).numpy() == pytest.approx(x / 255)
     assert first.y.tolist() == [i % 10 for i in range(30)]
@@ -213,14 +213,14 @@ class OpenML:
     """
 
     def __init__(self, pages: dict[str, bytes], compressed: bool, failures: int = 0) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         site = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                site.asked.append(self.path)
+                site.requests.append(self.path)
                 (page,) = [text for end, text in pages.items() if self.path.endswith(end)]
-                self.send_response(503 if len(site.asked) <= failures else 200 if page else 412)
+                self.send_response(503 if len(site.requests) <= failures else 200 if page else 412)
                 page = page.replace(b"https://www.openml.org", site.address.encode())
                 if compressed:
                     self.send_header("Content-Encoding", "gzip")
@@ -266,7 +266,7 @@ def test_table_is_read_with_and_without_compression(
     # A category's value is the number that it names, not its position in the list.
     assert x.tolist() == [[-1, 1, 2.5], [1, -1, 7], [1, 0, 0]]
     assert y.tolist() == [1, -1, 1]
-    assert len(server.asked) == len(set(server.asked)) == 3  # nothing is loaded twice
+    assert len(server.requests) == len(set(server.requests)) == 3  # nothing is loaded twice
 
 
 def test_ignored_columns_are_left_out_and_quoted_values_are_read(
@@ -286,10 +286,10 @@ def test_ignored_columns_are_left_out_and_quoted_values_are_read(
 
 def test_rows_are_counted_while_they_arrive(answered: Callable[..., OpenML]) -> None:
     answered(site(ARFF + "1,0,0,1\n" * 247))
-    told: list[int] = []
-    x, _ = TABLE(4534, told.append)
+    progress: list[int] = []
+    x, _ = TABLE(4534, progress.append)
     assert len(x) == 250
-    assert told == [100, 200]
+    assert progress == [100, 200]
 
 
 def test_requests_are_retried_after_short_outages_but_not_after_refusals(
@@ -297,11 +297,11 @@ def test_requests_are_retried_after_short_outages_but_not_after_refusals(
 ) -> None:
     server = answered(site(), failures=3)
     assert len(TABLE(4534)[0]) == 3
-    assert len(server.asked) == 3 + 3
+    assert len(server.requests) == 3 + 3
     server = answered({**site(), "json/data/4534": b""})
     with pytest.raises(OSError, match="412"):
         TABLE(4534)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""The two rules for rounding up: the exact division of counts, and a share of a count.
+
+All code rounds up with these functions, so that processes never disagree by one.
+"""
+
+import math
+
+
+def ceil_div(count: int, size: int) -> int:
+    """Computes ceil(count / size) exactly: how many parts of at most `size` make up `count`.
+
+    The division of floats, ceil(count / size), is wrong for large counts.
+
+    >>> ceil_div(7, 2), ceil_div(6, 2), ceil_div(0, 2)
+    (4, 3, 0)
+    >>> ceil_div(2**60 + 1, 2**30) - math.ceil((2**60 + 1) / 2**30)
+    1
+    """
+    return -(-count // size)
+
+
+def share(fraction: float, of: int) -> int:
+    """Computes ceil(fraction · of), but small rounding errors do not raise the result.
+
+    >>> 0.07 * 100, share(0.07, 100)
+    (7.000000000000001, 7)
+    """
+    return math.ceil(fraction * of - 1e-9)

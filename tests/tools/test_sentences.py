@@ -1,0 +1,96 @@
+"""Sentences for a test with a reader: drawn from docstrings, comments, messages and pages."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tools import sentences
+from tools.imports import ROOT
+
+MODULE = '''"""Does one thing. Does it well.
+
+    a diagram   without an end
+
+Args:
+    first: the first
+        of several values.
+Returns:
+    All of the values.
+
+>>> 1 + 1
+2
+"""
+# A comment on
+# two lines follows.
+LIMIT = 3  # noqa: E741 - this is no sentence of ours.
+"""How many there are at most."""
+
+
+def check(n):
+    if n > LIMIT:
+        raise ValueError(f"there are {n} of them; the limit is " f"{LIMIT}")
+    log.warning("%s of them are still missing", n)
+    print("this text is shown to nobody")
+'''
+PAGE = """# A heading is not drawn.
+
+Run the command,
+and wait.
+
+```sh
+this is a command, and is not drawn.
+```
+
+| this cell | is not drawn. |
+
+- Items are drawn. Short one.
+"""
+
+
+def test_module_gives_its_docstrings_comments_and_messages(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(MODULE)
+    assert sentences.sentences_of(path) == [
+        "first: the first of several values.",
+        "All of the values.",
+        "How many there are at most.",
+        "A comment on two lines follows.",
+        "there are ... of them; the limit is ...",
+        "%s of them are still missing",
+    ], "'Does one thing.' is too short, and the diagram does not end like a sentence"
+
+
+def test_page_gives_its_prose_only(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    assert sentences.sentences_of(path) == ["Run the command, and wait."]
+
+
+def test_same_seed_draws_the_same_sentences() -> None:
+    drawn = sentences.draw(1, 100)
+    assert len(set(drawn)) == 100
+    assert sentences.draw(1, 100) == drawn != sentences.draw(2, 100)
+    tops = {place.partition("/")[0] for place, _ in drawn}
+    assert {"shared", "services", "docs"} <= tops
+
+
+def test_every_file_is_read_once_whatever_links_lead_to_it() -> None:
+    files = sentences.files()
+    assert len(files) == len(set(files)) > 400
+    assert ROOT / "README.md" in files and ROOT / "shared/errors.py" in files
+    assert not [path for path in files if "rampart_fl/shared" in str(path)]
+
+
+def test_command_prints_numbered_sentences_with_their_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sentences.main(["--seed", "7", "--count", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    drawn = sentences.draw(7, 2)
+    assert lines[::2] == [f"{number}. {text}" for number, (_, text) in enumerate(drawn, 1)]
+    assert lines[1::2] == [f"   ({place})" for place, _ in drawn]
+
+
+def test_raised_names_without_a_message_are_skipped() -> None:
+    assert list(sentences.messages(ast.parse("raise error from None"))) == []

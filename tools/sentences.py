@@ -1,0 +1,164 @@
+"""Draws sentences at random from code and pages: `python -m tools.sentences --seed 1 --count 100`.
+
+A person who does not know the project reads the drawn sentences, and marks each sentence that has
+to be read twice. The sentences come from docstrings, comments, error and log messages, and pages.
+The same seed draws the same sentences as long as the text does not change.
+"""
+
+import argparse
+import ast
+import io
+import random
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.imports import ROOT
+
+CODE = ("shared", "services", "src", "tools")
+SHORTEST = 4
+"""Shorter sentences have too few words to be hard to read."""
+SPLIT = re.compile(r"(?<=[.!?])\s+(?=[\"`(*\[]?[A-Z0-9`])")
+ENTRY = re.compile(r" +[\w, *]+: |[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):")
+"""The beginning of a paragraph within a docstring's or a page's lines."""
+MARK = re.compile(r"^(?:[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):\s*)")
+LOGS = {"debug", "info", "warning", "error", "exception"}
+
+
+class Sentence(NamedTuple):
+    """One sentence, and where it stands."""
+
+    place: str
+    """The file."""
+    text: str
+
+
+def split(paragraph: str) -> list[str]:
+    """The sentences of a paragraph.
+
+    >>> split("The worker stops. `up` says why, e.g. a full disk.")
+    ['The worker stops.', '`up` says why, e.g. a full disk.']
+    """
+    return [one for one in SPLIT.split(" ".join(paragraph.split())) if one]
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    r"""The paragraphs of a docstring or page, without examples, headings and tables.
+
+    >>> list(paragraphs("One\ntwo.\n\n>>> 1 + 1\n2\n\nArgs:\n    a: the first.\n    b: the last."))
+    ['One two.', 'a: the first.', 'b: the last.']
+    """
+    lines, fenced, example = list[str](), False, False
+    for line in (*text.splitlines(), ""):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif line.lstrip().startswith(">>> "):
+            example = True
+        example = example and bool(line.strip())
+        skipped = fenced or example or line.lstrip().startswith(("#", "|", "```", "~~~", "<"))
+        if lines and (skipped or not line.strip() or ENTRY.match(line)):
+            paragraph = MARK.sub("", " ".join(lines))
+            if paragraph:
+                yield paragraph
+            lines = []
+        if line.strip() and not skipped:
+            lines.append(line.strip())
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """The docstrings of a module, and of its classes, functions and variables."""
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield cleandoc(value.value)
+
+
+def comments(code: str) -> Iterator[str]:
+    """The comments of a module; comments on consecutive lines are joined."""
+    block, last = list[str](), 0
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type != tokenize.COMMENT or re.match(r"# *(?:noqa|type:|fmt:|--|!)", token.string):
+            continue
+        if block and token.start[0] != last + 1:
+            yield " ".join(block)
+            block = []
+        block.append(token.string.lstrip("# "))
+        last = token.start[0]
+    yield " ".join(block)
+
+
+def messages(tree: ast.Module) -> Iterator[str]:
+    """The texts of raised errors and of logs; `...` stands for inserted values."""
+    for node in ast.walk(tree):
+        call: ast.AST | None = node.exc if isinstance(node, ast.Raise) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            call = node if node.func.attr in LOGS and _is_log(node.func.value) else None
+        for text in call.args if isinstance(call, ast.Call) else ():
+            yield _text(text)
+
+
+def _is_log(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in {"log", "logger"}
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) or "..." for part in node.values)
+    return ""
+
+
+def sentences_of(path: Path) -> list[str]:
+    """The sentences of a Python module or of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return _complete(paragraphs(text))
+    tree = ast.parse(text)
+    prose = [part for docstring in docstrings(tree) for part in paragraphs(docstring)]
+    return _complete([*prose, *comments(text)]) + [one for one in messages(tree) if _long(one)]
+
+
+def _complete(parts: Iterable[str]) -> list[str]:
+    sentences = [one for part in parts for one in split(part)]
+    return [one for one in sentences if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one)]
+
+
+def _long(sentence: str) -> bool:
+    return len(sentence.split()) >= SHORTEST
+
+
+def files() -> list[Path]:
+    """The modules and pages, sorted."""
+    code = (path for top in CODE for path in (ROOT / top).rglob("*.py"))
+    pages = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    ours = {path.resolve() for path in (*code, *pages) if "node_modules" not in path.parts}
+    return sorted(ours)
+
+
+def draw(seed: int, count: int) -> list[Sentence]:
+    """Draws `count` different sentences."""
+    everything = [
+        Sentence(str(path.relative_to(ROOT)), text)
+        for path in files()
+        for text in dict.fromkeys(sentences_of(path))
+    ]
+    return random.Random(seed).sample(everything, count)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the drawn sentences, numbered, each with its file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, default=100)
+    options = parser.parse_args(arguments)
+    for number, (place, text) in enumerate(draw(options.seed, options.count), 1):
+        sys.stdout.write(f"{number}. {text}\n   ({place})\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -249,9 +249,8 @@ class Rounds:
         if raw is None:
             return Neighbours(reference_A, rows, rows)
         uploads = self._parameters(raw)
-        similar = replace(
-            rows, block_ND=uploads.block_ND, file=uploads.file, pool_statistics=PoolStatistics()
-        )
+        known = PoolStatistics(squares_N=uploads.pool_statistics.squares_N)
+        similar = replace(rows, block_ND=uploads.block_ND, file=uploads.file, pool_statistics=known)
         return Neighbours(reference_A, rows, similar)
 
 

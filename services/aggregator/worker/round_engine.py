@@ -319,6 +319,7 @@ class RoundEngine:
             self._spare = pool.block
         self.arrivals = None
         record, size = DecisionRecord.of(decision), model_bytes(self.spec)
+        ended("record")
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     @on_every_rank

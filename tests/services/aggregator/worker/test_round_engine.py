@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
@@ -245,6 +246,26 @@ def test_disk_check_counts_the_rows_that_stages_keep(
     assert round_engine.snapshot.state is not None
     stored = blobs.path(round_engine.snapshot.state).stat().st_size
     assert rows - 1 < stored / ROW <= rows + 1, "the blob also has ids and short tensors"
+
+
+def test_disk_check_counts_no_more_updates_than_the_cache_of_an_object_store_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has room for two updates and holds one; it stores an update before it deletes."""
+    server = {"rule": "median", "detectors": [], "calibrate": False}
+    experiment = Experiment.from_tables({**streamed("median"), "server": server})
+    blobs = RunBlobs("memory://", tmp_path, most=2 * ROW).of_run("run")
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    size = blobs.path(first.global_model).stat().st_size
+    # Updates in the cache, the global model, and fourteen rows of the pool.
+    free = (2 * ROW - size) + ROW + ROW * (1 + 14)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    assert round_engine.disk_shortage(7) == ""
+    assert round_engine.disk_shortage(1) == ""
+    free -= 1
+    said = r"\(7 updates, for which the cache may grow by 4\.9KiB, 1 models, 14 rows of the pool\)"
+    assert re.search(said, round_engine.disk_shortage(7))
 
 
 def test_disk_that_does_not_answer_makes_the_round_wait(

@@ -56,6 +56,8 @@ def cases() -> dict[str, tuple[str, list[object]]]:
         for name in preaggregators.names():
             before = table(PREAGGREGATORS.get(name, Case(name)))
             values[f"{name}, {kind}"] = (kind, [before, "geometric_median"])
+        for name in ("filtering", "no_regret"):
+            values[f"{name}, {kind}, blocks"] = (kind, [{"name": name, "block_size": 100}])
     return values
 
 

@@ -99,7 +99,7 @@ class Rounds:
         """
         plan = build_plan(experiment)
         if part is not None:
-            _check_divides(plan, spec)
+            check_divides(plan, spec)
         return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec, part)
 
     def pool(
@@ -254,8 +254,12 @@ class Rounds:
         return Neighbours(reference_A, rows, similar)
 
 
-def _check_divides(plan: Plan, spec: ModelSpec) -> None:
-    """Refuses stages and models whose vectors cannot be divided among ranks."""
+def check_divides(plan: Plan, spec: ModelSpec) -> None:
+    """Refuses stages and models whose vectors cannot be divided among ranks.
+
+    Raises:
+        ConfigurationError: the message names what cannot be divided.
+    """
     if spec.statistics:
         raise ConfigurationError(
             "ranks cannot divide a model with running statistics: use a model without batch "

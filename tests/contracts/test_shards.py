@@ -126,6 +126,17 @@ def test_operations_page_lists_the_stages_that_ranks_cannot_divide() -> None:
     assert set(re.findall("`(.*?)`", listed)) == whole
 
 
+def test_group_without_a_backend_for_the_cpu_is_refused(tmp_path: Path) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("cuda:gloo", store=store, rank=0, world_size=1)
+    try:
+        group = torch.distributed.group.WORLD
+        with pytest.raises(ConfigurationError, match="the group has the backends cuda:gloo, but"):
+            aggregate(sharded.updates("short"), "median", f=2, group=group)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_rules_that_work_on_whole_rows_are_refused_in_a_group(tmp_path: Path) -> None:
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)

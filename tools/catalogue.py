@@ -46,10 +46,10 @@ Rows that exceed [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *
 many times a stage reads all rows of the file. If a stage cannot read rows from a file, *passes*
 says "in memory only" and the reason. These rules determine how many passes a pipeline takes:
 
-- The check that all numbers are finite comes before the first stage. This check also measures the
-  lengths of the rows, so stages that need lengths read no row again. If a pre-aggregator has mixed
-  the rows, a stage that needs the new rows' lengths takes one more pass, and `fltrust` takes two
-  more.
+- When the worker writes a row to the file, it checks that all numbers of the row are finite. This
+  check also measures the row's length, so stages that need lengths read no row again. If a
+  pre-aggregator has mixed the rows, a stage that needs the new rows' lengths takes one more pass,
+  and `fltrust` takes two more.
 - Distances between rows are measured once for all stages of a pipeline.
 - The iterations of a rule work on distances and weights, and read no rows. If a rule's iterations
   do read rows, the column *Passes* says so.

@@ -78,8 +78,8 @@ class Settings(ServiceSettings):
     pool_memory: ByteSize | None = None
     """Maximum size of all rows that each process of the worker holds in memory, such as 2GiB:
     blocks of updates, together with what stages hold of earlier rounds. All other blocks are kept
-    in files in the blobs' folder and read piece by piece. On a GPU, blocks are never in files. By
-    default, there is no limit."""
+    in files in the blobs' folder and read piece by piece. On a GPU, blocks are never in files: the
+    worker refuses a run whose blocks exceed the limit. By default, there is no limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")

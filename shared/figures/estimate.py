@@ -12,10 +12,13 @@ from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.histories import history_rows
+from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
 """Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
 for buffers."""
+VECTORS = 4
+"""Vectors of the model's size that a worker holds while it reads rows from a file."""
 REPORT = 400
 """Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150
@@ -36,6 +39,10 @@ def estimate(experiment: Experiment) -> Estimate:
     1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
     stages that store a row for each client.
 
+    With a limit on the memory of rows, blocks of N rows that exceed the limit are on the disk
+    instead of in memory. The memory then includes the pieces of files that the worker reads at a
+    time.
+
     Each detector needs another 32 KiB per client, both in memory and on disk.
 
     The estimate assumes uploads in float32 without compression. The estimate includes the records
@@ -48,8 +55,18 @@ def estimate(experiment: Experiment) -> Estimate:
     return of_model(experiment, spec_of(build_module(experiment)), build_plan(experiment))
 
 
-def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
-    """Like `estimate`, but for a model and stages that are already built."""
+def of_model(
+    experiment: Experiment, spec: ModelSpec, plan: Plan, pool_memory: int | None = None
+) -> Estimate:
+    """Like `estimate`, but for a model and stages that are already built.
+
+    Args:
+        experiment: the experiment of the run.
+        spec: the experiment's model.
+        plan: the experiment's stages.
+        pool_memory: limit in bytes on the rows of all of the worker's processes; None if there is
+            no limit.
+    """
     n, clients, b = experiment.most_rows, experiment.most_clients, 4 * spec.dim
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)
@@ -61,6 +78,11 @@ def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     records = record * experiment.rounds
     history = sum(history_rows(plan, clients).values())
     sketches = 2 * SKETCH * clients * len(plan.detectors)
+    filed, more = 0, 0.3 * b * n
+    if pool_memory is not None:
+        filed = max(0, held - max(0, pool_memory - b * history) // (b * n))
+    if filed:
+        more = min(more, 2 * WINDOW + VECTORS * b)
     down = model_bytes(spec) * (1 + customizer.offered)
     up = model_bytes(spec) + REPORT
     # The first probe causes as much traffic as a round.
@@ -69,8 +91,8 @@ def of_model(experiment: Experiment, spec: ModelSpec, plan: Plan) -> Estimate:
     return Estimate(
         parameters=spec.dim,
         clients=n,
-        memory_bytes=PROCESS + round(b * (n * (held + 0.3) + history)) + sketches,
-        disk_bytes=b * (n * (1 + kept) + 2 * clients * remembering + 2 * models + 4)
+        memory_bytes=PROCESS + b * (n * (held - filed) + history) + round(more) + sketches,
+        disk_bytes=b * (n * (1 + kept + filed) + 2 * clients * remembering + 2 * models + 4)
         + sketches
         + records,
         record_bytes=records,

@@ -34,11 +34,18 @@ class PoolStatistics:
         unchecked: True while the rows are only assumed to be finite; no pass has read all of them
             yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
+        squares_of: the columns that `squares_N` covers, if it does not cover all columns.
         geometry: the geometry of some rows; None before it is measured.
         positions: the rows that `geometry` describes, as positions in the block.
     """
 
     unchecked: bool = False
     squares_N: Tensor | None = None
+    squares_of: slice | None = None
     geometry: Geometry | None = None
     positions: tuple[int, ...] = ()
+
+    def of_columns(self, which: slice) -> "PoolStatistics":
+        """What is known about these columns of the pool."""
+        squares_N = self.squares_N if which == self.squares_of else None
+        return PoolStatistics(self.unchecked, squares_N)

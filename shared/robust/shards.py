@@ -80,11 +80,17 @@ class Part:
         """The part of a rank that holds `held` coordinates.
 
         Raises:
-            ConfigurationError: the ranks do not hold the coordinates that `columns` assigns to
-                them.
+            ConfigurationError: the group has no backend for CPU tensors, or the ranks do not hold
+                the coordinates that `columns` assigns to them.
         """
         if group is None:
             return Part(held, 0, held)
+        backends = distributed.get_backend_config(group)
+        if "cpu" not in (pair.partition(":")[0] for pair in backends.split(",")):
+            raise ConfigurationError(
+                f"the group has the backends {backends}, but ranks exchange tensors on the CPU: "
+                "create it with gloo, or with cpu:gloo,cuda:nccl"
+            )
         size, rank = distributed.get_world_size(group), distributed.get_rank(group)
         held_P = torch.zeros(size, dtype=torch.int64)
         held_P[rank] = held

@@ -197,8 +197,8 @@ class View:
         >>> Rows.of(torch.tensor([[1.0, 2.0, 3.0]])).columns(slice(1, 3)).row(0)
         tensor([2., 3.])
         """
-        unread = PoolStatistics(unchecked=self.pool_statistics.unchecked)
         if isinstance(which, Tensor):
+            unread = PoolStatistics(unchecked=self.pool_statistics.unchecked)
             # For randomly drawn coordinates, `gathered` is several times as fast as indexing.
             return replace(
                 self,
@@ -207,7 +207,8 @@ class View:
                 file=None,
                 part=None,
             )
-        return replace(self, block_ND=self.block_ND[:, which], pool_statistics=unread, part=None)
+        known = self.pool_statistics.of_columns(which)
+        return replace(self, block_ND=self.block_ND[:, which], pool_statistics=known, part=None)
 
     def span(self, which: slice | None) -> Self:
         """The same rows, restricted to a range of coordinates; None means all coordinates.

@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
 
@@ -107,6 +108,8 @@ class Pool:
         self.block = spare
         self._raw = None if plan.calibrate else self._zeros(len(self._slots))
         self._measured: dict[str, _RowMeasurements] = {}
+        self._squares_N = _unmeasured(self.block)
+        self._raw_squares_N = _unmeasured(self.block)
 
     def __contains__(self, client: str) -> bool:
         return client in self._measured
@@ -120,9 +123,9 @@ class Pool:
         """The row (D,) to write a client's upload into; call `admit` before the next `row`."""
         if client not in self._slots:
             self._slots[client] = len(self.block)
-            self.block = self._doubled(self.block)
+            self.block, self._squares_N = self._doubled(self.block)
             if self._raw is not None:
-                self._raw = self._doubled(self._raw)
+                self._raw, self._raw_squares_N = self._doubled(self._raw)
         return self.block.tensor[self._slots[client]]
 
     def admit(
@@ -161,8 +164,10 @@ class Pool:
             for kept_D in (row_D, raw_D):
                 if kept_D is not None:
                     kept_D.zero_()
+        self._measure(self.block, self._squares_N, slot)
         self.block.release(slot)
         if self._raw is not None:
+            self._measure(self._raw, self._raw_squares_N, slot)
             self._raw.release(slot)
         self._measured[client] = _RowMeasurements(moved, upload_K, start_K, not sound)
 
@@ -192,6 +197,7 @@ class Pool:
             metadata=self._metadata(ids, claims),
             dropped=tuple(sorted(dropped)),
             traces=self._traces(ids),
+            pool_statistics=self._statistics(self.block, self._squares_N),
             file=self.block.file,
             part=self._part,
         )
@@ -201,19 +207,48 @@ class Pool:
         if self._raw is None:
             return None
         return replace(
-            rows, block_ND=self._raw.tensor, file=self._raw.file, pool_statistics=PoolStatistics()
+            rows,
+            block_ND=self._raw.tensor,
+            file=self._raw.file,
+            pool_statistics=self._statistics(self._raw, self._raw_squares_N),
         )
 
     def _zeros(self, rows: int) -> Block:
         return self._storage.zeros(rows, self.reference_D)
 
-    def _doubled(self, block: Block) -> Block:
+    def _doubled(self, block: Block) -> tuple[Block, Tensor]:
+        """A block with twice as many rows, and the squared norms of the rows that it holds."""
         larger = self._zeros(max(4, 2 * len(block)))
+        squares_N = _unmeasured(larger)
+        admitted = {self._slots[client] for client in self._measured}
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
+            if slot in admitted:
+                # The windows of a pass depend on the number of rows, and so may the last bits.
+                self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)
-        return larger
+        return larger, squares_N
+
+    def _measure(self, block: Block, squares_N: Tensor, slot: int) -> None:
+        """Measures the squared norm of a row's parameters, exactly as a pass over all rows does.
+
+        If the block is in a file, a later pass would read the file once more. A block in memory is
+        not measured here, because one pass over all rows is faster than one call for each row.
+        """
+        if block.file is not None:
+            held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])
+            row = View(held_ND, ids=("row",), index_K=index_K, part=self._part)
+            squares_N[slot] = linalg.squared_norms(row)[0]
+
+    def _statistics(self, block: Block, squares_N: Tensor) -> PoolStatistics:
+        """What was measured when the rows of a block were admitted."""
+        if block.file is None:
+            return PoolStatistics()
+        whole = self._trainable >= block.tensor.shape[1]
+        return PoolStatistics(
+            squares_N=squares_N.clone(), squares_of=None if whole else slice(0, self._trainable)
+        )
 
     def _metadata(self, ids: list[str], claims: Mapping[str, Claim]) -> dict[str, Tensor]:
         """Metrics that clients claim (0 for a missing claim), and numbers that the server knows."""
@@ -233,6 +268,11 @@ class Pool:
         uploads = [one.upload_K for one in measured if one.upload_K is not None]
         starts = [one.start_K for one in measured if one.start_K is not None]
         return Traces(torch.stack(uploads), torch.stack(starts)) if uploads else None
+
+
+def _unmeasured(block: Block) -> Tensor:
+    """Squared norms (N,) that are not known yet."""
+    return torch.full((len(block),), torch.nan, dtype=torch.float64)
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:

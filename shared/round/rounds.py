@@ -99,7 +99,7 @@ class Rounds:
         """
         plan = build_plan(experiment)
         if part is not None:
-            _check_divides(plan, spec)
+            check_divides(plan, spec)
         return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec, part)
 
     def pool(
@@ -249,14 +249,17 @@ class Rounds:
         if raw is None:
             return Neighbours(reference_A, rows, rows)
         uploads = self._parameters(raw)
-        similar = replace(
-            rows, block_ND=uploads.block_ND, file=uploads.file, pool_statistics=PoolStatistics()
-        )
+        known = PoolStatistics(squares_N=uploads.pool_statistics.squares_N)
+        similar = replace(rows, block_ND=uploads.block_ND, file=uploads.file, pool_statistics=known)
         return Neighbours(reference_A, rows, similar)
 
 
-def _check_divides(plan: Plan, spec: ModelSpec) -> None:
-    """Refuses stages and models whose vectors cannot be divided among ranks."""
+def check_divides(plan: Plan, spec: ModelSpec) -> None:
+    """Refuses stages and models whose vectors cannot be divided among ranks.
+
+    Raises:
+        ConfigurationError: the message names what cannot be divided.
+    """
     if spec.statistics:
         raise ConfigurationError(
             "ranks cannot divide a model with running statistics: use a model without batch "

@@ -235,12 +235,14 @@ class Server:
                 metrics={name: metrics[name] for name in arrived},
             )
         self._remember(decision, round_)
+        facts = DecisionRecord.of(decision)
+        ended("record")
         return RoundRecord(
             round=round_,
             status="published",
             participants=list(names),
             metrics=metrics,
-            **vars(DecisionRecord.of(decision)),
+            **vars(facts),
         )
 
     def _pool(self, sent_KD: Tensor, uploads: Uploads) -> Pool:

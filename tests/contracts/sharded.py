@@ -19,6 +19,9 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.engine import Plan, ServerStep, run_round
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.shards import Part
+from rampart_fl.shared.round.pool import Claim, Pool
+from rampart_fl.shared.runtime.disk_block import BlockStorage
 from tests.contracts.conftest import PREAGGREGATORS, RULES, Case, F, honest
 
 GRAIN = 64
@@ -53,6 +56,8 @@ def cases() -> dict[str, tuple[str, list[object]]]:
         for name in preaggregators.names():
             before = table(PREAGGREGATORS.get(name, Case(name)))
             values[f"{name}, {kind}"] = (kind, [before, "geometric_median"])
+        for name in ("filtering", "no_regret"):
+            values[f"{name}, {kind}, blocks"] = (kind, [{"name": name, "block_size": 100}])
     return values
 
 
@@ -162,7 +167,21 @@ def passes(rank: int, size: int, group: Any) -> dict[str, Tensor]:
         "signs": linalg.signs(rows),
         "whole": rows.place.whole(centre_D),
         "norm": torch.tensor(linalg.norm(centre_D, rows.part), dtype=torch.float64),
+        "norms of a pool in a file": linalg.norms(pool_in_file(updates_ND[:, here], rows.part)),
     }
+
+
+def pool_in_file(updates_ND: Tensor, part: Part | None) -> Rows:
+    """The rows of a pool that keeps them in a file, and measures each row when it arrives."""
+    names, dim = [str(i) for i in range(len(updates_ND))], LONG
+    plan, reference_D = Plan.of("median"), torch.zeros(updates_ND.shape[1])
+    pool = Pool(plan, dim, reference_D, names, BlockStorage(memory=0), part=part)
+    for name, update_D in zip(names, updates_ND, strict=True):
+        pool.row(name).copy_(update_D)
+        pool.admit(name)
+    rows = pool.rows(dict.fromkeys(names, Claim(1, {})), cap=1)
+    assert rows.file is not None and rows.pool_statistics.squares_N is not None
+    return rows
 
 
 def main() -> None:

@@ -13,14 +13,16 @@ from rampart_fl.shared.robust import Context, Rows, State, linalg, shards, view
 from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule, Stage
 from rampart_fl.shared.robust.customizers import Customization, Customizer
 from rampart_fl.shared.robust.detectors import detectors
+from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence import challenges, trials
 from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
 from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Part
-from rampart_fl.shared.robust.sketch import Traces, sketch
-from rampart_fl.shared.runtime.disk_block import MappedFile
+from rampart_fl.shared.round.pool import Claim, Pool
+from rampart_fl.shared.runtime import disk_block
+from rampart_fl.shared.runtime.disk_block import BlockStorage, MappedFile
 from tests.contracts.test_streaming import IDS, STAGES, D, F, N
 
 STATED: dict[str, Stage] = {name: build() for name, build in STAGES.items()}
@@ -76,20 +78,23 @@ def windows_of_16_coordinates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> CountedFile:
-    return CountedFile(N, D, tmp_path)
+def rows(tmp_path: Path, updates_ND: Tensor, monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """A pool in a file, as the worker fills it: each row is measured when it arrives."""
+    monkeypatch.setattr(disk_block, "MappedFile", CountedFile)
+    plan = Plan.of("median", screens=["response"], customizer="fedcap")
+    pool = Pool(plan, D, torch.ones(D), IDS, BlockStorage(memory=0, folder=tmp_path))
+    for client, update_D in zip(IDS, updates_ND, strict=True):
+        pool.row(client).copy_(update_D)
+        pool.admit(client, start_K=torch.zeros(plan.traces))
+    rows = pool.rows(dict.fromkeys(IDS, Claim(1, {"loss_gap": 1.0})), cap=1)
+    assert rows.traces is not None
+    return rows
 
 
 @pytest.fixture
-def rows(file: CountedFile, updates_ND: Tensor) -> Rows:
-    """A pool in a file; the check for finite numbers has measured the rows' lengths."""
-    known = {"loss_gap": torch.ones(N, dtype=torch.float64), "moved": updates_ND.norm(dim=1)}
-    traces = Traces(
-        torch.stack([sketch(row_D, 1024) for row_D in updates_ND]), torch.zeros(N, 1024)
-    )
-    held = Rows.of(updates_ND, ids=IDS, metadata=known, traces=traces)
-    file.tensor.copy_(updates_ND)
-    return replace(held, block_ND=file.tensor, file=file)
+def file(rows: Rows) -> CountedFile:
+    assert isinstance(rows.file, CountedFile)
+    return rows.file
 
 
 def context() -> Context:

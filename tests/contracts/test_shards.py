@@ -123,13 +123,18 @@ def test_operations_page_lists_the_stages_that_ranks_cannot_divide() -> None:
     page = " ".join((ROOT / "docs/operations.md").read_text().split())
     listed = page.partition("Ranks cannot divide the following stages: ")[2].partition(". ")[0]
     whole = {name for build in BUILT.values() for name in build().undivided()}
-    blocks = {
-        name
-        for name in rules.names()
-        if "block_size" in rules.get(name).model_fields
-        and rules.build(name, block_size=8).undivided()
-    }
-    assert set(re.findall("`(.*?)`", listed)) == whole | blocks | {"block_size"}
+    assert set(re.findall("`(.*?)`", listed)) == whole
+
+
+def test_group_without_a_backend_for_the_cpu_is_refused(tmp_path: Path) -> None:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("cuda:gloo", store=store, rank=0, world_size=1)
+    try:
+        group = torch.distributed.group.WORLD
+        with pytest.raises(ConfigurationError, match="the group has the backends cuda:gloo, but"):
+            aggregate(sharded.updates("short"), "median", f=2, group=group)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_rules_that_work_on_whole_rows_are_refused_in_a_group(tmp_path: Path) -> None:
@@ -141,7 +146,5 @@ def test_rules_that_work_on_whole_rows_are_refused_in_a_group(tmp_path: Path) ->
         assert len(aggregate(updates_ND, "median", f=2, group=group)) == sharded.SHORT
         with pytest.raises(ConfigurationError, match="foolsgold works on whole rows"):
             aggregate(updates_ND, "foolsgold", group=group)
-        with pytest.raises(ConfigurationError, match="filtering works on whole rows"):
-            aggregate(updates_ND, {"name": "filtering", "block_size": 8}, f=2, group=group)
     finally:
         torch.distributed.destroy_process_group()

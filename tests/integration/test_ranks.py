@@ -52,8 +52,9 @@ def test_killing_ranks_during_a_round_does_not_change_the_result(
     calm.wait()
 
     running, hold = parted(definition), Hold(1)
-    if remote:  # The api and the worker have separate caches.
+    if remote:  # The api and the worker have separate caches, and rows are in files.
         running.settings |= object_server.environment
+        running.settings["RAMPART_POOL_MEMORY"] = "1MiB"
         running.settings["RAMPART_BLOBS"] = "s3://bucket"
         running.settings["RAMPART_BLOB_CACHE"] = str(tmp_path / "api-cache")
     running.start("api", "api")

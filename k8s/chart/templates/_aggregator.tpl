@@ -38,28 +38,31 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
+{{/* The volumes of both. Takes (list $ ROLE). */}}
 {{- define "rampart.aggregator.volumes" -}}
+{{- $root := index . 0 -}}
+{{- $scratch := ternary $root.Values.worker.scratchGiB 0 (eq (index . 1) "worker") -}}
 - name: secrets
   secret:
-    secretName: {{ include "rampart.secret" . }}
+    secretName: {{ include "rampart.secret" $root }}
     defaultMode: 0440
     items:
       - {key: rampart_operator_token, path: rampart_operator_token}
       - {key: rampart_redis_password, path: rampart_redis_password}
-      {{- if .Values.redis.sentinelPassword }}
+      {{- if $root.Values.redis.sentinelPassword }}
       - {key: rampart_sentinel_password, path: rampart_sentinel_password}
       {{- end }}
 - name: cache
-  emptyDir: {sizeLimit: {{ ternary (add .Values.blobs.cacheGiB 1) 1 (ne .Values.blobs.url "") }}Gi}
+  emptyDir: {sizeLimit: {{ ternary (add $root.Values.blobs.cacheGiB 1 $scratch) 1 (ne $root.Values.blobs.url "") }}Gi}
 - name: tmp
   emptyDir: {sizeLimit: 256Mi}
-{{- if not .Values.blobs.url }}
+{{- if not $root.Values.blobs.url }}
 - name: blobs
-  persistentVolumeClaim: {claimName: {{ .Values.blobs.volume.existingClaim | default (include "rampart.name" (list . "blobs")) }}}
+  persistentVolumeClaim: {claimName: {{ $root.Values.blobs.volume.existingClaim | default (include "rampart.name" (list $root "blobs")) }}}
 {{- end }}
-{{- if .Values.redis.caSecret }}
+{{- if $root.Values.redis.caSecret }}
 - name: redis-ca
-  secret: {secretName: {{ .Values.redis.caSecret }}, defaultMode: 0440}
+  secret: {secretName: {{ $root.Values.redis.caSecret }}, defaultMode: 0440}
 {{- end }}
 {{- end }}
 

@@ -134,6 +134,10 @@ class Blobs:
         """
         self._segments.add(blobs)
 
+    def growth(self, blobs: int, blob_bytes: int) -> int:
+        """The largest number of bytes by which new blobs of this size enlarge the folder."""
+        return blobs * blob_bytes
+
     def path(self, digest: str) -> Path:
         """The path of a blob that has its own file."""
         return self.folder / digest[:2] / digest

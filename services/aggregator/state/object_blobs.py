@@ -130,6 +130,14 @@ class ObjectBlobs(Blobs):
         for data in blobs.values():
             self.put(data)
 
+    def growth(self, blobs: int, blob_bytes: int) -> int:
+        new = super().growth(blobs, blob_bytes)
+        if self._most == float("inf"):
+            return new
+        held = sum(size for _, size, _ in self._held())
+        # At its limit, the cache stores a new blob first, and then deletes old ones.
+        return int(min(new, max(0, self._most - held) + blob_bytes))
+
     def exists(self, digest: str) -> bool:
         if self.cached(digest):
             return True

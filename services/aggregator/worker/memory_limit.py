@@ -18,7 +18,12 @@ def blocks_held(plan: Plan) -> int:
 
 
 def memory_for_blocks(
-    experiment: Experiment, plan: Plan, dim: int, row_bytes: int, limit: int
+    experiment: Experiment,
+    plan: Plan,
+    dim: int,
+    row_bytes: int,
+    limit: int,
+    files: bool = True,
 ) -> int:
     """The part of the memory limit that remains for blocks of rows, in bytes.
 
@@ -28,20 +33,24 @@ def memory_for_blocks(
         dim: number of coordinates of the model.
         row_bytes: size in bytes of a row of one process.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
+        files: whether blocks may be in files, as on the CPU; otherwise, all must fit into memory.
     Raises:
-        ConfigurationError: the stages need more memory than the limit; the message says what takes
-            how much memory.
+        ConfigurationError: the stages or the blocks need more memory than the limit; the message
+            says what takes how much memory.
     """
     clients, rows = experiment.most_clients, experiment.most_rows
     histories, holder = history_rows(plan, clients), plan.unstreamed()
     history, parts = row_bytes * sum(histories.values()), list[str]()
     needed = history
-    if holder is not None:
+    if holder is not None or not files:
         blocks = rows * blocks_held(plan)
         needed += row_bytes * blocks
+        reason = "a GPU holds all updates in its memory"
+        if holder is not None:
+            reason = f"{holder.name!r} needs all updates in memory ({holder.memory_reason})"
         parts.append(
-            f"{holder.name!r} needs all updates in memory ({holder.memory_reason}): {blocks} rows "
-            f"of {dim:,} numbers for {rows} updates take {_readable(row_bytes * blocks)}"
+            f"{reason}: {blocks} rows of {dim:,} numbers for {rows} updates take "
+            f"{_readable(row_bytes * blocks)}"
         )
     if histories:
         names = " and ".join(map(repr, histories))

@@ -3,20 +3,19 @@
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
 
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from pydantic import ByteSize
 
-from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
+from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.arrivals import (
     Arrivals,
     RememberedDigests,
     ServedDigests,
 )
+from rampart_fl.services.aggregator.worker.disk_needs import DiskNeeds, models_of
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
 from rampart_fl.services.aggregator.worker.ranked_blobs import RankedBlobs
@@ -33,7 +32,6 @@ from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.base import State
-from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.histories import stored_rows
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.calibration import ServedModels
@@ -89,7 +87,8 @@ class RoundEngine:
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
         pool_memory: maximum size in bytes of all blocks of rows in memory, together with what
-            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk.
+            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk. On another
+            device, all blocks must fit.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.
@@ -128,7 +127,8 @@ class RoundEngine:
         if pool_memory is None:
             return None
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
-        memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory)
+        files = self.device.type == "cpu"
+        memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory, files)
         # The limit is proportional to the row, so all ranks keep the same blocks in files.
         return memory * self._row_bytes // most
 
@@ -140,31 +140,21 @@ class RoundEngine:
         Raises:
             Unavailable: the disk does not answer.
         """
-        model, plan, spare = 4 * self.spec.dim, self.rounds.plan, self._spare
-        models = 1 + plan.customizer.models_of(clients)
-        challengers = (one for one in plan.detectors if isinstance(one, Challenger))
-        if any(getattr(one, "challenges", True) for one in challengers):
-            models += clients
+        plan, spare = self.rounds.plan, self._spare
         blocks, freed = 1 if plan.calibrate else 2, 0
         if spare is not None and len(spare) == clients:
             blocks -= 1
         elif spare is not None and spare.file is None:
             freed = spare.bytes
         sizes = (blocks, clients, self._row_bytes)
-        filed = clients * self._storage.filed(*sizes, self.device, freed)
-        kept = stored_rows(plan, self.experiment.most_clients)
-        needed = model * (clients + models + kept + filed)
-        with converted_disk_errors():
-            free = shutil.disk_usage(self._blobs.folder).free
-        if needed <= free:
-            return ""
-        return (
-            f"disk: a round of {clients} clients needs {ByteSize(needed).human_readable()} in "
-            f"{self._blobs.folder} ({clients} updates, {models} models"
-            + (f", {kept} rows of the stages' state" if kept else "")
-            + (f", {filed} rows of the pool" if filed else "")
-            + f"), and {ByteSize(free).human_readable()} are free"
+        needs = DiskNeeds(
+            vector_bytes=4 * self.spec.dim,
+            clients=clients,
+            models=models_of(plan, clients),
+            kept=stored_rows(plan, self.experiment.most_clients),
+            filed=clients * self._storage.filed(*sizes, self.device, freed),
         )
+        return needs.shortage(self._blobs)
 
     @property
     def probes(self) -> bool:
@@ -319,6 +309,7 @@ class RoundEngine:
             self._spare = pool.block
         self.arrivals = None
         record, size = DecisionRecord.of(decision), model_bytes(self.spec)
+        ended("record")
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     @on_every_rank

@@ -15,6 +15,7 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING
 from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker.capacity import needs
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator, Observer
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
@@ -24,7 +25,6 @@ from rampart_fl.services.aggregator.worker.run_start import check_experiment, st
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.runtime.compute import compute_on
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
@@ -167,11 +167,11 @@ class Worker:
             experiment = await self.compute(
                 lambda: check_experiment(Experiment.from_tables(tables), folder)
             )
-            needs = await self.compute(estimate, experiment)
-            self._quota.check(needs.disk_bytes)
+            estimate = await self.compute(needs, experiment, self._settings, self._ranks)
+            self._quota.check(estimate.disk_bytes)
             answer: dict[str, object] = {
                 "experiment": experiment.tables(),
-                "estimate": needs.model_dump(),
+                "estimate": estimate.model_dump(),
             }
         except RampartError as error:
             answer = {"refused": error.detail, "slug": error.slug}
@@ -227,7 +227,8 @@ class Worker:
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
-            self._needed = run, (await self.compute(estimate, experiment)).disk_bytes
+            estimate = await self.compute(needs, experiment, self._settings, self._ranks)
+            self._needed = run, estimate.disk_bytes
         self._quota.check(self._needed[1])
         shortage = await self._quota.shortage(self._needed[1])
         await state.hold(fence, shortage)

@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.linalg.products import (
     norm,
     norms,
     row,
+    squared_norms,
     uniform,
 )
 from rampart_fl.shared.robust.linalg.signs import signs
@@ -43,6 +44,7 @@ __all__ = [
     "row",
     "signs",
     "squared_distances",
+    "squared_norms",
     "trimmed_mean",
     "uniform",
 ]

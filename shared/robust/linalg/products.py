@@ -133,16 +133,27 @@ def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
     >>> norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
     tensor([5., 0.], dtype=torch.float64)
     """
-    if centre_D is not None or rows.mix_MK is not None:
+    if centre_D is not None:
         return _products(rows, centre_D)[:, 0].sqrt()
-    squares_N = rows.pool_statistics.squares_N
-    if squares_N is not None:
-        kept = slice(None) if rows.index_K is None else rows.index_K
-        return squares_N[kept].sqrt()
+    return squared_norms(rows).sqrt()
+
+
+def squared_norms(rows: View) -> Tensor:
+    """Squared norms |row_i|² (M,), in float64 on the CPU; a pool's rows are measured only once.
+
+    >>> from rampart_fl.shared.robust import Rows
+    >>> squared_norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
+    tensor([25.,  0.], dtype=torch.float64)
+    """
+    known = rows.pool_statistics
+    if rows.mix_MK is not None:
+        return _products(rows, None)[:, 0]
+    if known.squares_N is not None and known.squares_of is None:
+        return known.squares_N if rows.index_K is None else known.squares_N[rows.index_K]
     squares_M = _products(rows, None)[:, 0]
     if rows.index_K is None:
-        rows.pool_statistics.squares_N = squares_M
-    return squares_M.sqrt()
+        known.squares_N, known.squares_of = squares_M, None
+    return squares_M
 
 
 def norm(vector_D: Tensor, part: Part | None = None) -> float:

@@ -122,6 +122,7 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
     [
         ("api.replica=3", "'replica' not allowed|replica is not allowed"),
         ("worker.device=tpu", "worker[/.]device"),
+        ("worker.device=cuda,worker.processes=2", "worker.gpu.count is 1, but each of the"),
         ("redis.url=http://x", "redis[/.]url"),
         ("ingress.enabled=true", "ingress.host is the name"),
         ("backup.enabled=true,redis.url=redis://x", "backup.enabled copies the chart's own Redis"),

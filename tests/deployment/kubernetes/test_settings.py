@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from ipaddress import ip_network
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -193,6 +193,20 @@ def test_threads_match_the_cpu_limit_and_grace_periods_cover_draining(
         pause = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("exec", {})
         seconds = int(pause.get("command", ["sleep", "0"])[1])
         assert spec["terminationGracePeriodSeconds"] > DRAIN + seconds
+
+
+def test_cache_of_an_object_store_has_room_for_its_limit_and_the_files_of_the_worker(
+    root: Path, load: Callable[[str], list[Any]], manifests: Any, settings: Any
+) -> None:
+    (values,) = load((root / "k8s/chart/values.yaml").read_text())
+    for component in ("api", "worker"):
+        pod = manifests.pod(component)
+        if "://" not in settings(pod).blobs:
+            continue
+        (cache,) = [volume for volume in pod.spec["volumes"] if volume["name"] == "cache"]
+        room = int(cache["emptyDir"]["sizeLimit"].removesuffix("Gi"))
+        scratch = values["worker"]["scratchGiB"] if component == "worker" else 0
+        assert room == settings(pod).blob_cache_gib + 1 + scratch
 
 
 def test_gpu_is_requested_exactly_if_the_worker_uses_cuda(manifests: Any, settings: Any) -> None:

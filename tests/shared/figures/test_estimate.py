@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.estimate import PROCESS, SKETCH, estimate
+from rampart_fl.shared.figures.estimate import PROCESS, SKETCH, VECTORS, estimate, of_model
+from rampart_fl.shared.learning.network.vector import build_module, spec_of
+from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.estimates import Estimate
+from rampart_fl.shared.robust.view import WINDOW
 from rampart_fl.shared.simulation import simulate
 
 N, DIM = 10, 64 * 400 + 400 + 400 * 10 + 10
@@ -56,6 +59,39 @@ def test_stage_that_remembers_clients_keeps_a_row_of_every_client_not_only_of_dr
     half = estimated(fraction=0.5, server={"rule": "foolsgold"})
     assert half.clients == N / 2
     assert rows(half) == (pytest.approx(1.3 / 2 + 2), pytest.approx(1 / 2 + 2 + 0.4))
+
+
+@pytest.mark.parametrize(
+    ("server", "limit", "memory", "disk"),
+    [
+        ({}, 1, 1.3, 1.4),
+        ({}, 0.99, 0.3, 2.4),
+        ({"customizer": "fedcap"}, 2, 2.3, 4.4),
+        ({"customizer": "fedcap"}, 1.5, 1.3, 5.4),
+        ({"customizer": "fedcap"}, 0, 0.3, 6.4),
+        ({"customizer": {"name": "clustered", "clusters": 5}}, 2, 2.3, 2.4),
+        ({"customizer": {"name": "clustered", "clusters": 5}}, 1.5, 1.3, 3.4),
+    ],
+)
+def test_blocks_beyond_the_memory_limit_are_on_disk(
+    server: dict[str, Any], limit: float, memory: float, disk: float
+) -> None:
+    """The limit is a multiple of N rows, and holds for the rows of earlier rounds, too."""
+    tables = {"model": {"name": "mlp", "hidden": [400]}, "server": server}
+    data = {"dataset": "digits", "clients": N, "samples": 60}
+    experiment = Experiment.from_tables({"name": "small", "rounds": 5, "data": data, **tables})
+    spec, plan = spec_of(build_module(experiment)), build_plan(experiment)
+    needs = of_model(experiment, spec, plan, round(limit * N * B))
+    assert rows(needs) == (pytest.approx(memory), pytest.approx(disk))
+
+
+def test_memory_for_rows_in_a_file_does_not_grow_with_the_number_of_rows() -> None:
+    data = {"dataset": "digits", "clients": 500, "samples": 2}
+    model = {"name": "mlp", "hidden": [20_000]}
+    experiment = Experiment.from_tables({"name": "many", "data": data, "model": model})
+    spec, plan = spec_of(build_module(experiment)), build_plan(experiment)
+    needs = of_model(experiment, spec, plan, 0)
+    assert needs.memory_bytes == PROCESS + 2 * WINDOW + VECTORS * 4 * spec.dim
 
 
 def test_client_traffic_estimate_matches_hand_calculation() -> None:

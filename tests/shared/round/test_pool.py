@@ -6,16 +6,18 @@ Legend: D coordinates.
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.robust import linalg, shards, view
 from rampart_fl.shared.robust.base import Rows
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.round.pool import Claim, Pool
-from rampart_fl.shared.runtime.disk_block import Block
+from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
 D = 4
 ONE = Claim(1, {})
@@ -80,6 +82,38 @@ def test_rows_weights_and_claims_agree_with_a_slow_calculation() -> None:
         assert selected.trusted_weights()[place].item() == pytest.approx(weight)
         assert selected.metadata["loss_gap"][place].item() == claims[client].samples / 7
         assert selected.fresh()[place] == (claims[client].staleness == 0)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+def test_rows_in_a_file_are_measured_on_arrival_with_the_bits_of_a_pass_over_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
+) -> None:
+    """Also after the block grows, which changes the windows of a pass, and for raw uploads."""
+    monkeypatch.setenv("RAMPART_KERNELS", kernels)
+    monkeypatch.setattr(shards, "GRAIN", 64)
+    monkeypatch.setattr(view, "WINDOW", 4 * 4 * 64 * 3)  # Three grains of four rows.
+    dim, parameters = 64 * 16 * 3 + 5, 64 * 16 * 3
+    plan, own = Plan.of("median", calibrate=False), {}
+    for memory in (None, 0):
+        generator = torch.Generator().manual_seed(5)
+        filed = Pool(plan, parameters, torch.ones(dim), ["a", "b"], BlockStorage(memory, tmp_path))
+        for client in "badce":
+            row_D = torch.randn(dim, generator=generator) * torch.logspace(-4, 4, dim)
+            filed.row(client).copy_(row_D)
+            start_D = torch.randn(dim, generator=generator)
+            filed.admit(client, None, (start_D, filed.reference_D), diverged=client == "d")
+        for which, selected in enumerate(("abce", "ac")):
+            seen = rows(filed, *selected)
+            raw = filed.judged(seen)
+            assert raw is not None
+            for of_raw, one in enumerate((seen, raw)):
+                inside = one.columns(slice(0, parameters))
+                assert (inside.pool_statistics.squares_N is None) is (memory is None)
+                norms_M = linalg.norms(inside)
+                assert torch.equal(own.setdefault((which, of_raw), norms_M), norms_M)
+                assert one.columns(slice(0, 5)).pool_statistics.squares_N is None
+                whole = one.block_ND[one.index_K].double().norm(dim=1)
+                torch.testing.assert_close(linalg.norms(one), whole)
 
 
 def test_missing_claims_count_as_zero() -> None:

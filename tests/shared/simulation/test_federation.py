@@ -109,7 +109,7 @@ def test_records_state_bytes_per_client_and_seconds_per_step() -> None:
     for record in result.records:
         assert set(record.timings) == {
             *("probe", "models", "train", "calibrate"),
-            *("screen", "aggregate", "audit", "customize"),
+            *("screen", "aggregate", "audit", "customize", "record"),
         }
         for name in record.participants:
             times = 1 + (name in record.probed)

@@ -187,6 +187,24 @@ def test_object_is_downloaded_in_pieces_with_bounded_memory(large: ObjectBlobs) 
     assert read(large, digest) == data
 
 
+def test_cache_grows_up_to_its_limit_and_by_one_blob(tmp_path: Path) -> None:
+    """Two runs share the limit. Beyond it, the cache deletes the oldest blobs."""
+    runs = RunBlobs("memory://", tmp_path, most=1000)
+    one, other = runs.of_run("one"), runs.of_run("other")
+    assert (one.growth(3, 100), one.growth(10, 100), one.growth(50, 100)) == (300, 1000, 1100)
+    for number in range(4):
+        other.put(bytes([number]) * 100)
+    assert (one.growth(3, 100), one.growth(50, 100), other.growth(50, 100)) == (300, 700, 700)
+    before = sum(size for _, size, _ in one._held())  # type: ignore[attr-defined]  # ObjectBlobs
+    most = 0
+    for number in range(50):
+        one.put(bytes([number]) * 100)
+        most = max(most, sum(size for _, size, _ in one._held()))  # type: ignore[attr-defined]  # ObjectBlobs
+    assert most - before <= 700
+    assert Blobs(tmp_path / "folder").growth(50, 100) == 5000
+    assert ObjectBlobs("memory://", tmp_path / "unlimited").growth(50, 100) == 5000
+
+
 def test_interrupted_download_leaves_no_file(
     large: ObjectBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ByteSize
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
@@ -15,6 +16,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Part
+from tests.other_device import DEVICE, other_device
 
 DIM = 650
 ROW = 4 * DIM
@@ -120,6 +122,34 @@ def test_round_engine_refuses_stages_and_gives_blocks_the_rest(tmp_path: Path) -
         assert round_engine.arrivals is not None
         assert (round_engine.arrivals.pool.block.file is not None) is filed
         round_engine.abandon_round(first)
+
+
+@pytest.mark.parametrize(
+    ("server", "rows"),
+    [
+        ({"rule": "median"}, 7),
+        ({"rule": "median", "calibrate": False}, 14),
+        ({"rule": "median", "customizer": "fedcap"}, 14),
+        ({"rule": "median", "customizer": {"name": "flcert", "groups": 2}}, 7 + 4),
+    ],
+)
+def test_all_blocks_must_fit_on_a_device_that_cannot_keep_them_in_files(
+    server: dict[str, Any], rows: int, tmp_path: Path
+) -> None:
+    tables = {"name": "limit", "data": {"dataset": "digits", "clients": 7}, "model": "logistic"}
+    experiment, blobs = Experiment.from_tables({**tables, "server": server}), Blobs(tmp_path)
+    spec, _ = RoundEngine.first_model(experiment, blobs)
+    with other_device():
+        RoundEngine(experiment, spec, blobs, DEVICE, rows * ROW)
+        with pytest.raises(ConfigurationError, match="updates take") as refused:
+            RoundEngine(experiment, spec, blobs, DEVICE, rows * ROW - 1)
+    said = str(refused.value)
+    assert said.endswith(
+        f"together {ByteSize(rows * ROW).human_readable()}, but RAMPART_POOL_MEMORY is "
+        f"{ByteSize(rows * ROW - 1).human_readable()}"
+    )
+    if rows != 11:
+        assert said.startswith(f"a GPU holds all updates in its memory: {rows} rows of 650 numbers")
 
 
 @pytest.mark.parametrize("held", [100, 200])

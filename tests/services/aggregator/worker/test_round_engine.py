@@ -7,6 +7,8 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
@@ -89,6 +92,57 @@ def test_a_pool_on_disk_gives_the_same_models(
     )
     assert held.keys() == filed.keys()
     assert all(torch.equal(model_D, filed[name]) for name, model_D in held.items())
+
+
+@pytest.mark.parametrize(
+    ("rule", "customizer", "detectors", "calibrate", "passes"),
+    [
+        ("weighted_mean", "global_model", [], True, 1),
+        ("median", "global_model", [], True, 1),
+        (["nnm", "trimmed_mean"], "global_model", [], True, 2),
+        ("weighted_mean", "fedcap", ["response", "challenge"], True, 3),
+        ("weighted_mean", "global_model", [{"name": "norm_bound", "threshold": 1e3}], False, 1),
+    ],
+)
+def test_a_whole_round_reads_a_pool_on_disk_no_more_often_than_its_stages_state(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: object,
+    customizer: str,
+    detectors: list[object],
+    calibrate: bool,
+    passes: int,
+) -> None:
+    monkeypatch.setattr(view, "WINDOW", 1)
+    monkeypatch.setattr(shards, "GRAIN", 64)
+    fetched = 0
+
+    class CountedFile(disk_block.MappedFile):
+        def fetch(self, parts: Sequence[Tensor]) -> Future[None]:
+            nonlocal fetched
+            fetched += len(parts[0])
+            return super().fetch(parts)
+
+    monkeypatch.setattr(disk_block, "MappedFile", CountedFile)
+    server = {"rule": rule, "f": 1, "customizer": customizer, "detectors": detectors}
+    tables = {**streamed("median"), "server": {**server, "calibrate": calibrate}}
+    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    receipts, lengths = equal_uploads(blobs, spec, first.global_model), dict[str, float]()
+    for seed, client in enumerate(CLIENTS):
+        upload_D = torch.randn(spec.dim, generator=torch.Generator().manual_seed(seed))
+        digest = blobs.put(wire.encode(spec, upload_D.numpy()))
+        receipts[client] = receipts[client].model_copy(update={"digest": digest})
+        lengths[client] = upload_D.double().norm().item()
+    round_engine.load(receipts.values())
+    assert fetched == 0
+    result = round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
+    assert fetched == passes * spec.dim
+    assert result.record.norms == pytest.approx(lengths)
+    assert list(result.timings)[-2:] == ["store", "record"]
 
 
 def streamed(rule: str, calibrate: bool = True) -> dict[str, Any]:
@@ -192,6 +246,26 @@ def test_disk_check_counts_the_rows_that_stages_keep(
     assert round_engine.snapshot.state is not None
     stored = blobs.path(round_engine.snapshot.state).stat().st_size
     assert rows - 1 < stored / ROW <= rows + 1, "the blob also has ids and short tensors"
+
+
+def test_disk_check_counts_no_more_updates_than_the_cache_of_an_object_store_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has room for two updates and holds one; it stores an update before it deletes."""
+    server = {"rule": "median", "detectors": [], "calibrate": False}
+    experiment = Experiment.from_tables({**streamed("median"), "server": server})
+    blobs = RunBlobs("memory://", tmp_path, most=2 * ROW).of_run("run")
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    size = blobs.path(first.global_model).stat().st_size
+    # Updates in the cache, the global model, and fourteen rows of the pool.
+    free = (2 * ROW - size) + ROW + ROW * (1 + 14)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    assert round_engine.disk_shortage(7) == ""
+    assert round_engine.disk_shortage(1) == ""
+    free -= 1
+    said = r"\(7 updates, for which the cache may grow by 4\.9KiB, 1 models, 14 rows of the pool\)"
+    assert re.search(said, round_engine.disk_shortage(7))
 
 
 def test_disk_that_does_not_answer_makes_the_round_wait(

@@ -21,6 +21,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker import housekeeping as module
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
+from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
@@ -173,6 +174,39 @@ async def test_the_worker_checks_experiments(
     if refused is None:
         assert Experiment.from_tables(answer["experiment"]) == experiment()
         assert answer["estimate"] == estimate(experiment()).model_dump()
+    else:
+        assert refused in answer["refused"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "ranks", "refused"),
+    [
+        ("median", {"pool_memory": 1}, 1, None),
+        ("foolsgold", {"pool_memory": 1}, 1, "but RAMPART_POOL_MEMORY is 1B"),
+        ("median", {"pool_memory": 1, "device": "cuda"}, 1, "a GPU holds all updates"),
+        ("foolsgold", {}, 2, "'foolsgold' works on whole rows"),
+    ],
+)
+async def test_a_run_that_this_worker_cannot_run_is_refused_before_it_is_queued(
+    stores: Stores,
+    blobs: RunBlobs,
+    rule: str,
+    options: dict[str, Any],
+    ranks: int,
+    refused: str | None,
+) -> None:
+    settings = SETTINGS.model_copy(update=options)
+    worker = Worker(settings, stores, blobs, None, ranks=Ranks(size=ranks))
+    fence = await stores.lease.acquire("w", 60, time.time(), True)
+    assert fence is not None
+    given = {**experiment().tables(), "server": {"rule": rule}}
+    await stores.checks.ask("q", json.dumps(given))
+    await worker._check(fence, "q")
+    answer = json.loads(await stores.checks.result("q") or "")
+    assert ("refused" in answer) == (refused is not None)
+    if refused is None:
+        limited = answer["estimate"]["disk_bytes"]
+        assert limited > estimate(Experiment.from_tables(given)).disk_bytes
     else:
         assert refused in answer["refused"]
 

@@ -1,0 +1,29 @@
+"""Whether a worker can run an experiment: its ranks, and its memory limit."""
+
+from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
+from rampart_fl.services.aggregator.worker.ranks import Ranks
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.estimate import of_model
+from rampart_fl.shared.learning.network.vector import build_module, spec_of
+from rampart_fl.shared.members import build_plan
+from rampart_fl.shared.protocol.estimates import Estimate
+from rampart_fl.shared.round.rounds import check_divides
+
+
+def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
+    """The estimated needs of an experiment on this worker.
+
+    Raises:
+        ConfigurationError: the ranks cannot divide a stage or the model, or the run needs more
+            memory than RAMPART_POOL_MEMORY.
+    """
+    spec, plan, limit = spec_of(build_module(experiment)), build_plan(experiment), None
+    if ranks.size > 1:
+        check_divides(plan, spec)
+    if settings.pool_memory is not None:
+        most, files = 4 * ranks.most(spec.dim), ranks.device(settings.device).type == "cpu"
+        memory_for_blocks(experiment, plan, spec.dim, most, settings.pool_memory, files)
+        # The limit holds for the process with the most coordinates.
+        limit = settings.pool_memory * 4 * spec.dim // most
+    return of_model(experiment, spec, plan, limit)

@@ -1,0 +1,67 @@
+"""What a round writes to the disk that holds the blobs or their cache."""
+
+import shutil
+from dataclasses import dataclass
+
+from pydantic import ByteSize
+
+from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
+from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.evidence.challenges import Challenger
+
+
+def models_of(plan: Plan, clients: int) -> int:
+    """The largest number of models that a round of this many clients stores."""
+    models = 1 + plan.customizer.models_of(clients)
+    challengers = (one for one in plan.detectors if isinstance(one, Challenger))
+    if any(getattr(one, "challenges", True) for one in challengers):
+        models += clients
+    return models
+
+
+@dataclass(frozen=True)
+class DiskNeeds:
+    """The vectors of a model's size that a round writes to the disk.
+
+    Args:
+        vector_bytes: size of a vector in bytes.
+        clients: number of clients, each of which sends an update.
+        models: number of models that the round stores.
+        kept: number of rows in the state of the stages.
+        filed: number of rows of the pool that are in files.
+    """
+
+    vector_bytes: int
+    clients: int
+    models: int
+    kept: int
+    filed: int
+
+    def shortage(self, blobs: Blobs) -> str:
+        """Why the round has to wait for disk space; empty if there is enough.
+
+        Raises:
+            Unavailable: the disk does not answer.
+        """
+        with converted_disk_errors():
+            free = shutil.disk_usage(blobs.folder).free
+            updates = blobs.growth(self.clients, self.vector_bytes)
+        # The models are files at the same time, before they become blobs.
+        others = self.vector_bytes * (self.models + self.kept + self.filed)
+        needed = updates + others
+        if needed <= free:
+            return ""
+        cached = updates < self.clients * self.vector_bytes
+        return (
+            f"disk: a round of {self.clients} clients needs {_readable(needed)} in {blobs.folder} "
+            f"({self.clients} updates"
+            + (f", for which the cache may grow by {_readable(updates)}" if cached else "")
+            + f", {self.models} models"
+            + (f", {self.kept} rows of the stages' state" if self.kept else "")
+            + (f", {self.filed} rows of the pool" if self.filed else "")
+            + f"), and {_readable(free)} are free"
+        )
+
+
+def _readable(size: int) -> str:
+    return ByteSize(size).human_readable()

@@ -45,7 +45,7 @@ def prefer_deterministic() -> None:
         return
     torch.set_deterministic_debug_mode("warn")
     # Otherwise, torch would also fill new tensors, which costs time and finds only errors.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set at run time
 
 
 def to_device(

@@ -17,6 +17,7 @@ from rampart_fl.services.attacker.cohort import CohortSettings
 from rampart_fl.services.client_agent.__main__ import ClientSettings
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.join_tokens import JoinTokenSettings
+from tests import other_device
 from tests.manual import blocks
 
 SETTINGS = (Settings, ClientSettings, AttackerSettings, CohortSettings, JoinTokenSettings)
@@ -38,13 +39,14 @@ def source(root: Path) -> str:
 
 @pytest.fixture(scope="module")
 def variables(source: str) -> set[str]:
-    """Every environment variable that a process reads."""
+    """Every environment variable that a process or a test reads."""
     fields = {
         f"{kind.model_config['env_prefix']}{name}".upper()
         for kind in SETTINGS
         for name in kind.model_fields
     }
-    return fields | set(re.findall(r'"(RAMPART_[A-Z_]+)"', source))
+    tests = Path(other_device.__file__).read_text()
+    return fields | set(re.findall(r'"(RAMPART_[A-Z_]+)"', source + tests))
 
 
 def test_every_environment_variable_in_docs_and_deployment_exists(

@@ -28,7 +28,7 @@ class CrossRound(Detector):
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
-    breakdown = "f <= n: it judges each client alone"
+    breakdown = "f < n in one round; over rounds, attackers that move models can reach others"
     complexity = "O(nd), keeps n·d"
     passes = "in memory only: keeps the last update of every client"
     remembers = True

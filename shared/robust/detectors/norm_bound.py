@@ -18,7 +18,7 @@ class NormBound(Detector):
     """
 
     paper = "FedCAP, section V-C: anomaly detection with T_norm"
-    breakdown = "f <= n: it judges each client alone"
+    breakdown = "f < n in one round; over rounds, attackers that move models can reach others"
     complexity = "O(nd)"
     passes = "0"
     alone = True

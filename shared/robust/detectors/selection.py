@@ -20,7 +20,7 @@ class Selection(Detector):
     """
 
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"
-    breakdown = "that of its rule"
+    breakdown = "none: if colluders get selected, honest clients are evicted instead"
     complexity = "that of its rule"
     passes = "as many as its rule"
     f: int = Field(default=0, ge=0)

@@ -215,7 +215,6 @@ def test_every_module_has_a_docstring() -> None:
 
 ROUNDS_UP = {
     "rampart_fl.shared.rounding": "the place of the rules",
-    "rampart_fl.shared.robust.detectors.challenge": "it rounds up a ratio of floats",
     "rampart_fl.shared.robust.evidence.response_options": "it rounds up the inverse of a share",
 }
 """The modules that round up by themselves, with the reason."""

@@ -247,8 +247,8 @@ def _decide(
     """Runs one round on rows that hold parameters only."""
     states = split_state(state)
     judged = rows if similar is None else similar
-    heard_of = len(rows) + len(rows.dropped)
-    standing = context.standing or Standing(heard_of, heard_of)
+    present = len(rows) + len(rows.dropped)
+    standing = context.standing or Standing(present, present)
     standing = replace(standing, mode=standing.mode or plan.eviction.mode)
     context = replace(context, standing=standing)
     assert context.reference_D is not None
@@ -260,7 +260,7 @@ def _decide(
     reports: tuple[Report, ...] = ()
     try:
         if len(accepted):
-            aggregate_D, carried, found = plan.pipeline.apply(
+            aggregate_D, carried, made = plan.pipeline.apply(
                 accepted, states.get("pipeline", State()), context
             )
             next_D, moved = plan.step.apply(
@@ -268,7 +268,7 @@ def _decide(
             )
             if not accepted.place.every(all(finite_rows(next_D.unsqueeze(0)))):
                 raise PreconditionError("the next global model would not be finite")
-            global_D, reports = next_D, found
+            global_D, reports = next_D, made
             states |= {"pipeline": carried, "step": moved}
             context = replace(context, aggregate_D=aggregate_D)
     except PreconditionError:
@@ -296,8 +296,8 @@ def _decide(
 
 def _challengers(plan: Plan) -> list[tuple[str, Challenger]]:
     """The detectors that challenge clients; detectors that need their own challenges come first."""
-    found = [(key, one) for key, one in plan.stages().items() if isinstance(one, Challenger)]
-    return sorted(found, key=lambda pair: not pair[1].own)
+    stages = [(key, one) for key, one in plan.stages().items() if isinstance(one, Challenger)]
+    return sorted(stages, key=lambda pair: not pair[1].own)
 
 
 def _judge(
@@ -309,8 +309,8 @@ def _judge(
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
         if stage.when == when:
-            found, states[key] = stage.apply(rows, states.get(key, State()), context)
-            verdicts += found
+            own, states[key] = stage.apply(rows, states.get(key, State()), context)
+            verdicts += own
     return verdicts
 
 

@@ -31,10 +31,10 @@ def apply_policy(
         f: bound on the number of hostile clients, if the experiment states one.
 
     >>> asked = [Verdict(c, "evicted", "test", 2.0, 1.0, "too far") for c in "ab"]
-    >>> found = apply_policy(asked, (), Standing(clients=3, founders=3), Eviction())
-    >>> [verdict.decision for verdict in found]
+    >>> verdicts = apply_policy(asked, (), Standing(clients=3, founders=3), Eviction())
+    >>> [verdict.decision for verdict in verdicts]
     ['evicted', 'abstained']
-    >>> found[1].reason
+    >>> verdicts[1].reason
     'too far; left out of this round only: at most 1 of 3 may be barred'
     """
     mode = standing.mode or eviction.mode

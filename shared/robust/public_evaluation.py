@@ -143,5 +143,5 @@ def _predictions(models_KD: Tensor, context: Context, x_P: Tensor) -> Iterator[t
 
 
 def _or_infinite(parts: list[Tensor]) -> Tensor:
-    found_M = torch.cat(parts)
-    return torch.where(found_M.isfinite(), found_M, torch.inf)
+    losses_M = torch.cat(parts)
+    return torch.where(losses_M.isfinite(), losses_M, torch.inf)

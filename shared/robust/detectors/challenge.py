@@ -4,7 +4,7 @@ Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sket
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil, log
+from math import log
 from statistics import median
 from typing import Literal
 
@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.evidence.near_copies import near_copies, neighbour
 from rampart_fl.shared.robust.evidence.sequential import SUSPECT, SequentialDetector, Share
 from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
 from rampart_fl.shared.robust.sketch import Traces
+from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
 """A client has answered challenges often enough if the evidence against it is at most this limit.
@@ -131,8 +132,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known, heard = from_state(state, len(self.expected))
-        heard = self._admit(known, (*rows.ids, *rows.dropped), heard, self._newcomer)
+        known, joined = from_state(state, len(self.expected))
+        joined = self._admit(known, (*rows.ids, *rows.dropped), joined, self._newcomer)
         traces = rows.traces or self._sketched(rows, context)
         fresh = [i for i, new in enumerate(rows.fresh()) if new]
         ids = [rows.ids[i] for i in fresh]
@@ -155,13 +156,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             if shift_JK is not None and one.upload is not None:
                 same = [since[ids[other]] for other in similar[place]]
                 others = [other_JK[0] for other_JK in same if other_JK is not None]
-                found = challenges.answer(
+                answer = challenges.answer(
                     upload_K.double() - one.upload.double(),
                     shift_JK,
                     torch.stack(others) if others else None,
                 )
-                if found is not None:
-                    one.answer = answers[client] = found
+                if answer is not None:
+                    one.answer = answers[client] = answer
             one.upload = upload_K
             # An upload that answers a challenge is longer than others. If uploads that answer
             # challenges changed `length`, challenges would become longer from round to round.
@@ -190,7 +191,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             )
             for client in rows.ids
         )
-        return verdicts, to_state(known, heard)
+        return verdicts, to_state(known, joined)
 
     def _newcomer(self, limit: float) -> TrialRecord:
         return TrialRecord(limit, self._nothing)
@@ -203,13 +204,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         state: State,
         context: Context,
     ) -> tuple[Customization, State]:
-        known, heard = from_state(state, len(self.expected))
+        known, joined = from_state(state, len(self.expected))
         for one in known.values():
             one.due_start = one.due_shift = None
         on_trial = {client for client, one in known.items() if one.trial}
         lengths = [one.length for one in known.values() if one.length]
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
-            return customization, to_state(known, heard)
+            return customization, to_state(known, joined)
         draws = context.generator(self.name)
         pool_BMK = challenges.sketches(rows, self.blocks, self.sketch)
         length = self.strength * median(lengths)
@@ -225,14 +226,15 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             shift_JK = challenges.changes(drawn_LBM, pool_BMK)
             known[client].due_start = (own.sketch(client) + shift_JK[0]).float()
             known[client].due_shift = shift_JK.float()
-        return customization, to_state(known, heard)
+        return customization, to_state(known, joined)
 
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
         """Random clients not on trial; about `controls` of them take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
-        count = ceil(self.controls * max(1.0, len(known) / max(drawn, 1)))
+        drawn = max(drawn, 1)
+        count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 

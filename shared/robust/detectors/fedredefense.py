@@ -44,7 +44,7 @@ class FedREDefense(Detector):
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
-    breakdown = "f <= n: it judges each client alone"
+    breakdown = "f < n in one round; over rounds, attackers that move models can reach others"
     complexity = (
         "O(n d) an iteration: `steps` passes and backward passes of `per_class` · C samples"
     )
@@ -89,8 +89,8 @@ class FedREDefense(Detector):
         errors: dict[str, float] = {}
         for start in range(0, len(rows), self.at_once):
             some = range(start, min(start + self.at_once, len(rows)))
-            found, kept = self._reconstruct(rows, some, held, context)
-            errors |= found
+            some_errors, kept = self._reconstruct(rows, some, held, context)
+            errors |= some_errors
             for part, tensors in kept.items():
                 held[part] |= tensors
         verdicts = [self._judge(client, errors[client]) for client in rows.ids]
@@ -129,16 +129,16 @@ class FedREDefense(Detector):
         if not moved:
             return errors, {}
         updates = {rows.ids[some[i]]: update_MD[i] for i in moved}
-        found, kept = self._search(updates, held, context, 1.0)
-        failed = {c: u_D for c, u_D in updates.items() if found[c] > self.threshold}
+        searched, kept = self._search(updates, held, context, 1.0)
+        failed = {c: u_D for c, u_D in updates.items() if searched[c] > self.threshold}
         if failed and self.larger > 1:
             again, kept_again = self._search(failed, NOTHING, context, self.larger)
             for client in failed:
-                if again[client] < found[client]:
-                    found[client] = again[client]
+                if again[client] < searched[client]:
+                    searched[client] = again[client]
                     for part in PARTS:
                         kept[part][client] = kept_again[part][client]
-        return errors | found, kept
+        return errors | searched, kept
 
     def _search(
         self,

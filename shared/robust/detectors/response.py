@@ -130,8 +130,8 @@ class ResponseDetector(ResponseOptions):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known, heard = self._recalled(state)
-        heard = self._admit(known, (*rows.ids, *rows.dropped), heard, self._newcomer)
+        known, joined = self._recalled(state)
+        joined = self._admit(known, (*rows.ids, *rows.dropped), joined, self._newcomer)
         traces = rows.traces or self._sketched(rows, context)
         lengths = dict(zip(rows.ids, self._lengths(rows), strict=True))
         lengths |= dict.fromkeys(rows.dropped, inf)
@@ -181,7 +181,7 @@ class ResponseDetector(ResponseOptions):
             for client, length in lengths.items()
         )
         suspects.expire(known, context.round, suspects.OUTSTANDING if context.buffered else 0)
-        return verdicts, to_state(known, heard)
+        return verdicts, to_state(known, joined)
 
     def challenge(
         self,
@@ -193,7 +193,7 @@ class ResponseDetector(ResponseOptions):
     ) -> tuple[Customization, State]:
         if not self.challenges:
             return customization, state
-        known, heard = self._recalled(state)
+        known, joined = self._recalled(state)
         numbers = (self.strength, self.decoys, self.sketch)
         customization = suspects.challenge(
             known,
@@ -204,7 +204,7 @@ class ResponseDetector(ResponseOptions):
             context.round,
             *numbers,
         )
-        return customization, to_state(known, heard)
+        return customization, to_state(known, joined)
 
     def _recalled(self, state: State) -> tuple[dict[str, ClientMemory], int]:
         """What the state contains about each client, and how many clients have ever joined."""
@@ -258,13 +258,13 @@ class ResponseDetector(ResponseOptions):
     ) -> dict[str, Responses]:
         """Responses of the fresh uploads, keyed by client; also stores the clients' new
         sketches."""
-        found = dict[str, Responses]()
+        responses = dict[str, Responses]()
         uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):
             if fresh[client]:
                 pasts = zip(known[client].pasts, self.memories, strict=True)
-                found[client] = tuple(past.respond(upload_K, start_K, m) for past, m in pasts)
-        return found
+                responses[client] = tuple(past.respond(upload_K, start_K, m) for past, m in pasts)
+        return responses
 
     def _judge(
         self, client: str, one: ClientMemory, upload: Upload, usual: CohortLimits

@@ -213,12 +213,12 @@ def _recalled_due(state: State) -> dict[str, tuple[DueChallenge, ...]]:
     }
 
 
-def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
+def to_state(known: Mapping[str, ClientMemory], joined: int) -> State:
     """The inverse of `from_state`.
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        heard: number of clients that have ever joined.
+        joined: number of clients that have ever joined.
     """
     clients = tuple(sorted(known))
     tensors = {
@@ -257,7 +257,7 @@ def to_state(known: Mapping[str, ClientMemory], heard: int) -> State:
         tensors |= _stored_due([known[client].due for client in ids["due"]])
     else:
         del ids["due"]
-    tensors["heard"] = torch.tensor(heard)
+    tensors["heard"] = torch.tensor(joined)
     return State(tensors, ids)
 
 

@@ -67,14 +67,14 @@ class SequentialDetector(Detector):
         self,
         known: dict[str, Client],
         clients: Sequence[str],
-        heard: int,
+        joined: int,
         create: Callable[[float], Client],
     ) -> int:
         """Adds new clients, each with its evidence limit; returns how many clients ever joined."""
         fresh = [client for client in clients if client not in known]
-        share = limit(self.level, heard, len(fresh))
+        share = limit(self.level, joined, len(fresh))
         known.update((client, create(share)) for client in fresh)
-        return heard + len(fresh)
+        return joined + len(fresh)
 
     def _settled(
         self, wealth: Wealth, rounds: int, limit: float, tolerated: float, objected: bool

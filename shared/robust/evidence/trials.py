@@ -132,7 +132,7 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
     return known, int(state.tensors.get("heard", torch.tensor(0)))
 
 
-def to_state(known: Mapping[str, TrialRecord], heard: int) -> State:
+def to_state(known: Mapping[str, TrialRecord], joined: int) -> State:
     """The inverse of `from_state`."""
     clients = tuple(sorted(known))
     tensors = {
@@ -148,5 +148,5 @@ def to_state(known: Mapping[str, TrialRecord], heard: int) -> State:
         if held:
             ids[name] = tuple(held)
             tensors[name] = torch.stack([getattr(known[c], name) for c in held])
-    tensors["heard"] = torch.tensor(heard)
+    tensors["heard"] = torch.tensor(joined)
     return State(tensors, ids)

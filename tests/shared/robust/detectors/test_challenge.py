@@ -278,6 +278,13 @@ def test_state_round_trips_unchanged() -> None:
         torch.testing.assert_close(again.tensors[name], tensor)
 
 
+def test_number_of_controls_is_rounded_up_exactly() -> None:
+    # In floating-point numbers, 7 * (87 / 21) is greater than 29.
+    detector = ChallengeDetector(controls=7)
+    known = {f"c{i:02d}": TrialRecord(limit=9.0, wealth=(0.0,)) for i in range(87)}
+    assert len(detector._controls(known, 21, torch.Generator())) == 29
+
+
 def test_evicted_clients_are_forgotten() -> None:
     federation = Federation(12, 4)
     federation.run(20, colluders(4, CRAFTED["ipm"]))

@@ -1,0 +1,82 @@
+"""Repeats cached runs, to show that the judging code still gives the same verdicts.
+
+    python -m benchmarks.detection.same --count 12 --seed 1
+
+The cached runs are drawn at random from the caches in the folder `--caches`. Only runs of the
+simulation that took at most `--seconds` are drawn. All figures must be equal; only times and the
+commit may differ. The cached runs must come from this machine: other processors round differently,
+and over many rounds, such differences grow.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.detection import claims, collusion, loud, table
+from benchmarks.detection.combinations import DEFAULT, FACTORS
+from benchmarks.detection.options import Options
+from benchmarks.detection.runs import Cache, Figures, Run, execute, headline
+
+ROOT = Path(__file__).resolve().parents[2]
+SECTIONS = {
+    "claims": (claims, 626364),
+    "collusion": (collusion, 565758),
+    "loud": (loud, 596061),
+    "table": (table, 535455),
+}
+"""Sections with the seeds of their recorded runs."""
+LONGEST = 60
+"""Maximum number of characters that are shown of a figure."""
+VARIABLE = {"wall_s", "core_s", "commit", "key", "label"}
+"""What may differ between two executions of a run."""
+
+
+def recorded(caches: Path, seconds: float) -> Iterator[tuple[str, Run, Figures]]:
+    """Yields the cached runs of all sections that took at most `seconds`."""
+    for name, (section, seed) in SECTIONS.items():
+        options = Options(tuple(DEFAULT), seed, None, tuple(FACTORS["data_set"]), (), 0, 0, "")
+        entries = Cache.of(caches / f"{name}.jsonl").entries
+        for run in section.plan(options):
+            figures = entries.get(run.key)
+            if figures is not None and figures["wall_s"] <= seconds:
+                yield name, run, figures
+
+
+def differences(one: Figures, other: Figures) -> list[str]:
+    """The figures that are not equal.
+
+    >>> differences({"fnr": 0.5, "wall_s": 1}, {"fnr": 0.25, "wall_s": 2})
+    ['fnr: 0.5, now 0.25']
+    """
+    names = (one.keys() & other.keys()) - VARIABLE
+    return [
+        f"{n}: {str(one[n])[:LONGEST]}, now {str(other[n])[:LONGEST]}"
+        for n in sorted(names)
+        if one[n] != other[n]
+    ]
+
+
+def main() -> None:
+    """Repeats runs, and exits with 1 if any figure differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--caches", type=Path, default=ROOT / "benchmarks/results/detection")
+    given = parser.parse_args()
+    known = list(recorded(given.caches, given.seconds))
+    drawn = random.Random(given.seed).sample(known, min(given.count, len(known)))
+    different = 0
+    for name, run, figures in drawn:
+        changed = differences(figures, execute(run))
+        different += bool(changed)
+        label = ", ".join(map(str, run.label.values()))
+        print(f"{name}: {label}: {'; '.join(changed) or 'equal: ' + headline(figures)}", flush=True)
+    print(f"{len(drawn) - different} of {len(drawn)} runs are equal")
+    sys.exit(bool(different))
+
+
+if __name__ == "__main__":
+    main()

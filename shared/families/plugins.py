@@ -74,8 +74,8 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     Raises:
         UnknownMember: a member is unknown on this machine; the message says which package is
             missing.
-        ConfigurationError: on this machine, a member comes from a different package than in
-            `packages`; or two packages provide members with the same name.
+        ConfigurationError: a member comes from a different package on this machine than `packages`
+            says, or two packages provide members with the same name.
     """
     outer = _looked_up.get()
     lookups: dict[str, str] = {} if outer is None else outer

@@ -1,7 +1,7 @@
 """Running statistics of normalization layers, which the server aggregates separately.
 
-Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). The engine passes
-only the columns of parameters to the stages, so no norm, distance, rule, detector or mix uses the
+Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). Stages get
+only the columns that hold parameters, so no norm, distance, rule, detector or mix uses the
 statistics. The statistics of the next model are the coordinate-wise median of the accepted clients'
 statistics, and negative variances become 0. With a mean, a single client could set the statistics
 to any value.

@@ -179,7 +179,7 @@ class Admission:
     ) -> bytearray:
         """Writes all pieces of a large body except the last piece; returns the last piece.
 
-        If the body is small, it is its own last piece.
+        A small body is not split: the whole body is returned.
         """
         loop = asyncio.get_running_loop()
         size = length + 1 if length < SMALL else PIECE

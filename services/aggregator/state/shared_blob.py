@@ -30,7 +30,7 @@ class SharedBlob:
     @staticmethod
     @contextmanager
     def created(store: Blobs, size: int) -> Iterator[Path]:
-        """Creates a file of `size` bytes; when the context ends, deletes it unless it was kept."""
+        """Creates a file of `size` bytes; the context deletes it, unless `commit` moved it."""
         path = store.unfinished / secrets.token_hex(16)
         try:
             with converted_disk_errors(), path.open("xb") as file:

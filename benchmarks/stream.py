@@ -186,7 +186,8 @@ def arithmetic_floor(server: dict[str, Any], folder: Path, dim: int, clients: in
     resident.load()
     steps = resident.decide()
     resident.drop_models()
-    # Of a pool in a file, the rows' norms for the record are measured while the rows are loaded.
+    # If the pool is in a file, the rows' norms for the record are measured while the rows are
+    # loaded.
     return mathematics(steps) - steps["store"] - steps["record"]
 
 

@@ -1,4 +1,4 @@
-"""The two rules for rounding up: the exact division of counts, and a share of a count.
+"""Two ways to round up: the exact quotient of two counts, and a fraction of a count.
 
 All code rounds up with these functions, so that processes never disagree by one.
 """

@@ -71,7 +71,7 @@ def _gpu() -> Iterator[_Gpu]:
 
 
 def other_device() -> AbstractContextManager[Waits]:
-    """While it is entered, tensors can be created on `NAME`, moved to and from it, and used."""
+    """A context in which tensors can be created on `NAME`, moved to and from it, and used."""
     return fake_device.PretendedDevice() if PRETENDED else _gpu()
 
 

@@ -21,10 +21,10 @@ from tools.imports import ROOT
 
 CODE = ("shared", "services", "src", "tools")
 SHORTEST = 4
-"""Shorter sentences have too few words to be hard to read."""
+"""Minimum number of words; a shorter sentence is never hard to read."""
 SPLIT = re.compile(r"(?<=[.!?])\s+(?=[\"`(*\[]?[A-Z0-9`])")
 ENTRY = re.compile(r" +[\w, *]+: |[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):")
-"""The beginning of a paragraph within a docstring's or a page's lines."""
+"""Matches a line of a docstring or page that begins a new paragraph."""
 MARK = re.compile(r"^(?:[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):\s*)")
 LOGS = {"debug", "info", "warning", "error", "exception"}
 

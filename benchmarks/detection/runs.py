@@ -27,7 +27,7 @@ JUDGES = (
 """Source files that decide which clients are evicted. A change of their code invalidates cached
 runs; a change of comments or docstrings does not."""
 SAME_VERDICTS = {"30fbea5c0eccfced": "51489527e0704bdd"}
-"""Versions of these files that judge as an earlier version does, keyed by their digest.
+"""Maps the digest of a version of these files to an earlier version with the same verdicts.
 
 Cached runs of the earlier version remain valid. A version is listed only if it was compared with
 the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 30fbea5c: rows in files
@@ -221,7 +221,7 @@ def span(seconds: float) -> str:
 
 @cache
 def version() -> str:
-    """Digest of the code that decides which clients are evicted, or that of an equal version."""
+    """Digest of the code that decides on evictions, or of an equal version in `SAME_VERDICTS`."""
     total = hashlib.sha256()
     for place in JUDGES:
         path = ROOT / place

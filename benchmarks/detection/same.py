@@ -2,10 +2,10 @@
 
     python -m benchmarks.detection.same --count 12 --seed 1
 
-The cached runs are drawn at random from the caches in the folder `--caches`. Only runs of the
-simulation that took at most `--seconds` are drawn. All figures must be equal; only times and the
-commit may differ. The cached runs must come from this machine: other processors round differently,
-and over many rounds, such differences grow.
+The cached runs are drawn at random from the caches in the folder `--caches`. Only simulations that
+took at most `--seconds` seconds are drawn. All figures must be equal; only times and the commit may
+differ. The cached runs must come from this machine, because other processors round differently, and
+the differences grow over many rounds.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""HTTP with httpx: TLS, tokens, and the rules for which requests succeed and which are retried.
+"""HTTP with httpx: TLS, tokens, and the rules that decide which requests succeed or are retried.
 
 All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that they agree on these
 rules. The delays between attempts are in shared/runtime/retries.py.
@@ -91,7 +91,7 @@ def check_answer(
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer, read to its end unless its status reports success.
+        answer: the answer. Its body must have been read, unless its status reports success.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:

@@ -56,7 +56,7 @@ class LineSearchAttack(MomentAttack):
     perturbation: Literal["std", "unit", "sign"] = "std"
     """The direction p: minus the standard deviation, -μ / |μ|, or -sign μ."""
     bound: Literal["max", "min"] = "max"
-    """The limit: the largest cost of a known update, or the smallest cost."""
+    """The limit: the largest or the smallest cost among the known updates."""
 
     @abstractmethod
     def cost(self, distances_BX: Tensor) -> Tensor:

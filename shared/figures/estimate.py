@@ -18,7 +18,7 @@ PROCESS = 400 * 2**20
 """Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
 for buffers."""
 VECTORS = 4
-"""Vectors of the model's size that a worker holds while it reads rows from a file."""
+"""Number of vectors as large as the model that a worker holds while it reads rows from a file."""
 REPORT = 400
 """Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150
@@ -40,8 +40,8 @@ def estimate(experiment: Experiment) -> Estimate:
     stages that store a row for each client.
 
     With a limit on the memory of rows, blocks of N rows that exceed the limit are on the disk
-    instead of in memory. The memory then includes the pieces of files that the worker reads at a
-    time.
+    instead of in memory. The memory then includes the pieces of files that the worker holds while
+    it reads them.
 
     Each detector needs another 32 KiB per client, both in memory and on disk.
 
@@ -64,8 +64,8 @@ def of_model(
         experiment: the experiment of the run.
         spec: the experiment's model.
         plan: the experiment's stages.
-        pool_memory: limit in bytes on the rows of all of the worker's processes; None if there is
-            no limit.
+        pool_memory: limit in bytes on the rows in memory, summed over the worker's processes; None
+            if there is no limit.
     """
     n, clients, b = experiment.most_rows, experiment.most_clients, 4 * spec.dim
     customizer = plan.customizer

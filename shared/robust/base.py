@@ -121,7 +121,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """Of this stage and the stages in its fields, those with `streams = False`."""
+        """The stages with `streams = False` among this stage and the stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -152,7 +152,7 @@ class Stage(Member, ABC):
         return inner + 2 * clients * self.remembers
 
     def undivided(self) -> tuple[str, ...]:
-        """Of this stage and the stages in its fields, the names of all that ranks cannot split."""
+        """Names of the stages that ranks cannot split: this stage or stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)

@@ -34,7 +34,7 @@ class PoolStatistics:
         unchecked: True while the rows are only assumed to be finite; no pass has read all of them
             yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
-        squares_of: the columns that `squares_N` covers, if it does not cover all columns.
+        squares_of: the columns that `squares_N` covers; None if it covers all columns.
         geometry: the geometry of some rows; None before it is measured.
         positions: the rows that `geometry` describes, as positions in the block.
     """

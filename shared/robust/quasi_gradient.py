@@ -42,8 +42,9 @@ class QuasiGradientRule(Rule):
     None, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on a
     row and contains n - f rows. Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
-    """Number of coordinates that share one set of weights; None for all, as in the paper. If ranks
-    share the rows, each rank holds one block of coordinates of all rows at a time."""
+    """Number of coordinates that share one set of weights; None if all coordinates share one, as in
+    the paper. If ranks share the rows, each rank holds one block of coordinates of all rows at a
+    time."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
@@ -74,13 +75,15 @@ class QuasiGradientRule(Rule):
         out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
         for start in range(0, rows.whole_dim, size):
             stop = min(start + size, rows.whole_dim)
-            # A block may belong to several ranks, so every rank weighs its rows.
+            # A block may belong to several ranks, so every rank computes the weights of the block's
+            # rows.
             shared = place.group is not None
             part = rows.columns(torch.arange(start, stop) if shared else slice(start, stop))
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)
             first, end = max(start, place.start), min(stop, place.stop)
             if first < end:
-                # Combined as a whole, the block has the same bits on any number of ranks.
+                # These ranks combine the whole block, so that its bits are the same on any number
+                # of ranks.
                 made_C = part.combine(solution.weights_M)
                 out_D[first - place.start : end - place.start] = made_C[first - start : end - start]
         return out_D

@@ -146,7 +146,7 @@ class View:
             self.file.release(parts[place])
 
     def width(self, on_cpu: int) -> int:
-        """Number of coordinates in one chunk: `on_cpu` on the CPU, else a whole window.
+        """Number of coordinates in one chunk: `on_cpu` on the CPU, a whole window on other devices.
 
         On the CPU, a chunk stays in the caches. On other devices, the host starts the operations of
         each chunk one by one, which takes longer than the operations themselves.

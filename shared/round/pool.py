@@ -224,7 +224,7 @@ class Pool:
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # The windows of a pass depend on the number of rows, and so may the last bits.
+                # The windows of a pass depend on the number of rows, and may change the last bits.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)

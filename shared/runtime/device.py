@@ -13,8 +13,8 @@ from rampart_fl.shared.errors import ConfigurationError
 def device(name: str) -> torch.device:
     """The device with this name, such as cpu, cuda or cuda:1.
 
-    On a GPU, torch then uses deterministic algorithms, and warns if an operation has none: equal
-    runs give bit-identical results.
+    On a GPU, torch then uses deterministic algorithms, so a repeated run gives bit-identical
+    results. If an operation has no deterministic algorithm, torch warns.
 
     Raises:
         ConfigurationError: the device cannot be used.
@@ -44,7 +44,8 @@ def prefer_deterministic() -> None:
     if torch.get_deterministic_debug_mode():
         return
     torch.set_deterministic_debug_mode("warn")
-    # Otherwise, torch would also fill new tensors, which costs time and finds only errors.
+    # Otherwise, torch would also fill uninitialized tensors, which costs time and only reveals
+    # errors.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set at run time
 
 

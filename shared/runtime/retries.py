@@ -7,8 +7,8 @@ All requests between Rampart's processes use this policy. The exceptions are:
 - Requests to an object store: obstore has its own policy (see
   services/aggregator/state/object_blobs.py).
 - Background loops, such as the event hub and the renewal of the worker's lease: a loop repeats its
-  work after a fixed pause. The renewal of a client's token is repeated whatever the failure was,
-  even a full disk (see shared/agent/identity.py).
+  work after a fixed pause. The renewal of a client's token is repeated after any failure, even
+  after a full disk (see shared/agent/identity.py).
 """
 
 import logging

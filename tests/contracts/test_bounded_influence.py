@@ -47,11 +47,11 @@ LARGEST = {
     "bounded by the threshold": 14,
     "that of its rule": 7,
 }
-"""The largest number of hostile rows among N rows, keyed by a breakdown's text up to a comma."""
+"""The largest number of hostile rows among N rows, keyed by a breakdown's text before a comma."""
 
 FEW_STEPS = {"rfa": 1e3}
-"""Rules that stop before they converge, with the distance that they document, in honest radii, for
-a hostile weight that equals the honest weight."""
+"""Rules that stop before they converge. The values are the documented distances, in honest radii,
+if the hostile rows have the same total weight as the honest rows."""
 
 
 def hostile(seed: int, exponents: list[float], same: bool, f: int = F) -> Tensor:
@@ -118,12 +118,12 @@ def test_f_hostile_rows_have_bounded_influence_on_every_robust_rule(
 def test_most_hostile_rows_that_a_rule_tolerates_have_bounded_influence(
     name: str, exponent: float
 ) -> None:
-    """All hostile rows are one row, the strongest collusion near the bound."""
+    """All hostile rows are equal, which is the strongest collusion near the bound."""
     f = LARGEST[rules.get(name).breakdown.partition(",")[0]]
     pipeline = Pipeline.of({"name": name, **NEEDS.get(name, {})}, f=f)
     far = FEW_STEPS.get(name, 0.0) * (f / (N - f)) ** 5
     for seed in range(2):
-        # Honest radii are about 3, so exponents count orders of magnitude of honest radii.
+        # The honest radius is about 3, so the hostile row is about 10^exponent honest radii long.
         hostile_FD = 3 * hostile(seed, [exponent], same=True, f=f)
         assert moved(pipeline, seed, hostile_FD) <= max(N**0.5, far)
 

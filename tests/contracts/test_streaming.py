@@ -295,8 +295,8 @@ def test_history_takes_the_memory_that_the_stage_declares(
 
     declared = stage.history_rows(WIDE + 2) * LONG * 4
     work()
-    # A few vectors, and windows of rows that are read, come in addition. On a busy machine, a
-    # measurement may miss the peak, or include other threads of this process.
+    # In addition, memory holds a few vectors and the windows of rows that are being read. On a busy
+    # machine, a measurement may miss the peak, or include other threads of this process.
     most = declared + 6 * LONG * 4 + (4 << 20)
     assert any(0.9 * declared < most_held(work) < most for _ in range(3))
 

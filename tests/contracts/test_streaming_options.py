@@ -26,7 +26,7 @@ from tests.contracts.test_streaming import IDS, PREAGGREGATORS, RULES, D, both, 
 
 LAYOUT = (("body.weight", 0, 20), ("head.weight", 20, 36), ("head.bias", 36, D))
 AFTER = ("geometric_median", "multi_krum", "trimmed_mean", "centered_clipping", "sign_guard")
-"""Rules that read mixed or fewer rows as products, distances, sorted columns or signs."""
+"""Rules that read products, distances, sorted columns or signs of mixed rows, or of some rows."""
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ class Blobs:
         self._segments.add(blobs)
 
     def growth(self, blobs: int, blob_bytes: int) -> int:
-        """The largest number of bytes by which new blobs of this size enlarge the folder."""
+        """The largest number of bytes by which the folder grows if `blobs` blobs are added."""
         return blobs * blob_bytes
 
     def path(self, digest: str) -> Path:

@@ -1,4 +1,4 @@
-"""Whether a worker can run an experiment: its ranks, and its memory limit."""
+"""Checks that a worker can run an experiment with its ranks and its memory limit."""
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
@@ -24,6 +24,6 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
     if settings.pool_memory is not None:
         most, files = 4 * ranks.most(spec.dim), ranks.device(settings.device).type == "cpu"
         memory_for_blocks(experiment, plan, spec.dim, most, settings.pool_memory, files)
-        # The limit holds for the process with the most coordinates.
+        # The limit applies to the process with the most coordinates.
         limit = settings.pool_memory * 4 * spec.dim // most
     return of_model(experiment, spec, plan, limit)

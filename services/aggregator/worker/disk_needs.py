@@ -21,7 +21,7 @@ def models_of(plan: Plan, clients: int) -> int:
 
 @dataclass(frozen=True)
 class DiskNeeds:
-    """The vectors of a model's size that a round writes to the disk.
+    """How many vectors a round writes to the disk; each vector is as large as a model.
 
     Args:
         vector_bytes: size of a vector in bytes.
@@ -46,7 +46,7 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # The models are files at the same time, before they become blobs.
+        # All models are in unfinished files at the same time before they become blobs.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others
         if needed <= free:

@@ -33,7 +33,8 @@ def memory_for_blocks(
         dim: number of coordinates of the model.
         row_bytes: size in bytes of a row of one process.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
-        files: whether blocks may be in files, as on the CPU; otherwise, all must fit into memory.
+        files: whether blocks may be in files, as on the CPU; if not, all blocks must fit into
+            memory.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says what takes how much memory.

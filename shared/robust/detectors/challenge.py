@@ -100,9 +100,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     rounds in which the client takes part. A trial ends after `trial` rounds without a copy from the
     client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
-    """After an acquittal, copies do not put the client on trial again for this number of rounds,
-    counting only rounds in which the client takes part. The protection of an acquitted client
-    ends early if the evidence against another sender of the same upload exceeds the limit."""
+    """Number of rounds after an acquittal in which copies do not put the client on trial again.
+    Only rounds in which the client takes part count. The protection of an acquitted client ends
+    early if the evidence against another sender of the same upload exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)

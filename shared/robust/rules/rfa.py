@@ -10,12 +10,13 @@ from rampart_fl.shared.robust.rules.geometric_median import GeometricMedian
 class RFA(GeometricMedian):
     """`geometric_median` with trusted weights, at most four steps, ν = 1e-5 and tolerance 1e-6.
 
-    Four steps are few if many rows are hostile. Let f of n equally weighted rows be one hostile row
-    far away, and r = f / (n - f). In the starting mean, the hostile rows have r times the honest
-    rows' weight, and each step multiplies this ratio by r. After four steps, the ratio is r⁵: 3 %
-    for a third of the rows, but 51 % for 7 of 15 rows. The starting mean leaves out rows that are
-    more than 1,000 times as far away as most rows. At worst, the result is therefore about 1,000 r⁵
-    radii of the honest rows away from their mean. More `iterations` reduce this distance.
+    Four steps are few if many rows are hostile. Assume that f of n equally weighted rows are copies
+    of one hostile row far away, and let r = f / (n - f). In the starting mean, the hostile rows
+    have r times the honest rows' weight, and each step multiplies this ratio by r. After four
+    steps, the ratio is r⁵: 3 % if a third of the rows are hostile, but 51 % if 7 of 15 rows are
+    hostile. The starting mean leaves out rows that are more than 1,000 times as far away as most
+    rows. At worst, the distance of the result from the honest rows' mean is therefore about
+    1,000·r⁵ times the radius of the honest rows. More `iterations` reduce this distance.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -24,7 +25,7 @@ class RFA(GeometricMedian):
     """
 
     paper = "Pillutla et al., Robust aggregation for federated learning, 2019 (RFA)"
-    breakdown = "f < n/2, about 10³r⁵ honest radii away at worst, with r = f/(n - f)"
+    breakdown = "f < n/2, with an error of up to about 10³r⁵ honest radii, where r = f/(n - f)"
     nu: float = Field(default=1e-5, gt=0)
     iterations: int = Field(default=4, ge=1)
     tolerance: float = Field(default=1e-6, ge=0)

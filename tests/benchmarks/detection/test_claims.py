@@ -31,7 +31,7 @@ def test_false_claim_is_compared_with_the_true_claim_of_the_same_method() -> Non
 
 
 def _figures(accuracy: float, claim: int | None) -> dict[str, Any]:
-    """A run in which a claim of one sample hastens the eviction and helps by one point."""
+    """A claim of one sample hastens the eviction and raises the accuracies by one point."""
     helps = 0.01 if claim == 1 else 0.0
     return {
         "commit": "abc",

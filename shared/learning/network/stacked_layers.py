@@ -135,7 +135,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         # cuDNN is fast in the forward pass, but it computes the gradients of a grouped convolution
-        # with several kernels for each group.
+        # with at least one kernel for each group.
         trains = torch.is_grad_enabled() and h.device.type != "cpu"
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)

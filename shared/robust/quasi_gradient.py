@@ -82,8 +82,8 @@ class QuasiGradientRule(Rule):
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)
             first, end = max(start, place.start), min(stop, place.stop)
             if first < end:
-                # These ranks combine the whole block, so that its bits are the same on any number
-                # of ranks.
+                # Each of these ranks combines the rows over the whole block, so that the result has
+                # the same bits on any number of ranks.
                 made_C = part.combine(solution.weights_M)
                 out_D[first - place.start : end - place.start] = made_C[first - start : end - start]
         return out_D

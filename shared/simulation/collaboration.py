@@ -112,7 +112,7 @@ def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
 
 
 def _halves(cohort: Cohort, device: str) -> Cohort:
-    """Every client's training samples, with every second sample held out for testing."""
+    """Every client's training samples; every second sample is held out for testing."""
     halves = []
     for k, count in enumerate(cohort.train_K):
         x, y = cohort.x_train_KN[k, :count], cohort.y_train_KN[k, :count]

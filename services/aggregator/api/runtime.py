@@ -101,9 +101,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        An older schema of the stored state does not delay readiness, because otherwise a rolling
-        update would deadlock. The update stops the old processes only when the new ones are ready,
-        but a new worker converts the state only after the old processes have stopped.
+        An older schema of the stored state does not delay readiness. A rolling update first waits
+        until the new processes are ready, and then stops the old ones. Only then does a new worker
+        convert the state, so waiting for the conversion would be a deadlock.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

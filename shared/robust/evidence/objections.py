@@ -147,7 +147,7 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload pushes the model further along its whole movement, including the challenge.
+    """Whether an upload points in the direction of the model's movement, including the challenge.
 
     Pushing the model further is not by itself evidence of an attack, because the loss may have
     negative curvature along the movement.

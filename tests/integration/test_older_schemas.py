@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import redis
 from pydantic import SecretStr
@@ -18,7 +19,14 @@ from rampart_fl.services.aggregator.state.keys import prefix_of
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.tokens import mint, token_hash
-from tests.integration.in_process_federation import FEDCAP, Hosted, Scripted, experiment, serving
+from tests.integration.in_process_federation import (
+    FEDCAP,
+    Hosted,
+    Scripted,
+    experiment,
+    serving,
+    vector,
+)
 from tests.schemas.former_states import SCHEMA_1, SCHEMA_2, restore
 
 NAMES = ["ada", "bob", "cleo"]
@@ -31,7 +39,8 @@ def test_run_from_an_older_schema_continues_to_the_same_result(
     whole = host(experiment(rounds=4, server=FEDCAP))
     whole.scripted(NAMES)
     whole.wait()
-    expected = [chaos.comparable(record) for record in whole.operator.rounds()]
+    expected = [close(chaos.comparable(record)) for record in whole.operator.rounds()]
+    expected_D = vector(whole.operator.model("global"))
 
     namespace = f"t-{secrets.token_hex(6)}"
     restore(dump, redis_url, namespace, tmp_path / "old" / namespace)
@@ -55,9 +64,32 @@ def test_run_from_an_older_schema_continues_to_the_same_result(
         for name in NAMES:
             hosted.take_part(name, Scripted(name))
         hosted.wait()
-        records = [chaos.comparable(record) for record in hosted.operator.rounds()]
+        records = [named(chaos.comparable(record)) for record in hosted.operator.rounds()]
+        result_D = vector(hosted.operator.model("global"))
         hosted.operator.close()
     assert records == expected
+    np.testing.assert_allclose(result_D, expected_D, rtol=0, atol=1e-5)
+
+
+def named(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with the names of its models, but not their digests.
+
+    The models of the older run come from another machine, whose processor rounded differently.
+    """
+    return record | {key: sorted(record[key]) for key in ("models", "customized")}
+
+
+def close(record: dict[str, Any]) -> Any:
+    """A record to which other records are equal if their numbers are almost equal."""
+
+    def almost(value: Any) -> Any:
+        if isinstance(value, float):
+            return pytest.approx(value, rel=1e-4)
+        if isinstance(value, dict):
+            return {key: almost(one) for key, one in value.items()}
+        return [almost(one) for one in value] if isinstance(value, list) else value
+
+    return almost(named(record))
 
 
 def give_tokens(redis_url: str, namespace: str, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A view of a pool of rows: which rows to read, how to mix them, and what is known about them.
 
-Passes over rows (`linalg`) work on `View`. The subclass `Rows` of `View` adds methods that need a
-pass over rows.
+Functions that pass over rows (`linalg`) take a `View`. The subclass `Rows` of `View` adds methods
+that need a pass over rows.
 
 Legend of shape suffixes: N rows of the pool, K rows of the pool that a view reads, M rows that a
 stage sees, L rows after a mix, D coordinates, C coordinates of one chunk.

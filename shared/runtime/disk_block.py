@@ -101,7 +101,7 @@ class BlockStorage:
 
     Args:
         memory: largest total size in bytes of the blocks in memory; None if there is no limit. Only
-            blocks on the CPU count.
+            blocks in the CPU's memory are counted.
         folder: the folder for all other blocks; None for the system's temporary folder.
     """
 

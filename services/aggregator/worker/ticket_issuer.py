@@ -42,8 +42,8 @@ class TicketIssuer:
     def first_ticket(self, client: str, number: int, deadline: float | None) -> Ticket:
         """A client's first ticket of a round.
 
-        The ticket asks the client to train from its model. If the client has no customized model
-        yet and the experiment probes newcomers, the ticket asks the client to answer a probe first.
+        The ticket names the model from which the client trains. If the client has no customized
+        model yet and the experiment probes newcomers, the ticket first asks for a probe.
         """
         snapshot = self._round_engine.snapshot
         assert snapshot is not None

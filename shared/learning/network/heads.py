@@ -85,8 +85,8 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
     modules' layers is unknown.
 
     Raises:
-        ConfigurationError: the head is refused; the message states the layer's type, or the layer
-            that follows the head.
+        ConfigurationError: the head has an unsupported type, which the message names, or another
+            layer follows it, which the message names.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

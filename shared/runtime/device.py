@@ -46,7 +46,7 @@ def prefer_deterministic() -> None:
     torch.set_deterministic_debug_mode("warn")
     # Otherwise, torch would also fill uninitialized tensors, which costs time and only reveals
     # errors.
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set at run time
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # untyped
 
 
 def to_device(

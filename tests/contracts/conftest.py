@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from rampart_fl.shared.robust import Context, Rows
+from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.context import PublicData
+from rampart_fl.shared.robust.evidence import trials
+from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 
@@ -49,6 +51,17 @@ class Case:
             predict=linear,
             public=public(dim),
         )
+
+
+def all_challenged(name: str, state: State, patch: pytest.MonkeyPatch) -> State:
+    """A detector's state after which it challenges every client in the next round."""
+    if name == "response":
+        patch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
+        return state
+    known, joined = trials.from_state(state, 1)
+    for one in known.values():
+        one.trial = 3
+    return trials.to_state(known, joined)
 
 
 @cache

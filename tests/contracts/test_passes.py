@@ -14,8 +14,7 @@ from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule, Stage
 from rampart_fl.shared.robust.customizers import Customization, Customizer
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.evidence import challenges, trials
-from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
+from rampart_fl.shared.robust.evidence import challenges
 from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
@@ -23,6 +22,7 @@ from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.runtime import disk_block
 from rampart_fl.shared.runtime.disk_block import BlockStorage, MappedFile
+from tests.contracts.conftest import all_challenged
 from tests.contracts.test_streaming import IDS, STAGES, D, F, N
 
 STATED: dict[str, Stage] = {name: build() for name, build in STAGES.items()}
@@ -211,13 +211,7 @@ def test_challenges_take_two_passes(
     detector = detectors.build(name)
     assert isinstance(detector, challenges.Challenger)
     _, state = detector.apply(rows, State(), context())
-    if name == "response":
-        monkeypatch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
-    else:
-        known, joined = trials.from_state(state, 1)
-        for one in known.values():
-            one.trial = 3
-        state = trials.to_state(known, joined)
+    state = all_challenged(name, state, monkeypatch)
     file.passes()
     custom, _ = detector.challenge(rows, Customization(), torch.ones(D), state, context())
     assert len(custom.challenged) == N and custom.models is not None

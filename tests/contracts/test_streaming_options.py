@@ -15,13 +15,13 @@ from rampart_fl.shared.robust import Context, Rows, State, shards, view
 from rampart_fl.shared.robust.customizers import Customization, customizers
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.engine import Plan, run_round
-from rampart_fl.shared.robust.evidence import challenges, trials
-from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
+from rampart_fl.shared.robust.evidence import challenges
 from rampart_fl.shared.robust.pipeline import Pipeline
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.runtime.disk_block import BlockStorage
+from tests.contracts.conftest import all_challenged
 from tests.contracts.test_streaming import IDS, PREAGGREGATORS, RULES, D, both, same
 
 LAYOUT = (("body.weight", 0, 20), ("head.weight", 20, 36), ("head.bias", 36, D))
@@ -110,15 +110,12 @@ def test_challenged_models_have_the_same_bits(
     for rows in both(updates_ND, tmp_path):
         with monkeypatch.context() as patch:
             _, state = detector.apply(rows, State(), context())
-            if name == "response":
-                patch.setattr(ClientMemory, "suspected", property(lambda one: one.rounds > 0))
-            else:
-                known, joined = trials.from_state(state, 1)
-                for one in known.values():
-                    one.trial = 3
-                state = trials.to_state(known, joined)
             custom, after = detector.challenge(
-                rows, Customization(), torch.ones(D), state, context()
+                rows,
+                Customization(),
+                torch.ones(D),
+                all_challenged(name, state, patch),
+                context(),
             )
         assert custom.models is not None
         made.append((custom.models.block(list(custom.models.names)), after))

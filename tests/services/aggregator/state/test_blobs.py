@@ -195,11 +195,12 @@ def test_cache_grows_up_to_its_limit_and_by_one_blob(tmp_path: Path) -> None:
     for number in range(4):
         other.put(bytes([number]) * 100)
     assert (one.growth(3, 100), one.growth(50, 100), other.growth(50, 100)) == (300, 700, 700)
-    before = sum(size for _, size, _ in one._held())  # type: ignore[attr-defined]  # ObjectBlobs
+    assert isinstance(one, ObjectBlobs)
+    before = sum(size for _, size, _ in one._held())
     most = 0
     for number in range(50):
         one.put(bytes([number]) * 100)
-        most = max(most, sum(size for _, size, _ in one._held()))  # type: ignore[attr-defined]  # ObjectBlobs
+        most = max(most, sum(size for _, size, _ in one._held()))
     assert most - before <= 700
     assert Blobs(tmp_path / "folder").growth(50, 100) == 5000
     assert ObjectBlobs("memory://", tmp_path / "unlimited").growth(50, 100) == 5000

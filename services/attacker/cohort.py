@@ -3,7 +3,9 @@
 In each round, an attacker shares two vectors: its honest update, and the model that it received
 from the aggregator. The attacker then waits for the other members. A member that is not selected
 reports its absence. A round is complete when every member has shared an update, is absent, or has
-left. A timeout limits the wait for members that report nothing.
+left. If the aggregator probes some members before they train, their answers are shared separately,
+and members that train at once are absent there. A timeout limits the wait for members that report
+nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -108,6 +110,9 @@ class Cohort:
         shared_round.shared[member] = update
         shared_round.absent.discard(member)
         shared_round.changed.set()
+        if kind == "train":
+            # A client that trains gets no probe later in the round, so no colluder has to wait.
+            self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]
         for former in self._gone.keys() - {run}:
@@ -116,10 +121,7 @@ class Cohort:
     def mark_absent(self, run: str, round_: int, member: str) -> None:
         """Records that a member does not take part in a round."""
         for kind in ("train", "probe"):
-            shared_round = self._rounds[run, round_, kind]
-            if member not in shared_round.shared:
-                shared_round.absent.add(member)
-                shared_round.changed.set()
+            self._mark_absent(run, round_, kind, member)
 
     def leave(self, run: str, member: str) -> None:
         """Records that a member has left a run."""
@@ -156,6 +158,12 @@ class Cohort:
         """Members that have reported in a round: they shared an update, are absent, or left."""
         shared_round = self._rounds[run, round_, kind]
         return shared_round.shared.keys() | shared_round.absent | self._gone[run]
+
+    def _mark_absent(self, run: str, round_: int, kind: str, member: str) -> None:
+        shared_round = self._rounds[run, round_, kind]
+        if member not in shared_round.shared:
+            shared_round.absent.add(member)
+            shared_round.changed.set()
 
     def _complete(self, run: str, shared_round: SharedRound) -> bool:
         reported = shared_round.shared.keys() | shared_round.absent | self._gone[run]

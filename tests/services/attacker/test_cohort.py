@@ -72,6 +72,22 @@ async def test_members_do_not_wait_for_absent_or_departed_members(
     assert list(updates) == ["a"]
 
 
+async def test_members_that_train_do_not_delay_members_that_are_probed(
+    http: httpx.AsyncClient,
+) -> None:
+    """A round may have both kinds of ticket; after the probe, all members train."""
+    trained_D, probed_D = np.float32([1]), np.float32([2])
+    trains = member(http, "a").exchange(3, "train", trained_D, trained_D, wait=True)
+    training = asyncio.create_task(trains)
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        probed = await member(http, "b").exchange(3, "probe", probed_D, probed_D, wait=True)
+        assert list(probed) == ["b"]
+        assert not training.done()
+        both = await member(http, "b").exchange(3, "train", probed_D, probed_D, wait=True)
+        assert list(both) == list(await training) == ["a", "b"]
+
+
 async def test_gather_returns_without_missing_members_after_the_timeout() -> None:
     two = Cohort(members=2, patience=0.01)
     two.share(RUN, 0, "train", "a", b"12345678")

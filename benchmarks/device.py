@@ -6,12 +6,13 @@
 Each call is made once to warm up, then `--repeats` times. The table has the fastest time. The
 device's queue is empty at the start and at the end of each measurement. Peak is the largest amount
 of memory that a call allocates on the device, also as a ratio to the pool's size. The peak
-is not available on a CPU.
+is not available on a CPU. The report is written after each call.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -59,21 +60,19 @@ def measure(call: Call, device: str, repeats: int) -> tuple[float, int]:
     return min(seconds[1:]), peak
 
 
-def table(n: int, d: int, device: str, repeats: int) -> str:
-    """The table of one size as Markdown."""
+def table(n: int, d: int, device: str, repeats: int) -> Iterator[str]:
+    """The table of one size in lines of Markdown, each yielded as soon as it is measured."""
     block_ND = updates(n, d, device)
     pool, f = 4 * n * d, n // 5
     read, _ = measure(block_ND.sum, device, repeats)
     product, _ = measure(lambda: gram(block_ND), device, repeats)
-    lines = [
-        f"## n = {n}, d = {d:,}",
-        "",
+    yield f"\n## n = {n}, d = {d:,}\n"
+    yield (
         f"f = {f}, pool {pool / 2**30:.2f} GiB; `read`, a flat sum, {1e3 * read:.2f} ms; `Gram`, "
-        f"one centred Gram matrix in plain torch, {1e3 * product:.2f} ms.",
-        "",
-        "| call | ms | x read | x Gram | peak, bytes | peak / pool |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+        f"one centred Gram matrix in plain torch, {1e3 * product:.2f} ms.\n"
+    )
+    yield "| call | ms | x read | x Gram | peak, bytes | peak / pool |"
+    yield "|---|---:|---:|---:|---:|---:|"
     calls = {name: aggregation(block_ND, plan, f) for name, plan in plans(n, f).items()}
     calls["FedCAP's customization of all clients"] = customization(block_ND)
     for name, call in calls.items():
@@ -81,14 +80,13 @@ def table(n: int, d: int, device: str, repeats: int) -> str:
         try:
             seconds, peak = measure(call, device, repeats)
         except (RampartError, RuntimeError, ValueError) as error:
-            lines.append(f"| {name} | {str(error).splitlines()[0][:100]} | | | | |")
+            yield f"| {name} | {str(error).splitlines()[0][:100]} | | | | |"
             continue
         memory = f"{peak:,} | {peak / pool:.2f}" if peak else " | "
-        lines.append(
+        yield (
             f"| {name} | {1e3 * seconds:.2f} | {seconds / read:.2f} | {seconds / product:.2f} "
             f"| {memory} |"
         )
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -106,12 +104,13 @@ def main() -> None:
     except RampartError as error:
         parser.error(str(error))
     name = torch.cuda.get_device_name(given.device) if cuda else given.device
-    parts = [f"# Aggregation on one device\n\n{name}, torch {torch.__version__}\n"]
+    report = f"# Aggregation on one device\n\n{name}, torch {torch.__version__}\n"
     for size in given.sizes:
         n, _, d = size.partition("x")
-        parts.append(table(int(n), int(float(d)), given.device, given.repeats))
-        given.out.write_text("\n".join(parts))
-    print("\n".join(parts))
+        for line in table(int(n), int(float(d)), given.device, given.repeats):
+            report += f"{line}\n"
+            given.out.write_text(report)
+    print(report)
 
 
 if __name__ == "__main__":

@@ -76,11 +76,15 @@ def of_model(
     models = customizer.models_of(n)
     record = RECORD + VERDICT * n + (4 * n * models if models == n else 0)
     records = record * experiment.rounds
-    history = sum(history_rows(plan, clients).values())
+    history, in_memory = (sum(history_rows(plan, seen).values()) for seen in (clients, 0))
+    remembered = history - in_memory
     sketches = 2 * SKETCH * clients * len(plan.detectors)
     filed, more = 0, 0.3 * b * n
     if pool_memory is not None:
-        filed = max(0, held - max(0, pool_memory - b * history) // (b * n))
+        room = max(0, pool_memory - b * in_memory)
+        filed = n * max(0, held - room // (b * n))
+        if b * (n * held - filed + remembered) > room:
+            filed += remembered
     if filed:
         more = min(more, 2 * WINDOW + VECTORS * b)
     down = model_bytes(spec) * (1 + customizer.offered)
@@ -91,8 +95,8 @@ def of_model(
     return Estimate(
         parameters=spec.dim,
         clients=n,
-        memory_bytes=PROCESS + b * (n * (held - filed) + history) + round(more) + sketches,
-        disk_bytes=b * (n * (1 + kept + filed) + 2 * clients * remembering + 2 * models + 4)
+        memory_bytes=PROCESS + b * (n * held + history - filed) + round(more) + sketches,
+        disk_bytes=b * (n * (1 + kept) + filed + 2 * clients * remembering + 2 * models + 4)
         + sketches
         + records,
         record_bytes=records,

@@ -21,6 +21,7 @@ from rampart_fl.shared.robust.context import Context as Context
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.rows import Rows as Rows
 from rampart_fl.shared.robust.view import CHUNK as CHUNK
+from rampart_fl.shared.runtime.disk_block import Block, MappedFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +32,20 @@ class State:
         tensors: any tensors, by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry.
-        vectors: names of the tensors (D,) with one number per coordinate. If processes (ranks)
-            divide the coordinates among themselves, each rank has only the numbers of its own
-            coordinates.
+        vectors: names of the tensors (..., D) whose last dimension is the coordinates. If processes
+            (ranks) divide the coordinates among themselves, each rank has only the numbers of its
+            own coordinates.
+        files: the files of the tensors that are not in memory, keyed by the tensor's name.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     vectors: frozenset[str] = frozenset()
+    files: Mapping[str, MappedFile] = field(default_factory=dict, repr=False)
+
+    def block(self, name: str) -> Block:
+        """A tensor with its file, if it is in a file."""
+        return Block(self.tensors[name], self.files.get(name))
 
     def by_id(self, name: str) -> dict[str, Tensor]:
         """The rows of a per-client tensor, keyed by client id; empty before the first round."""
@@ -236,15 +243,19 @@ class Detector(Stage):
         """
 
     def history_rows(self, clients: int) -> int:
-        # `forget` copies the next state, while the old state is in memory, too.
+        # `forget` copies the next state, while the old state still exists.
         return super().history_rows(clients) + clients * self.remembers
 
     def forget(self, state: State, clients: Collection[str]) -> State:
         """The state without the rows of barred clients; these clients start over if they return."""
-        tensors, ids = dict(state.tensors), dict(state.ids)
+        tensors, ids, files = dict(state.tensors), dict(state.ids), dict(state.files)
         for name, held in state.ids.items():
             kept = [i for i, client in enumerate(held) if client not in clients]
             if len(kept) < len(held):
-                tensors[name] = tensors[name][kept]
+                block = state.block(name).select(kept)
+                tensors[name] = block.tensor
                 ids[name] = tuple(held[i] for i in kept)
-        return State(tensors, ids, state.vectors)
+                files.pop(name, None)
+                if block.file is not None:
+                    files[name] = block.file
+        return State(tensors, ids, state.vectors, files)

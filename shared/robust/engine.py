@@ -147,19 +147,17 @@ class Plan:
         """A stage that needs the whole pool in memory; None if there is no such stage.
 
         >>> Plan.of("median").unstreamed()
-        >>> Plan.of("foolsgold").unstreamed().memory_reason
-        'keeps the sum of all updates of every client'
+        >>> Plan.of("sdea").unstreamed().memory_reason
+        "reads all rows in each step, and runs every client's model"
         """
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
-        if self.customizer.continues:
-            return self.customizer
         return next((inner for stage in everything for inner in stage.unstreamed()), None)
 
     def undivided(self) -> str | None:
         """Name of a stage that cannot be split across ranks; None if there is no such stage.
 
-        >>> Plan.of("median").undivided(), Plan.of("foolsgold").undivided()
-        (None, 'foolsgold')
+        >>> Plan.of("median").undivided(), Plan.of("sdea").undivided()
+        (None, 'sdea')
         """
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return next((name for stage in everything for name in stage.undivided()), None)

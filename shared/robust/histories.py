@@ -1,4 +1,4 @@
-"""How much of earlier rounds the stages of a plan hold in memory, and store after a round."""
+"""How much of earlier rounds the stages of a plan hold in a round, and store after it."""
 
 from rampart_fl.shared.robust.engine import Plan
 
@@ -8,7 +8,8 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
 
     Args:
         plan: the stages of a round.
-        clients: the number of clients that the stages may ever hear of.
+        clients: the number of clients that the stages may ever hear of. With 0, only the models
+            of groups are counted.
     Returns:
         The number of rows by the name of the stage; only stages that hold any rows.
 

@@ -119,6 +119,11 @@ def join_states(states: Mapping[str, State]) -> State:
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
         frozenset(f"{key}/{name}" for key, state in states.items() for name in state.vectors),
+        {
+            f"{key}/{name}": file
+            for key, state in states.items()
+            for name, file in state.files.items()
+        },
     )
 
 
@@ -135,6 +140,7 @@ def substate(state: State, key: str) -> State:
         {k.removeprefix(prefix): t for k, t in state.tensors.items() if k.startswith(prefix)},
         {k.removeprefix(prefix): ids for k, ids in state.ids.items() if k.startswith(prefix)},
         frozenset(k.removeprefix(prefix) for k in state.vectors if k.startswith(prefix)),
+        {k.removeprefix(prefix): file for k, file in state.files.items() if k.startswith(prefix)},
     )
 
 

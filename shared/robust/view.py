@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.runtime.device import to_device
-from rampart_fl.shared.runtime.disk_block import MappedFile
+from rampart_fl.shared.runtime.disk_block import BlockStorage, MappedFile
 
 CHUNK = 32_768
 """Default number of coordinates in one chunk on the CPU."""
@@ -52,6 +52,7 @@ class View:
             sketches.
         pool_statistics: measurements of the pool, shared by all views of it.
         file: the file that holds the pool; None if the pool is in memory.
+        storage: where stages keep blocks of their own with one row per client.
         part: which coordinates this rank holds, if the pool is split across ranks; otherwise None.
     """
 
@@ -66,6 +67,7 @@ class View:
     pool_statistics: PoolStatistics = field(default_factory=PoolStatistics, repr=False)
     file: MappedFile | None = field(default=None, repr=False)
     part: Part | None = field(default=None, repr=False)
+    storage: BlockStorage = field(default_factory=BlockStorage, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -200,6 +200,7 @@ class Pool:
             pool_statistics=self._statistics(self.block, self._squares_N),
             file=self.block.file,
             part=self._part,
+            storage=self._storage,
         )
 
     def judged(self, rows: Rows) -> Rows | None:

@@ -26,6 +26,7 @@ POPULATE_READ = 22
 """The `madvise` advice to read pages from the file and map them; supported since Linux 5.14."""
 RELEASE = mmap.MADV_DONTNEED
 """The `madvise` advice to unmap pages, whose contents stay in the file."""
+WHOLE = slice(None)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -49,6 +50,7 @@ class MappedFile:
                 mapped = mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise Unavailable(f"a pool of {size:,} bytes on disk: {error.strerror}") from error
+        self.folder = folder
         self.tensor = torch.frombuffer(mapped, dtype=torch.float32).view(rows, dim)
         self._begin = self.tensor.data_ptr()
         self._end = self._begin + size
@@ -86,10 +88,31 @@ class Block:
         """Size of the block in bytes."""
         return self.tensor.element_size() * self.tensor.numel()
 
-    def release(self, row: int) -> None:
-        """Frees a row's memory if the block is in a file; the next access reads the row again."""
+    def release(self, row: int, part: slice = WHOLE) -> None:
+        """Frees a row's memory if the block is in a file; the next access reads the row again.
+
+        Args:
+            row: position of the row.
+            part: the coordinates whose memory is freed.
+        """
         if self.file is not None:
-            self.file.release([self.tensor[row]])
+            self.file.release([self.tensor[row, part]])
+
+    def select(self, rows: Sequence[int]) -> "Block":
+        """A copy of some rows, which is in a file if this block is in a file.
+
+        Raises:
+            Unavailable: the disk has no room for the file.
+        """
+        if self.file is None or not rows:
+            return Block(self.tensor[list(rows)])
+        file = MappedFile(len(rows), self.tensor.shape[1], self.file.folder)
+        copy = Block(file.tensor, file)
+        for to, row in enumerate(rows):
+            copy.tensor[to] = self.tensor[row]
+            copy.release(to)
+            self.release(row)
+        return copy
 
 
 @dataclass(frozen=True)

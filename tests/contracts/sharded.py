@@ -111,7 +111,7 @@ def plans() -> dict[str, Plan]:
     return {
         name: Plan.of(rule, step=step, f=F, **{"customizer": "fedcap", **stages})  # type: ignore[arg-type]  # a dict's type cannot say that each value fits its key
         for name, stages in {**screened, **customized}.items()
-    }
+    } | {"foolsgold": Plan.of("foolsgold", step=step, f=F)}
 
 
 def rounds(plan: Plan, rank: int, size: int, group: Any) -> Held | str:

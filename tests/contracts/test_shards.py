@@ -144,7 +144,7 @@ def test_rules_that_work_on_whole_rows_are_refused_in_a_group(tmp_path: Path) ->
         group = torch.distributed.group.WORLD
         updates_ND = sharded.updates("short")
         assert len(aggregate(updates_ND, "median", f=2, group=group)) == sharded.SHORT
-        with pytest.raises(ConfigurationError, match="foolsgold works on whole rows"):
-            aggregate(updates_ND, "foolsgold", group=group)
+        with pytest.raises(ConfigurationError, match="sdea works on whole rows"):
+            aggregate(updates_ND, "sdea", group=group)
     finally:
         torch.distributed.destroy_process_group()

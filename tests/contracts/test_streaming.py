@@ -27,7 +27,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.sketch import Traces
-from rampart_fl.shared.runtime.disk_block import MappedFile
+from rampart_fl.shared.runtime.disk_block import BlockStorage, MappedFile
 
 ROOT = Path(__file__).parents[2]
 N, F, D = 11, 2, 40
@@ -56,7 +56,11 @@ def in_file(rows: Rows, folder: Path) -> Rows:
     file = MappedFile(*rows.block_ND.shape, folder)
     file.tensor.copy_(rows.block_ND)
     return replace(
-        rows, block_ND=file.tensor, file=file, pool_statistics=replace(rows.pool_statistics)
+        rows,
+        block_ND=file.tensor,
+        file=file,
+        pool_statistics=replace(rows.pool_statistics),
+        storage=BlockStorage(0, folder),
     )
 
 
@@ -69,7 +73,7 @@ def both(updates_ND: Tensor, folder: Path) -> tuple[Rows, Rows]:
 
 def same(left: State, right: State) -> bool:
     """Whether two states are equal bit for bit."""
-    return left.ids == right.ids and all(
+    return (left.ids, left.vectors) == (right.ids, right.vectors) and all(
         torch.equal(tensor.nan_to_num(), right.tensors[name].nan_to_num())
         for name, tensor in left.tensors.items()
     )
@@ -129,6 +133,40 @@ def test_detectors_give_the_same_bits_for_rows_in_memory_and_in_a_file(
     assert judged[0][0] == judged[1][0] and same(judged[0][1], judged[1][1])
 
 
+@pytest.mark.parametrize("name", ["rule foolsgold", "detector cross_round"])
+def test_rows_that_a_stage_keeps_in_a_file_have_the_same_bits_as_in_memory(
+    name: str, updates_ND: Tensor, tmp_path: Path
+) -> None:
+    """Clients come, stay away, send nothing new, and are barred."""
+    stage = STAGES[name]()
+    assert isinstance(stage, Rule | Detector)
+    present = [range(7), range(3, N), range(0, N, 2), range(N)]
+    results = []
+    for whole in both(updates_ND, tmp_path):
+        state, said = stage.init(D), list[object]()
+        for round_, some in enumerate(present):
+            rows = replace(whole.keep(list(some)), metadata={"fresh": fresh(len(some), round_)})
+            rows = rows.mixed(torch.eye(len(some), dtype=torch.float64) * (1 + round_))
+            if isinstance(stage, Rule):
+                made_D, state, _ = stage.apply(rows, state, Context(round=round_))
+                said.append(made_D.tolist())
+            else:
+                verdicts, state = stage.apply(rows, state, Context(round=round_))
+                said += verdicts
+                state = stage.forget(state, [rows.ids[round_]])
+        results.append((said, state))
+    (said, held), (again, filed) = results
+    assert said == again and same(held, filed)
+    assert not held.files and filed.files.keys() == filed.vectors == filed.tensors.keys()
+
+
+def fresh(rows: int, round_: int) -> Tensor:
+    """Which updates of a round are new: in the third round, not the first client's."""
+    fresh_M = torch.ones(rows, dtype=torch.float64)
+    fresh_M[0] = round_ != 2
+    return fresh_M
+
+
 @pytest.mark.parametrize("name", customizers.names())
 def test_customizers_give_the_same_bits_for_rows_in_memory_and_in_a_file(
     name: str, updates_ND: Tensor, tmp_path: Path
@@ -170,23 +208,23 @@ def no_large_block_is_kept() -> Iterator[None]:
     assert library.mallopt(MMAP_THRESHOLD, 1 << 25)  # The C library would raise it to this.
 
 
-def most_held(work: Callable[[], object]) -> int:
-    """Bytes that some work adds to the process's own memory at its peak, including its result."""
+def most_held(work: Callable[[], object], kind: str = "RssAnon") -> int:
+    """Bytes that some work adds to the process's memory at its peak, including its result."""
     # Memory that earlier tests freed returns to the system: reusing it would not be measured.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    before, most, done = resident("RssAnon"), 0, threading.Event()
+    before, most, done = resident(kind), 0, threading.Event()
 
     def watch() -> None:
         nonlocal most
         while not done.wait(0.0005):
-            most = max(most, resident("RssAnon") - before)
+            most = max(most, resident(kind) - before)
 
     watching = threading.Thread(target=watch)
     watching.start()
     try:
         result = work()
-        most = max(most, resident("RssAnon") - before)
+        most = max(most, resident(kind) - before)
         del result
     finally:
         done.set()
@@ -210,7 +248,8 @@ def large_rows(folder: Path) -> Rows:
     ids = tuple(f"client-{i:02d}" for i in range(WIDE))
     traces = Traces(torch.randn(WIDE, 1024), torch.randn(WIDE, 1024))
     gaps = {"loss_gap": torch.ones(WIDE, dtype=torch.float64)}
-    return Rows(file.tensor, ids, metadata=gaps, traces=traces, file=file)
+    storage = BlockStorage(0, folder)
+    return Rows(file.tensor, ids, metadata=gaps, traces=traces, file=file, storage=storage)
 
 
 STAGES: dict[str, Callable[[], Stage]] = {
@@ -276,9 +315,10 @@ def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
 
 def history_memory(name: str, folder: Path) -> tuple[int, int]:
     """How many bytes of history a stage declares, and how many bytes it needs at its peak."""
+    # Histories are in memory here, so that their size can be measured.
     view.WINDOW, shards.GRAIN = 1 << 21, 1 << 14
     assert ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 1 << 18)
-    rows, stage = large_rows(folder), STAGES[name]()
+    rows, stage = replace(large_rows(folder), storage=BlockStorage()), STAGES[name]()
     seen = tuple(f"client-{i:02d}" for i in range(2, 2 + WIDE))  # Two clients are new.
     context = Context(reference_D=torch.zeros(LONG))
 
@@ -312,6 +352,20 @@ def test_history_takes_the_memory_that_the_stage_declares(name: str, tmp_path: P
     assert 0.9 * declared < held < declared + 6 * LONG * 4 + (4 << 20)
 
 
+@pytest.mark.parametrize("name", ["rule foolsgold", "detector cross_round"])
+def test_rows_that_a_stage_keeps_in_a_file_are_in_memory_only_piece_by_piece(
+    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "WINDOW", 1 << 21)
+    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
+    stage, context = STAGES[name](), Context(round=1)
+    assert isinstance(stage, Rule | Detector)
+    # The last entry of the result is the state of a detector; the second is the state of a rule.
+    before = next(one for one in stage.apply(large, State(), context) if isinstance(one, State))
+    most = most_held(lambda: stage.apply(large, before, context), "RssFile")
+    assert most < WIDE * LONG * 4 / 2
+
+
 @pytest.mark.parametrize("name", ["pre-aggregator gas", "rule dnc"])
 def test_stages_that_read_single_coordinates_release_the_pages_of_the_file(
     name: str, large: Rows, monkeypatch: pytest.MonkeyPatch
@@ -333,7 +387,6 @@ def test_operations_page_lists_the_stages_that_do_not_stream() -> None:
     listed = page.partition("a run with one of the following stages: ")[2].partition(". ")[0]
     stages = [build() for build in STAGES.values()]
     held = {stage.name for stage in stages if not stage.streams}
-    held |= {s.name for s in stages if isinstance(s, Customizer) and s.continues}
     assert set(re.findall("`(.*?)`", listed)) == held
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.integration.in_process_federation import Hosted, Scripted, experiment
 from tests.integration.multi_process_federation import outcome
 
 NAMES = ["ada", "bob", "cleo", "dan"]
-SERVER = {
+SERVER: dict[str, Any] = {
     "rule": ["nnm", "trimmed_mean"],
     "f": 1,
     "customizer": {"name": "fedcap", "alpha": 10, "phi": 0.1},
@@ -26,16 +27,24 @@ TINY = 1
 def test_run_that_needs_more_memory_than_the_limit_fails_with_the_reason(
     host: Callable[..., Hosted],
 ) -> None:
-    hosted = host(experiment(3, 1, server={"rule": "foolsgold"}), pool_memory=TINY)
+    server = {"detectors": ["fedredefense"]}
+    hosted = host(experiment(3, 1, server=server), pool_memory=TINY)
     until(lambda: hosted.operator.info().state == "failed")
     assert "but RAMPART_POOL_MEMORY is 1B" in hosted.operator.info().reason
     with pytest.raises(RampartError, match="but RAMPART_POOL_MEMORY is 1B"):
-        hosted.operator.submit(experiment(3, 1, seed=2, server={"rule": "foolsgold"}), "again")
+        hosted.operator.submit(experiment(3, 1, seed=2, server=server), "again")
 
 
-@pytest.mark.parametrize("calibrate", [True, False])
+@pytest.mark.parametrize(
+    "server",
+    [
+        SERVER,
+        {**SERVER, "calibrate": False},
+        {"rule": "foolsgold", "detectors": [{"name": "cross_round", "upper": 0.9}]},
+    ],
+)
 def test_rounds_with_rows_in_files_publish_the_same_models(
-    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, calibrate: bool
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, server: dict[str, Any]
 ) -> None:
     files: list[int] = []
 
@@ -45,7 +54,7 @@ def test_rounds_with_rows_in_files_publish_the_same_models(
             files.append(rows)
 
     monkeypatch.setattr(disk_block, "MappedFile", NotedFile)
-    definition = experiment(4, 3, fraction=0.8, server={**SERVER, "calibrate": calibrate})
+    definition = experiment(4, 3, fraction=0.8, server=server)
     results, made = list[list[dict[str, object]]](), list[int]()
     for name, limit in (("memory", None), ("files", TINY)):
         folder = tmp_path / name

@@ -91,15 +91,15 @@ def test_killing_ranks_during_a_round_does_not_change_the_result(
     assert bool(object_server.reads) == remote
 
 
-def test_run_with_a_rule_that_ranks_cannot_divide_fails_with_the_reason(
+def test_run_with_a_stage_that_ranks_cannot_divide_fails_with_the_reason(
     parted: Callable[[Experiment], Parted],
 ) -> None:
-    running = parted(experiment(3, 1, server={"rule": "foolsgold"}))
+    running = parted(experiment(3, 1, server={"detectors": ["fedredefense"]}))
     running.start("api", "api")
     running.start_ranks("worker", 2)
     running.operator.ready()
     for name in NAMES[:3]:
         running.join(name)
     until(lambda: running.operator.info().state == "failed")
-    assert "'foolsgold' works on whole rows" in running.operator.info().reason
+    assert "'fedredefense' works on whole rows" in running.operator.info().reason
     assert all(rank.is_running() for rank in running.ranks("worker")), "the next run may start"

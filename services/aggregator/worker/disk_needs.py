@@ -28,7 +28,8 @@ class DiskNeeds:
         clients: number of clients, each of which sends an update.
         models: number of models that the round stores.
         kept: number of rows in the state of the stages.
-        filed: number of rows of the pool that are in files.
+        filed: number of rows in files that are deleted after use: rows of the pool and new rows of
+            the stages' state.
     """
 
     vector_bytes: int
@@ -58,7 +59,7 @@ class DiskNeeds:
             + (f", for which the cache may grow by {_readable(updates)}" if cached else "")
             + f", {self.models} models"
             + (f", {self.kept} rows of the stages' state" if self.kept else "")
-            + (f", {self.filed} rows of the pool" if self.filed else "")
+            + (f", {self.filed} rows in temporary files" if self.filed else "")
             + f"), and {_readable(free)} are free"
         )
 

@@ -1,4 +1,4 @@
-"""Divides RAMPART_POOL_MEMORY between the histories of stages and the blocks of rows."""
+"""Divides RAMPART_POOL_MEMORY between the models of groups and the blocks of rows."""
 
 from pydantic import ByteSize
 
@@ -27,23 +27,27 @@ def memory_for_blocks(
 ) -> int:
     """The part of the memory limit that remains for blocks of rows, in bytes.
 
+    The rows that stages keep for every client are such blocks, too.
+
     Args:
         experiment: the experiment that is run.
         plan: the stages of a round.
         dim: number of coordinates of the model.
         row_bytes: size in bytes of a row of one process.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
-        files: whether blocks may be in files, as on the CPU; if not, all blocks must fit into
-            memory.
+        files: whether blocks may be in files, as on the CPU. If not, all blocks must fit into
+            memory, and so must the rows that stages keep for every client.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says what takes how much memory.
     """
     clients, rows = experiment.most_clients, experiment.most_rows
-    histories, holder = history_rows(plan, clients), plan.unstreamed()
-    history, parts = row_bytes * sum(histories.values()), list[str]()
-    needed = history
-    if holder is not None or not files:
+    holder, parts = plan.unstreamed(), list[str]()
+    filed = files and holder is None
+    # A file may hold rows of clients, but not the models of groups, which remain without clients.
+    histories = history_rows(plan, 0 if filed else clients)
+    history = needed = row_bytes * sum(histories.values())
+    if not filed:
         blocks = rows * blocks_held(plan)
         needed += row_bytes * blocks
         reason = "a GPU holds all updates in its memory"
@@ -55,16 +59,18 @@ def memory_for_blocks(
         )
     if histories:
         names = " and ".join(map(repr, histories))
+        held = "models of groups" if filed else "rows of earlier rounds"
+        reach = "" if filed else f", with {clients} clients,"
         parts.append(
-            f"{sum(histories.values())} rows that {names} may hold of earlier rounds, with "
-            f"{clients} clients, take {_readable(history)}"
+            f"{sum(histories.values())} {held} that {names} may hold{reach} take "
+            f"{_readable(history)}"
         )
     if needed > limit:
         raise ConfigurationError(
             f"{', and '.join(parts)}; together {_readable(needed)}, but RAMPART_POOL_MEMORY is "
             f"{_readable(limit)}"
         )
-    return limit - history
+    return limit - row_bytes * sum(history_rows(plan, 0).values())
 
 
 def _readable(size: int) -> str:

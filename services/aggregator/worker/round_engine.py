@@ -4,7 +4,7 @@ Legend: D coordinates, L models, C coordinates of a chunk.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -121,6 +121,8 @@ class RoundEngine:
         """Rows that arrived in the open round; no model uses them before detectors judge them."""
         self._storage = BlockStorage(self._block_memory(pool_memory), blobs.unfinished)
         self._spare: Block | None = None
+        self._last_state: tuple[str | None, State] = None, State()
+        """The digest of the last round's state, and the state itself."""
 
     def _block_memory(self, pool_memory: int | None) -> int | None:
         """The memory that remains for blocks of rows in this process, in bytes."""
@@ -140,19 +142,23 @@ class RoundEngine:
         Raises:
             Unavailable: the disk does not answer.
         """
-        plan, spare = self.rounds.plan, self._spare
+        plan, spare, size = self.rounds.plan, self._spare, self._row_bytes
         blocks, freed = 1 if plan.calibrate else 2, 0
         if spare is not None and len(spare) == clients:
             blocks -= 1
         elif spare is not None and spare.file is None:
             freed = spare.bytes
-        sizes = (blocks, clients, self._row_bytes)
+        kept = stored_rows(plan, self.experiment.most_clients)
+        filed = clients * self._storage.filed(blocks, clients, size, self.device, freed)
+        pool = size * (blocks * clients - filed) - freed
+        if kept and self._storage.maps(kept, size, self.device, pool):
+            filed += kept
         needs = DiskNeeds(
             vector_bytes=4 * self.spec.dim,
             clients=clients,
             models=models_of(plan, clients),
-            kept=stored_rows(plan, self.experiment.most_clients),
-            filed=clients * self._storage.filed(*sizes, self.device, freed),
+            kept=kept,
+            filed=filed,
         )
         return needs.shortage(self._blobs)
 
@@ -276,7 +282,7 @@ class RoundEngine:
                 )
                 for client, receipt in receipts.items()
             },
-            load_state(self._opened_together, before.state, self.device, self._here),
+            self._state_of(before),
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             ended,
@@ -284,7 +290,8 @@ class RoundEngine:
         outcome, customization = decision.outcome, decision.outcome.customization
         global_model = self._models.put(outcome.global_D)
         customized = self._models.put_all(customization.models)
-        state_digest = self._store_state(outcome.state)
+        state_digest = store_state(self._blobs, outcome.state, self.rounds.part, self.ranks)
+        self._last_state = state_digest, outcome.state
         ended("store")
 
         survivors, origins = outcome.survivors.ids, self.arrivals.origins
@@ -312,6 +319,15 @@ class RoundEngine:
         ended("record")
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
+    def _state_of(self, snapshot: Snapshot) -> State:
+        """The stages' state of a snapshot, which is read only after a restart."""
+        digest, state = self._last_state
+        if digest != snapshot.state:
+            blobs, storage = self._opened_together, self._storage
+            self._last_state = None, State()  # Frees its memory for the state that is read.
+            state = load_state(blobs, snapshot.state, self.device, self._here, storage)
+        return state
+
     @on_every_rank
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
         """Makes the customized model of a client that answered a probe; returns its digest."""
@@ -323,12 +339,3 @@ class RoundEngine:
                 held_S = self._vectors.read(self.snapshot.global_model)[self.spec.trainable :]
         made_D = self.rounds.newcomer(round_, probe_D, self.neighbours, held_S)
         return self.snapshot.start(receipt.client) if made_D is None else self._models.put(made_D)
-
-    def _store_state(self, state: State) -> str | None:
-        if self.rounds.part is not None:
-            whole = {
-                name: self.rounds.part.whole(state.tensors[name]) for name in sorted(state.vectors)
-            }
-            state = replace(state, tensors={**state.tensors, **whole})
-        digest = None if self.ranks.rank else store_state(self._blobs, state)
-        return self.ranks.broadcast(digest)

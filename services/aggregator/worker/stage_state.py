@@ -1,9 +1,14 @@
-"""Stores the stages' state between rounds in a blob, and loads it."""
+"""Stores the stages' state between rounds in a blob, and loads it.
+
+A tensor with one row per client can be as large as all updates. Such a tensor is written and read
+one row at a time.
+"""
 
 import io
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import load as load_tensors
@@ -12,56 +17,137 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import BlobReader, Blobs
 from rampart_fl.services.aggregator.state.keys import SCHEMA
+from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.shards import Part
+from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
 
-def store_state(blobs: Blobs, state: State) -> str | None:
-    """Writes the stages' state to a blob and returns its digest; None if the state is empty."""
+def store_state(
+    blobs: Blobs, state: State, part: Part | None = None, ranks: Ranks | None = None
+) -> str | None:
+    """Writes the stages' state to a blob and returns its digest; None if the state is empty.
+
+    Args:
+        blobs: the run's blobs.
+        state: the state.
+        part: which coordinates of `state.vectors` this rank has; None for all of them.
+        ranks: the processes of the worker. Every rank calls this function, and rank 0 writes.
+    """
+    ranks = ranks or Ranks()
     if not state.tensors and not state.ids:
         return None
     ids = {name: list(ids) for name, ids in state.ids.items()}
     metadata = {"schema": SCHEMA, "ids": json.dumps(ids, sort_keys=True)}
     if state.vectors:
         metadata["vectors"] = json.dumps(sorted(state.vectors))
-    entries = _entries(state.tensors)
-    with blobs.writer() as writer:
-        # Equal states have equal bytes, because the keys of the header are sorted.
-        writer.write(wire.pack_header({**entries, "__metadata__": metadata}, ordered=True))
-        # A state can be as large as all updates, so it is written without a copy in memory.
+    entries = _entries(state, part)
+    with ExitStack() as stack:
+        writer = None if ranks.rank else stack.enter_context(blobs.writer())
+        if writer is not None:
+            # Equal states have equal bytes, because the keys of the header are sorted.
+            writer.write(wire.pack_header({**entries, "__metadata__": metadata}, ordered=True))
         for name in entries:
-            numbers = state.tensors[name].detach().cpu().contiguous().view(-1)
-            if len(numbers):
-                writer.write(numbers.view(torch.uint8).numpy().data)
-        return writer.commit()
+            block, split = state.block(name), part is not None and name in state.vectors
+            for row, held in enumerate(_rows(block.tensor)):
+                # Ranks join the coordinates of one row at a time.
+                whole = part.whole(held) if part is not None and split else held
+                numbers = whole.detach().cpu().contiguous().view(-1)
+                if writer is not None and len(numbers):
+                    writer.write(numbers.view(torch.uint8).numpy().data)
+                if block.file is not None:
+                    block.release(row)
+        return ranks.broadcast(None if writer is None else writer.commit())
 
 
-def _entries(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _rows(tensor: Tensor) -> Iterable[Tensor]:
+    """The rows of a matrix; any other tensor as it is."""
+    return tensor.unbind(0) if tensor.ndim == 2 else (tensor,)
+
+
+def _entries(state: State, part: Part | None) -> dict[str, Any]:
     """The tensors' entries in a safetensors header, in the order of the tensors in the file."""
     # The library knows the names of dtypes, and the order that aligns all tensors.
-    small = save_tensors({name: torch.zeros(1, dtype=t.dtype) for name, t in tensors.items()})
+    small = save_tensors({name: torch.zeros(1, dtype=t.dtype) for name, t in state.tensors.items()})
     _, known = wire.parse_header(io.BytesIO(small), len(small))
     entries, end = dict[str, Any](), 0
     for name in sorted(known, key=lambda name: known[name]["data_offsets"]):
-        start, end = end, end + tensors[name].nbytes
-        shape = list(tensors[name].shape)
+        tensor = state.tensors[name]
+        shape = list(tensor.shape)
+        if part is not None and name in state.vectors:
+            shape[-1] = part.dim
+        size = tensor.element_size() * torch.Size(shape).numel()
+        start, end = end, end + size
         entries[name] = {**known[name], "shape": shape, "data_offsets": [start, end]}
     return entries
 
 
 def load_state(
-    blobs: BlobReader, digest: str | None, device: torch.device, here: slice | None = None
+    blobs: BlobReader,
+    digest: str | None,
+    device: torch.device,
+    here: slice | None = None,
+    storage: BlockStorage | None = None,
 ) -> State:
-    """Loads a state that `store_state` wrote; keeps only the coordinates `here` of each vector."""
+    """Loads a state that `store_state` wrote.
+
+    Args:
+        blobs: the run's blobs.
+        digest: digest of the state; None for an empty state.
+        device: the device of the tensors.
+        here: which coordinates of each vector are kept; None for all of them.
+        storage: where matrices with one row per client are kept; in memory by default.
+    """
     if digest is None:
         return State()
+    storage = BlockStorage() if storage is None else storage
     with blobs.open(digest) as file:
-        data = file.read()
-    _, head = wire.parse_header(io.BytesIO(data), len(data))
-    ids: Mapping[str, Iterable[str]] = json.loads(head["__metadata__"]["ids"])
-    vectors = frozenset(json.loads(head["__metadata__"].get("vectors", "[]")))
-    tensors = {
-        name: (t[here].clone() if here is not None and name in vectors else t).to(device)
-        for name, t in load_tensors(data).items()
-    }
-    return State(tensors, {name: tuple(one) for name, one in ids.items()}, vectors)
+        size = file.seek(0, 2)
+        file.seek(0)
+        begin, head = wire.parse_header(file, size)
+        metadata = head.pop("__metadata__")
+        ids: Mapping[str, Iterable[str]] = json.loads(metadata["ids"])
+        vectors = frozenset(json.loads(metadata.get("vectors", "[]")))
+        tensors, files = dict[str, Tensor](), {}
+        for name, entry in head.items():
+            file.seek(begin + entry["data_offsets"][0])
+            kept = here if name in vectors else None
+            if name in vectors and len(entry["shape"]) == 2:
+                block = _load_rows(file, entry, device, kept, storage)
+                tensors[name] = block.tensor
+                if block.file is not None:
+                    files[name] = block.file
+            else:
+                tensors[name] = _load(file, entry, kept).to(device)
+    return State(tensors, {name: tuple(one) for name, one in ids.items()}, vectors, files)
+
+
+def _load(file: BinaryIO, entry: Mapping[str, Any], here: slice | None) -> Tensor:
+    """The tensor at the file's position."""
+    start, end = entry["data_offsets"]
+    # The library knows how to read every dtype.
+    head = wire.pack_header({"tensor": {**entry, "data_offsets": [0, end - start]}})
+    tensor = load_tensors(head + file.read(end - start))["tensor"]
+    return tensor if here is None else tensor[..., here].clone()
+
+
+def _load_rows(
+    file: BinaryIO,
+    entry: Mapping[str, Any],
+    device: torch.device,
+    here: slice | None,
+    storage: BlockStorage,
+) -> Block:
+    """The matrix at the file's position, with one row per client."""
+    rows, dim = entry["shape"]
+    start, end = entry["data_offsets"]
+    one = {**entry, "shape": [dim], "data_offsets": [0, (end - start) // max(rows, 1)]}
+    block: Block | None = None
+    for row in range(rows):
+        held_D = _load(file, one, here).to(device)
+        if block is None:
+            block = storage.zeros(rows, held_D)
+        block.tensor[row] = held_D
+        block.release(row)
+    return Block(_load(file, entry, here).to(device)) if block is None else block

@@ -41,7 +41,7 @@ class Clustered(GroupedCustomizer):
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
     complexity = "O(n²d + n³)"
-    passes = "in memory only: continues from the models of all clusters"
+    passes = "1 for the Gram matrix, then the base rule's, in each cluster"
     breakdown = "inherited, in each cluster"
     clusters: int = Field(default=2, ge=1, le=64)
     """C, the number of clusters."""
@@ -79,7 +79,9 @@ class Clustered(GroupedCustomizer):
             **of_rules.tensors,
         }
         assignment = {client: (names[label],) for client, label in labels.items()}
-        following = State(tensors, {"label": tuple(labels), **of_rules.ids}, of_rules.vectors)
+        following = State(
+            tensors, {"label": tuple(labels), **of_rules.ids}, of_rules.vectors, of_rules.files
+        )
         return Customization(ModelBlock(names, models_CD), assignment), following
 
     def _labels(self, rows: Rows, known: Mapping[str, int]) -> dict[str, int]:

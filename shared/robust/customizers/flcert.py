@@ -3,6 +3,8 @@
 Legend: D coordinates, G groups.
 """
 
+from dataclasses import replace
+
 import torch
 from pydantic import Field
 
@@ -35,7 +37,7 @@ class FLCert(GroupedCustomizer):
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"
     complexity = "the rule's, in G groups"
-    passes = "in memory only: continues from the models of all groups"
+    passes = "the base rule's, in each group"
     breakdown = "m* per decision"
     groups: int = Field(default=10, ge=1, le=64)
     """G, the number of groups; the hash of a client's id selects its group."""
@@ -69,4 +71,4 @@ class FLCert(GroupedCustomizer):
         of_rules = join_states(states)
         tensors = {"rounds": rounds_G, **of_rules.tensors}
         customization = Customization(ModelBlock(names, models_GD), groups=names, voters=voters)
-        return customization, State(tensors, of_rules.ids, of_rules.vectors)
+        return customization, replace(of_rules, tensors=tensors)

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
-from rampart_fl.shared.robust.base import Context, Rows, State
+from rampart_fl.shared.robust.base import Context, Rows, Stage, State
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customizer
 from rampart_fl.shared.robust.pipeline import Pipeline
@@ -69,6 +69,9 @@ class GroupedCustomizer(Customizer):
         rules = pipeline.history_rows(clients) * (1 if self.isolates else groups)
         vectors = sum(stage.kept_vectors for stage in pipeline.stages)
         return rules + 2 * groups * (1 + vectors)
+
+    def unstreamed(self) -> tuple[Stage, ...]:
+        return tuple(one for stage in self.pipeline().stages for one in stage.unstreamed())
 
     def undivided(self) -> tuple[str, ...]:
         return self.pipeline().undivided()

@@ -3,15 +3,22 @@
 Legend: M rows of the round, H clients ever accepted, D coordinates, C coordinates of a chunk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from rampart_fl.shared.robust.base import Context, Detector, Rows, State, Verdict
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.state_memory import carry_over_rows, positions
+from rampart_fl.shared.robust.state_memory import (
+    aligned,
+    carry_over_rows,
+    positions,
+    remembered,
+    remembered_rows,
+)
 from rampart_fl.shared.runtime.device import to_device
 
 
@@ -30,9 +37,8 @@ class CrossRound(Detector):
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
     breakdown = "f < n in one round; over rounds, attackers that move models can reach others"
     complexity = "O(nd), keeps n·d"
-    passes = "in memory only: keeps the last update of every client"
+    passes = "2, and 1 over the last updates of the same clients"
     remembers = True
-    streams = False
     lower: float = Field(default=-0.5, ge=-1, le=1)
     """Lowest cosine that is accepted."""
     upper: float = Field(default=0.999999, ge=-1, le=1)
@@ -49,7 +55,7 @@ class CrossRound(Detector):
     def apply(
         self, rows: Rows, state: State, context: Context
     ) -> tuple[tuple[Verdict, ...], State]:
-        known = {client: at for at, client in enumerate(state.ids.get("last", ()))}
+        known = set(state.ids.get("last", ()))
         fresh = rows.fresh()
         verdicts = tuple(
             self._judge(client, score if client in known else None, new)
@@ -78,24 +84,25 @@ class CrossRound(Detector):
         )
 
 
-def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
+def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float]:
     """Cosine of every row to the client's last accepted row; 1 if there is no such row."""
-    if not known:
-        return [1.0] * len(rows)
-    last_HD = state.tensors["last"]
     met = [i for i, client in enumerate(rows.ids) if client in known]
-    at = positions(known, (rows.ids[i] for i in met), last_HD.device)
-    here = to_device(met, rows.device, torch.long)
-    sums_3M = torch.zeros(3, len(met), dtype=torch.float64, device=rows.device)
-    for start, stop, chunk_MC in rows.chunks():
-        new_MC = chunk_MC[here].double()
-        old_MC = to_device(last_HD[at, start:stop], rows.device, torch.float64)
-        sums_3M[0] += (new_MC * old_MC).sum(dim=1)
-        sums_3M[1] += new_MC.square().sum(dim=1)
-        sums_3M[2] += old_MC.square().sum(dim=1)
-    cosines_M = sums_3M[0] / (sums_3M[1].sqrt() * sums_3M[2].sqrt())
+    if not met:
+        return [1.0] * len(rows)
+    last = remembered_rows(state, "last", rows, [rows.ids[i] for i in met])
+    here, width = to_device(met, rows.device, torch.long), aligned(rows)
+
+    def products() -> Iterator[tuple[int, Tensor]]:
+        both = zip(rows.chunks(width), last.chunks(width), strict=True)
+        for (start, _, chunk_MC), (_, _, last_MC) in both:
+            new_MC, old_MC = chunk_MC[here].double(), last_MC.double()
+            pairs = ((new_MC, old_MC), (new_MC, new_MC), (old_MC, old_MC))
+            yield start, torch.stack([(one * other).sum(dim=1) for one, other in pairs])
+
+    mixed_M, new_M, old_M = rows.place.total(products(), (3, len(met)))
+    cosines_M = (mixed_M / (new_M.sqrt() * old_M.sqrt())).nan_to_num(nan=-1.0).clamp(-1, 1)
     cosines = [1.0] * len(rows)
-    for i, cosine in zip(met, cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1).tolist(), strict=True):
+    for i, cosine in zip(met, cosines_M.tolist(), strict=True):
         cosines[i] = cosine
     return cosines
 
@@ -103,9 +110,11 @@ def _to_last(rows: Rows, state: State, known: dict[str, int]) -> list[float]:
 def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
     """Every client's last accepted update, including the updates accepted in this round."""
     clients = [rows.ids[i] for i in accepted]
-    last_HD, at = carry_over_rows(state, "last", rows, clients)
+    block, at = carry_over_rows(state, "last", rows, clients, replaced=clients)
     where = positions(at, clients, rows.device)
     here = to_device(accepted, rows.device, torch.long)
     for start, stop, chunk_MC in rows.chunks():
-        last_HD[where, start:stop] = chunk_MC[here]
-    return State({"last": last_HD}, {"last": tuple(at)})
+        block.tensor[where, start:stop] = chunk_MC[here]
+        for client in clients:
+            block.release(at[client], slice(start, stop))
+    return remembered("last", block, at)

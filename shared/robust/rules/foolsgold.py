@@ -11,7 +11,7 @@ from torch import Tensor
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import CHUNK, Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.robust.state_memory import carry_over_rows
+from rampart_fl.shared.robust.state_memory import carry_over_rows, remembered, remembered_rows
 
 RESOLVED = 1e-6
 """Histories whose cosine differs from 1 by less than this number are treated as equal, so that
@@ -43,18 +43,15 @@ class FoolsGold(Rule):
     paper = "Fung et al., The limitations of federated learning in Sybil settings, 2020"
     breakdown = "none"
     complexity = "O(n²d), keeps n·d"
-    passes = "in memory only: keeps the sum of all updates of every client"
+    passes = "2, and 1 over the sums of all updates of every client"
     remembers = True
-    streams = False
     normalize: Literal["weights", "count", "none"] = "weights"
     """The divisor of the weighted sum: the sum of all α (`weights`), the number of rows (`count`),
     or 1 (`none`, as in the original algorithm)."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         state = _remember(rows, state)
-        at = {client: i for i, client in enumerate(state.ids["history"])}
-        index_M = torch.tensor([at[client] for client in rows.ids], dtype=torch.long)
-        history = Rows(state.tensors["history"], rows.ids, index_M)
+        history = remembered_rows(state, "history", rows, rows.ids)
         alpha_M = self.weights(linalg.cosines(history))
         total = {"weights": float(alpha_M.sum()), "count": float(len(rows)), "none": 1.0}
         shares_M = alpha_M / (total[self.normalize] or 1.0)
@@ -80,12 +77,13 @@ class FoolsGold(Rule):
 
 def _remember(rows: Rows, state: State) -> State:
     """The history with this round's updates added, one row per client ever seen."""
-    history_HD, at = carry_over_rows(state, "history", rows, rows.ids)
+    block, at = carry_over_rows(state, "history", rows, rows.ids)
     # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
-    largest, fresh = torch.finfo(history_HD.dtype).max, rows.fresh()
+    largest, fresh = torch.finfo(block.tensor.dtype).max, rows.fresh()
     for start, stop, chunk_MC in rows.chunks(rows.width(4 * CHUNK)):
         for client, row_C, new in zip(rows.ids, chunk_MC, fresh, strict=True):
             if not new:
                 continue
-            history_HD[at[client], start:stop].add_(row_C).clamp_(-largest, largest)
-    return State({"history": history_HD}, {"history": tuple(at)})
+            block.tensor[at[client], start:stop].add_(row_C).clamp_(-largest, largest)
+            block.release(at[client], slice(start, stop))
+    return remembered("history", block, at)

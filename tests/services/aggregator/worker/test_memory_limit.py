@@ -14,7 +14,6 @@ from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.members import build_plan
-from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Part
 from tests.other_device import DEVICE, other_device
 
@@ -32,90 +31,99 @@ def memory_left(rows: int, server: dict[str, Any], **tables: Any) -> int:
     return left // ROW
 
 
+PUBLIC = {"public": {"dataset": "digits", "size": 20}}
+
+
 @pytest.mark.parametrize(
-    ("server", "tables", "blocks", "history"),
+    ("server", "tables", "blocks", "kept", "groups"),
     [
-        ({"rule": "foolsgold"}, {}, 12, 24),
-        # The history has a row for every client, although only six clients are drawn.
-        ({"rule": "foolsgold"}, {"fraction": 0.5}, 6, 24),
+        ({"rule": "sdea"}, {}, 12, 0, 0),
+        ({"rule": "sdea"}, {"fraction": 0.5}, 6, 0, 0),
         # Under the buffered policy, a round may use an update of every client.
-        ({"rule": "foolsgold"}, {"fraction": 0.5, "policy": "buffered"}, 12, 24),
-        ({"rule": "foolsgold"}, {"phases": {"joining": {"clients": 20}}}, 20, 40),
-        ({"rule": "foolsgold", "calibrate": False}, {}, 24, 24),
-        ({"rule": "foolsgold", "customizer": "fedcap"}, {}, 24, 24),
-        ({"rule": "foolsgold", "customizer": "fedcap", "calibrate": False}, {}, 48, 24),
-        ({"rule": "median", "detectors": ["cross_round"]}, {}, 12, 36),
-        ({"rule": "foolsgold", "detectors": ["cross_round"]}, {"fraction": 0.5}, 6, 60),
-        ({"rule": "median", "customizer": {"name": "flcert", "groups": 5}}, {}, 12, 10),
-        ({"rule": "median", "customizer": {"name": "clustered", "clusters": 3}}, {}, 12, 6),
+        ({"rule": "sdea"}, {"fraction": 0.5, "policy": "buffered"}, 12, 0, 0),
+        ({"rule": "sdea"}, {"phases": {"joining": {"clients": 20}}}, 20, 0, 0),
+        ({"rule": "sdea", "calibrate": False}, {}, 24, 0, 0),
+        ({"rule": "sdea", "customizer": "fedcap"}, {}, 24, 0, 0),
+        ({"rule": "sdea", "customizer": "fedcap", "calibrate": False}, {}, 48, 0, 0),
+        # The detector keeps a row of every client, although only six clients are drawn.
+        ({"rule": "sdea", "detectors": ["cross_round"]}, {"fraction": 0.5}, 6, 36, 0),
+        ({"rule": "sdea", "customizer": {"name": "flcert", "groups": 5}}, {}, 12, 0, 10),
         (
-            {"rule": "median", "customizer": {"name": "flcert", "groups": 5, "rule": "foolsgold"}},
+            {"rule": "sdea", "customizer": {"name": "flcert", "groups": 5, "rule": "foolsgold"}},
             {},
             12,
-            10 + 24,
+            24,
+            10,
         ),
         (
             {
-                "rule": "median",
+                "rule": "sdea",
                 "customizer": {"name": "clustered", "clusters": 3, "rule": "foolsgold"},
             },
             {},
             12,
-            6 + 3 * 24,
+            3 * 24,
+            6,
         ),
+        ({"rule": "median", "customizer": {"name": "flcert", "groups": 5}}, {}, 0, 0, 10),
+        ({"rule": "median", "customizer": {"name": "clustered", "clusters": 3}}, {}, 0, 0, 6),
         (
             {
                 "rule": "median",
                 "customizer": {"name": "flcert", "groups": 5, "rule": "centered_clipping"},
             },
             {},
-            12,
+            0,
+            0,
             20,
         ),
-        ({"rule": "median"}, {}, 0, 0),
-        ({"rule": "median", "customizer": "fedcap", "detectors": ["response"]}, {}, 0, 0),
+        ({"rule": "foolsgold", "detectors": ["cross_round"]}, {}, 0, 0, 0),
+        ({"rule": "median"}, {}, 0, 0, 0),
+        ({"rule": "median", "customizer": "fedcap", "detectors": ["response"]}, {}, 0, 0, 0),
     ],
 )
-def test_limit_must_hold_the_history_and_the_updates_of_stages_that_need_all_updates(
-    server: dict[str, Any], tables: dict[str, Any], blocks: int, history: int
+def test_limit_must_hold_what_cannot_be_in_files(
+    server: dict[str, Any], tables: dict[str, Any], blocks: int, kept: int, groups: int
 ) -> None:
-    assert memory_left(blocks + history, server, **tables) == blocks
-    assert memory_left(1000, server, **tables) == 1000 - history
-    if blocks + history:
+    """Groups' models are always in memory; all rows are, if a stage needs all updates there."""
+    needed = blocks + kept + groups
+    public = PUBLIC if server["rule"] == "sdea" else {}
+    server = {**server, **public}
+    assert memory_left(needed, server, **tables) == blocks + kept
+    assert memory_left(1000, server, **tables) == 1000 - groups
+    if needed:
         with pytest.raises(ConfigurationError):
-            memory_left(blocks + history - 1, server, **tables)
+            memory_left(needed - 1, server, **tables)
 
 
 def test_refusal_says_what_takes_how_much_memory() -> None:
-    server = {"rule": "foolsgold", "detectors": ["cross_round"]}
+    server = {"rule": "sdea", "detectors": ["cross_round"], **PUBLIC}
     said = (
-        r"'foolsgold' needs all updates in memory \(keeps the sum of all updates of every "
-        r"client\): 6 rows of 650 numbers for 6 updates take 15\.2KiB, and 60 rows that "
-        r"'foolsgold' and 'cross_round' may hold of earlier rounds, with 12 clients, take "
-        r"152\.3KiB; together 167\.6KiB, but RAMPART_POOL_MEMORY is 165\.0KiB"
+        r"'sdea' needs all updates in memory \(reads all rows in each step, and runs every "
+        r"client's model\): 6 rows of 650 numbers for 6 updates take 15\.2KiB, and 36 rows of "
+        r"earlier rounds that 'cross_round' may hold, with 12 clients, take 91\.4KiB; together "
+        r"106\.6KiB, but "
+        r"RAMPART_POOL_MEMORY is 104\.1KiB"
     )
     with pytest.raises(ConfigurationError, match=said):
-        memory_left(65, server, fraction=0.5)
-
-
-def test_stage_that_streams_but_keeps_rows_needs_memory_for_its_history_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rules.get("foolsgold"), "streams", True)
-    assert memory_left(30, {"rule": "foolsgold"}) == 6
-    with pytest.raises(ConfigurationError, match=r"^24 rows that 'foolsgold' may hold"):
-        memory_left(23, {"rule": "foolsgold"})
+        memory_left(41, server, fraction=0.5)
+    grouped = {"rule": "median", "customizer": {"name": "flcert", "groups": 5}}
+    with pytest.raises(
+        ConfigurationError, match=r"^10 models of groups that 'flcert' may hold take"
+    ):
+        memory_left(9, grouped)
 
 
 def test_round_engine_refuses_stages_and_gives_blocks_the_rest(tmp_path: Path) -> None:
     data = {"dataset": "digits", "clients": 7}
-    tables = {"name": "limit", "data": data, "model": "logistic", "server": {"rule": "foolsgold"}}
-    experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
+    tables = {"name": "limit", "data": data, "model": "logistic"}
+    server = {"rule": "median", "detectors": ["fedredefense"]}
+    experiment, blobs = Experiment.from_tables({**tables, "server": server}), Blobs(tmp_path)
     spec, first = RoundEngine.first_model(experiment, blobs)
     assert spec.dim == DIM
-    with pytest.raises(ConfigurationError, match="'foolsgold' needs all updates in memory"):
-        RoundEngine(experiment, spec, blobs, torch.device("cpu"), 21 * ROW - 1)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 21 * ROW)
+    with pytest.raises(ConfigurationError, match="'fedredefense' needs all updates in memory"):
+        RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * ROW - 1)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 7 * ROW)
     round_engine.restore(first)
     for clients, filed in ((7, False), (8, True)):
         round_engine.open_round([f"client-{n}" for n in range(clients)])

@@ -165,8 +165,8 @@ def test_a_round_that_does_not_fit_on_the_disk_has_to_wait(
     assert round_engine.disk_shortage(7) == ""
     free -= 1
     assert round_engine.disk_shortage(7) == (
-        f"disk: a round of 7 clients needs 73.6KiB in {tmp_path} (7 updates, 15 models, 7 rows of "
-        "the pool), and 73.6KiB are free"
+        f"disk: a round of 7 clients needs 73.6KiB in {tmp_path} (7 updates, 15 models, 7 rows in "
+        "temporary files), and 73.6KiB are free"
     )
 
 
@@ -205,13 +205,15 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     standing = Standing(len(CLIENTS), len(CLIENTS))
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-        assert f", {7 if calibrate else 14} rows of the pool)" in round_engine.disk_shortage(7)
+        assert f", {7 if calibrate else 14} rows in temporary files)" in round_engine.disk_shortage(
+            7
+        )
     round_engine.close_round(0, receipts, "0-0", (), standing)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    left = "1 models)" if calibrate else "1 models, 7 rows of the pool)"
+    left = "1 models)" if calibrate else "1 models, 7 rows in temporary files)"
     assert left in round_engine.disk_shortage(7)
     # A pool of another size needs another file.
-    assert f", {6 if calibrate else 12} rows of the pool)" in round_engine.disk_shortage(6)
+    assert f", {6 if calibrate else 12} rows in temporary files)" in round_engine.disk_shortage(6)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,10 @@ def test_disk_check_counts_no_more_updates_than_the_cache_of_an_object_store_hol
     assert round_engine.disk_shortage(7) == ""
     assert round_engine.disk_shortage(1) == ""
     free -= 1
-    said = r"\(7 updates, for which the cache may grow by 4\.9KiB, 1 models, 14 rows of the pool\)"
+    said = (
+        r"\(7 updates, for which the cache may grow by 4\.9KiB, 1 models, "
+        r"14 rows in temporary files\)"
+    )
     assert re.search(said, round_engine.disk_shortage(7))
 
 
@@ -312,7 +317,7 @@ def rows_in_files(round_engine: RoundEngine, monkeypatch: pytest.MonkeyPatch) ->
     """Rows of the next pool that are in files: as the disk check says, and as the pool is made."""
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-        said = re.search(r", (\d+) rows of the pool", round_engine.disk_shortage(7))
+        said = re.search(r", (\d+) rows in temporary files", round_engine.disk_shortage(7))
     files, made = disk_block.MappedFile, 0
 
     def noted(rows: int, dim: int, folder: Path) -> disk_block.MappedFile:

@@ -7,6 +7,7 @@ import torch
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.runtime.disk_block import BlockStorage
 from tests.contracts.test_streaming import most_held
 
 CPU = torch.device("cpu")
@@ -55,6 +56,39 @@ def test_rank_loads_only_its_coordinates_of_vectors(tmp_path: Path) -> None:
     assert held.vectors == {"velocity"}
     assert held.tensors["velocity"].tolist() == [1, 2]
     assert held.tensors["evidence"].tolist() == numbers.tolist()
+
+
+def rows_of_clients() -> State:
+    """A matrix with one row per client, and numbers that are no coordinates."""
+    tensors = {"sum": torch.arange(12.0).view(3, 4), "count": torch.arange(3)}
+    ids = {"sum": ("a", "b", "c"), "count": ("a", "b", "c")}
+    return State(tensors, ids, frozenset({"sum"}))
+
+
+def test_rows_of_clients_are_loaded_into_a_file_if_memory_is_full(tmp_path: Path) -> None:
+    blobs, state = Blobs(tmp_path), rows_of_clients()
+    digest = store_state(blobs, state)
+    for memory, filed in ((None, False), (48, False), (47, True)):
+        again = load_state(blobs, digest, CPU, storage=BlockStorage(memory, tmp_path))
+        assert again.files.keys() == ({"sum"} if filed else set())
+        assert again.ids == state.ids and again.vectors == state.vectors
+        assert all(torch.equal(again.tensors[name], t) for name, t in state.tensors.items())
+        assert store_state(blobs, again) == digest
+
+
+def test_rank_loads_only_its_coordinates_of_the_rows_of_clients(tmp_path: Path) -> None:
+    blobs, state = Blobs(tmp_path), rows_of_clients()
+    storage = BlockStorage(0, tmp_path)
+    held = load_state(blobs, store_state(blobs, state), CPU, slice(1, 3), storage)
+    assert held.tensors["sum"].tolist() == [[1, 2], [5, 6], [9, 10]]
+    assert held.tensors["count"].tolist() == [0, 1, 2]
+
+
+def test_matrix_without_rows_is_restored(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    empty = State({"sum": torch.zeros(0, 4)}, {"sum": ()}, frozenset({"sum"}))
+    again = load_state(blobs, store_state(blobs, empty), CPU)
+    assert again.tensors["sum"].shape == (0, 4) and again.ids == {"sum": ()}
 
 
 def test_state_is_stored_without_a_copy_in_memory(tmp_path: Path) -> None:

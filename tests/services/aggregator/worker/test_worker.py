@@ -179,18 +179,18 @@ async def test_the_worker_checks_experiments(
 
 
 @pytest.mark.parametrize(
-    ("rule", "options", "ranks", "refused"),
+    ("detectors", "options", "ranks", "refused"),
     [
-        ("median", {"pool_memory": 1}, 1, None),
-        ("foolsgold", {"pool_memory": 1}, 1, "but RAMPART_POOL_MEMORY is 1B"),
-        ("median", {"pool_memory": 1, "device": "cuda"}, 1, "a GPU holds all updates"),
-        ("foolsgold", {}, 2, "'foolsgold' works on whole rows"),
+        ([], {"pool_memory": 1}, 1, None),
+        (["fedredefense"], {"pool_memory": 1}, 1, "but RAMPART_POOL_MEMORY is 1B"),
+        ([], {"pool_memory": 1, "device": "cuda"}, 1, "a GPU holds all updates"),
+        (["fedredefense"], {}, 2, "'fedredefense' works on whole rows"),
     ],
 )
 async def test_a_run_that_this_worker_cannot_run_is_refused_before_it_is_queued(
     stores: Stores,
     blobs: RunBlobs,
-    rule: str,
+    detectors: list[str],
     options: dict[str, Any],
     ranks: int,
     refused: str | None,
@@ -199,7 +199,7 @@ async def test_a_run_that_this_worker_cannot_run_is_refused_before_it_is_queued(
     worker = Worker(settings, stores, blobs, None, ranks=Ranks(size=ranks))
     fence = await stores.lease.acquire("w", 60, time.time(), True)
     assert fence is not None
-    given = {**experiment().tables(), "server": {"rule": rule}}
+    given = {**experiment().tables(), "server": {"detectors": detectors}}
     await stores.checks.ask("q", json.dumps(given))
     await worker._check(fence, "q")
     answer = json.loads(await stores.checks.result("q") or "")

@@ -30,7 +30,7 @@ class RampartError(Exception):
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling passes only the message to the constructor, which fails if the
+        # By default, unpickling passes only the message to the constructor. This call fails if the
         # constructor takes other arguments. An error that cannot be unpickled breaks the pool of
         # worker processes.
         return _restore, (type(self), self.args, self.__dict__)
@@ -110,7 +110,7 @@ class Unavailable(RampartError):
 
 
 def refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """The error message of `check` if it refuses the arguments; empty if it accepts them."""
+    """A list with the error message of `check`; empty if `check` accepts the arguments."""
     try:
         check(*args)
     except ConfigurationError as error:

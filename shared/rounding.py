@@ -9,7 +9,8 @@ import math
 def ceil_div(count: int, size: int) -> int:
     """Computes ceil(count / size) exactly: how many parts of at most `size` make up `count`.
 
-    The division of floats, ceil(count / size), is wrong for large counts.
+    The expression `math.ceil(count / size)` divides floats, so its result is wrong for some large
+    counts.
 
     >>> ceil_div(7, 2), ceil_div(6, 2), ceil_div(0, 2)
     (4, 3, 0)

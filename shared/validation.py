@@ -115,7 +115,7 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
 
 
 def _too_few_rows(members: Members) -> list[str]:
-    """Why no round can have enough rows for the stages; empty if some round can."""
+    """Why every round has too few rows for the stages; empty if a round can have enough rows."""
     plan, experiment = members.plan, members.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)

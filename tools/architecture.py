@@ -13,7 +13,8 @@ from tools.imports import MODULES, ROOT, cycles, imports_of_ours, reach
 PATH = ROOT / "docs" / "architecture.md"
 TOP = "rampart_fl"
 Graph = dict[str, set[str]]
-"""The packages that each package imports, by name: `shared/robust`, `services/aggregator/api`."""
+"""For each package, such as `shared/robust` or `services/aggregator/api`, the packages that it
+imports."""
 
 
 def package(module: str) -> str | None:
@@ -130,7 +131,7 @@ def _key(name: str) -> str:
 
 
 def descriptions() -> str:
-    """One paragraph per package that describes what belongs in the package.
+    """For each package, a paragraph that describes what belongs in the package.
 
     The services come first. The packages of `shared` follow; each package precedes the packages
     that it imports.

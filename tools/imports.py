@@ -18,9 +18,10 @@ MODULES = {
 
 @cache
 def imports(module: str) -> tuple[tuple[str, bool], ...]:
-    """The modules that a module imports, each with True if loading the module imports it.
+    """The modules that a module imports, each with a flag.
 
-    The flag is False for imports in functions, and for imports for type checking only.
+    The flag is True if Python executes the import as soon as it loads the module. The flag is False
+    for imports in functions, and for imports for type checking only.
 
     >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
     True
@@ -52,7 +53,7 @@ def _is_deferred(node: ast.AST) -> bool:
 
 
 def imports_of_ours(module: str) -> set[str]:
-    """The modules of Rampart that a module imports, in functions and for type checking too."""
+    """The modules of Rampart that a module imports, even in functions or only for type checking."""
     return {name for name, _ in imports(module) if name in MODULES and name != module}
 
 
@@ -75,7 +76,7 @@ def service(module: str) -> str:
 
 
 def loaded_modules(module: str) -> dict[str, str]:
-    """The modules that importing a module loads, each with the module that imports it."""
+    """All modules loaded when a module is imported; for each, the module that imports it."""
     importers, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()

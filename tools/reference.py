@@ -135,7 +135,7 @@ def render() -> str:
 
 
 TableEntry = tuple[str, type[Table], Table | None]
-"""The path of a table, its class, and its value if the file does not set it."""
+"""The path of a table, the class of the table, and its default value."""
 
 
 def tables(

@@ -16,7 +16,7 @@ PATH = ROOT / "docs" / "papers" / "runs.md"
 KEPT = ROOT / "benchmarks" / "results" / "papers"
 PAPERS = ("fedcap", "sdea", "pawbrofl", "interpolated", "msdfl")
 SEEDS = 3
-"""Number of runs of a finished cell."""
+"""Number of runs after which a cell counts as finished."""
 MOST = 5
 """Maximum number of runs of a cell."""
 HEAD = """\

@@ -17,7 +17,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
 
 DRAIN = 30
-"""Seconds after SIGTERM in which requests in flight can complete."""
+"""Seconds that requests in flight have to complete after SIGTERM."""
 
 
 class Server(uvicorn.Server):

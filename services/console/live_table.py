@@ -89,7 +89,8 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        for request in ("evicted", "rejected"):  # Mode `observe` accepts clients nevertheless.
+        # In the mode `observe`, the federation accepts clients despite a detector's request.
+        for request in ("evicted", "rejected"):
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == request
             ]

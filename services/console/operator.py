@@ -188,7 +188,7 @@ class Operator(FederationConnection):
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A round's full record; if `mixing` is true, with the weights that mixed the models."""
+        """A round's full record; it has the weights that mixed the models if `mixing` is true."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:

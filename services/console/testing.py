@@ -1,8 +1,8 @@
 """Whole federations for tests: the real services on loopback, with clients controlled by the test.
 
 `federation` starts the services, and `run_on` executes one experiment on them; the pytest fixtures
-of `rampart_fl.pytest_plugin` do the same. `run` starts separate services for one experiment, for
-tests that need special settings or kill the services.
+of `rampart_fl.pytest_plugin` do the same. `run` starts separate services for one experiment. Use
+`run` in tests that need special settings, and in tests that kill the services.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class TestClients:
         return self.soon(establish(self.url, self.folder / name, token, name))
 
     def accept(self, name: str, slot: int | None = None) -> Identity:
-        """Makes a client accept the run, but starts no participant; returns its identity."""
+        """Makes a client accept the run; returns the client's identity. Starts no participant."""
         identity = self.join(name)
         connection = self.client(name)
 
@@ -160,8 +160,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at this phase. Unless the round waits for a client, the returned status may
-        therefore show a later phase.
+        does not stop at this phase. The returned status may therefore show a later phase, unless
+        the round waits for a client.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.

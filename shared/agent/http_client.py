@@ -62,7 +62,7 @@ def bearer(token: str, whose: str) -> str:
 
 @contextmanager
 def httpx_errors(server: str) -> Iterator[None]:
-    """Context manager that replaces the errors of httpx by those of the retry policy.
+    """Context manager that replaces httpx's errors with the errors of the retry policy.
 
     Args:
         server: the server's role and URL, for messages, such as `aggregator 'http://localhost'`.
@@ -91,7 +91,7 @@ def check_answer(
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer. Its body must have been read, unless its status reports success.
+        answer: the answer. If its status does not report success, its body must have been read.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:
@@ -131,7 +131,7 @@ def detail_of(answer: httpx.Response) -> str:
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that also reports a connection closed by uvloop as an httpx error."""
+    """An `httpx.AsyncClient` that raises an httpx error even if uvloop closes the connection."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request in the same way as `httpx.AsyncClient`.

@@ -136,7 +136,7 @@ class LearningClient:
         self._others: dict[str, bytes] = {}
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains and returns the upload, or returns the upload already stored for this ticket."""
+        """Returns the upload stored for this ticket; if there is none, trains and makes one."""
         kept = self.keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -218,7 +218,7 @@ class LearningClient:
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
         # A probe serves only to find similar clients. The personal state after a probe is stored in
-        # a separate file, from which later rounds use only the number of privacy steps.
+        # a separate file. Later rounds use only the number of privacy steps from this file.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -43,7 +43,7 @@ class Knowledge:
             rows are the updates of the benign clients. With partial knowledge, the rows are the
             updates of the colluders. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
-        seed: the experiment's seed; `generator(name)` derives the seeds of named draws.
+        seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
         reference_D: the global model of the round, under full knowledge. A client may receive a
             model that differs from the global model.
         plan: the stages of the server, under full knowledge.

@@ -10,7 +10,10 @@ from rampart_fl.shared.attacks.base import Knowledge
 
 
 def per_attacker(knowledge: Knowledge, name: str, count: int) -> list[torch.Generator]:
-    """One generator for each of `count` attackers, seeded with the attacker's overall position."""
+    """One generator for each of `count` attackers.
+
+    Each generator is seeded with the attacker's position among all attackers.
+    """
     return [knowledge.generator(name, knowledge.first + f) for f in range(count)]
 
 

@@ -15,11 +15,10 @@ RequestedDecision = Literal["accepted", "rejected", "evicted"]
 """What a detector asks for: `rejected` leaves a row out of a round; `evicted` bars the row's
 client."""
 Decision = Literal["accepted", "rejected", "abstained", "quarantined", "proposed", "evicted"]
-"""What the federation does. `abstained`: leaves the row out of its round, but does not evict the
-client, because the largest allowed number of clients is already barred. `quarantined` and
-`proposed`: bar the client for some rounds. Before a proposal expires, an operator may confirm or
-dismiss it.
-`evicted`: bars the client permanently."""
+"""What the federation decides about a client and its row. `abstained` leaves the row out of its
+round, but does not evict the client, because the largest allowed number of clients is already
+barred. `quarantined` and `proposed` bar the client for some rounds. Before a proposal expires, an
+operator may confirm or dismiss it. `evicted` bars the client permanently."""
 BARRING: frozenset[Decision] = frozenset({"quarantined", "proposed", "evicted"})
 """The decisions that exclude a client from the following rounds."""
 Mode = Literal["observe", "reject", "quarantine", "evict"]
@@ -43,8 +42,8 @@ class Eviction(Table):
     it."""
     bounded: bool = True
     """Whether the number of barred clients is bounded: fewer than half of all clients may be
-    barred. If `f` is set, at most `f` clients may be barred, and one more for each client that
-    joined after round 0 began."""
+    barred. If `f` is set, the number of barred clients is also at most `f` plus the number of
+    clients that joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""
@@ -81,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """The federation when a round is decided: the number of clients, and the barred clients.
+    """The number of clients and the barred clients at the time when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.
@@ -107,8 +106,8 @@ class Standing:
     def most(self, f: int | None) -> int:
         """The largest number of clients that may be barred.
 
-        Fewer than half of all clients may be barred. If f is given, at most f clients may be
-        barred, and one more for each client that joined after round 0 began.
+        Fewer than half of all clients may be barred. If f is given, the number of barred clients is
+        also at most f plus the number of clients that joined after round 0 began.
 
         >>> Standing(clients=20, founders=20).most(None), Standing(20, 20).most(6)
         (9, 6)

@@ -1,4 +1,4 @@
-"""The `phases` table of an experiment: how long to wait for clients, and for how many of them."""
+"""The `phases` table of an experiment: for how many clients each phase waits, and how long."""
 
 from pydantic import Field, model_validator
 
@@ -61,7 +61,7 @@ class Collecting(Table):
 
 
 class Phases(Table):
-    """How long each phase waits for clients, and for how many clients."""
+    """For how many clients each phase waits, and how long."""
 
     joining: Joining = Joining()
     collecting: Collecting = Collecting()

@@ -17,7 +17,7 @@ def select(
 
     n is `founders` if it is given, and otherwise the number of candidates. The draw is seeded, so
     every call gives the same result. The draw sorts the candidates by a hash of the seed, the round
-    and the id, so that a client that joins or leaves changes the selection of at most one other
+    and the id. A client that joins or leaves therefore changes the selection of at most one other
     client.
 
     >>> select(1, 0, ["b", "a"], 1.0)

@@ -1,4 +1,4 @@
-"""Assigns slots to clients of a run; a slot determines a client's data and whether it attacks."""
+"""Assigns slots to clients of a run; a client's slot determines its data and whether it attacks."""
 
 from collections.abc import Iterable, Mapping
 

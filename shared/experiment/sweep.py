@@ -59,7 +59,7 @@ class Values(Table):
         return self
 
     def all(self) -> list[Any]:
-        """Every value, in order.
+        """All values of the axis, in order.
 
         >>> Values(**{"from": 0, "to": 0.3, "step": 0.1}).all()
         [0.0, 0.1, 0.2, 0.3]
@@ -81,8 +81,8 @@ class Axis:
 
     Args:
         key: the name of the axis in results: the last part of the axis's first path (numeric parts
-            are skipped). If two axes would get the same name, the name of each is its whole
-            first path.
+            are skipped). If two axes would get the same name, each of them gets its whole
+            first path as its name.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the values in order.
     """

@@ -74,7 +74,7 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     Raises:
         UnknownMember: a member is unknown on this machine; the message says which package is
             missing.
-        ConfigurationError: a member comes from a different package on this machine than `packages`
+        ConfigurationError: on this machine, a member comes from another package than `packages`
             says, or two packages provide members with the same name.
     """
     outer = _looked_up.get()
@@ -97,11 +97,11 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 def note(name: str, package: str) -> None:
-    """Tells the enclosing `record_lookups` that a member of another package was looked up.
+    """Tells the enclosing `record_lookups` that a member from another package was looked up.
 
     Raises:
-        ConfigurationError: the experiment takes a member of another family with the same name from
-            a different package. An experiment's `packages` has one entry per name.
+        ConfigurationError: the experiment already takes a member with this name, but of another
+            family, from a different package. An experiment's `packages` has one entry per name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

@@ -92,7 +92,7 @@ class Registry(Generic[M]):
         return self._members[name]
 
     def _add(self, name: str, entries: tuple[EntryPoint, ...]) -> None:
-        """Adds a member of another package, unless the member has already been added."""
+        """Adds a member from another package, unless the member has already been added."""
         member: type[M] = plugins.load(self.family, name, entries, self.kind)
         package = plugins.requirement(entries[0])
         if self._members.setdefault(name, member) is not member:

@@ -18,7 +18,7 @@ PROCESS = 400 * 2**20
 """Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
 for buffers."""
 VECTORS = 4
-"""Number of vectors as large as the model that a worker holds while it reads rows from a file."""
+"""Number of model-sized vectors that a worker holds while it reads rows from a file."""
 REPORT = 400
 """Size of the report in an upload, in bytes."""
 RECORD, VERDICT = 600, 150
@@ -32,14 +32,14 @@ def estimate(experiment: Experiment) -> Estimate:
     """Estimates the resources that a run needs if all clients of the experiment take part.
 
     The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is 1, plus 1 if uploads are
-    not calibrated, plus 1 if newcomers are probed; h is the number of rows that stages hold of
-    earlier rounds (`rampart_fl.shared.robust.histories`).
+    not calibrated, plus 1 if newcomers are probed; h is the number of rows from earlier rounds
+    that stages hold (`rampart_fl.shared.robust.histories`).
 
     Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
     1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
     stages that store a row for each client.
 
-    With a limit on the memory of rows, blocks of N rows that exceed the limit are on the disk
+    If the memory for rows is limited, blocks of N rows that exceed the limit are on the disk
     instead of in memory. The memory then includes the pieces of files that the worker holds while
     it reads them.
 

@@ -21,7 +21,7 @@ Final = Literal["last", "mean5", "best", "end"]
 or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
 the last aggregation produced."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Target accuracies. A run reports after how many rounds each target accuracy was reached."""
+"""Target accuracies. A run reports the number of rounds until each target was first reached."""
 Metrics = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 

@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import LABELS, ClientId, Labels, Messag
 
 
 class BarReason(Message):
-    """Why a client is barred; the reason given by an operator has only the fields of this class."""
+    """Why a client is barred; a reason from an operator has only the fields of this class."""
 
     reason: str
     detector: str = Field(description="detector that barred the client, or `operator`")
@@ -55,7 +55,7 @@ class Quarantine(Finding):
 
 
 Bar = ConfirmedFinding | Finding | BarReason
-"""Why a client is barred from a run or from the federation, until an operator reinstates it."""
+"""Why a client is barred from a run or the federation until an operator reinstates the client."""
 
 
 class ClientInfo(Message):

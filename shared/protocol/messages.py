@@ -48,7 +48,7 @@ Labels = Annotated[
     ),
 ]
 LABELS: dict[str, str] = {}
-"""The value for a client that has no labels."""
+"""The default value of the field `labels`: the client has no labels."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
@@ -121,7 +121,7 @@ class Ticket(Message):
 
     @property
     def etag(self) -> str:
-        """The ETag, for comparison with `If-None-Match`; the deadline does not affect the ETag."""
+        """The ticket's ETag, for comparison with `If-None-Match`; `deadline` does not affect it."""
         parts = [self.run, self.round, self.kind, sorted(self.models.items()), self.experiment]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

@@ -1,9 +1,10 @@
 """Reads and writes models and updates as safetensors bytes, without torch.
 
-A safetensors file is a little-endian u64 header length, a JSON header, and one gapless buffer.
-Rampart's files hold the tensors of a `ModelSpec` in order, all with the same floating-point dtype.
-The buffer is therefore the vector (D,), and can be read in place. Rampart does not trust files from
-the network: it validates every header against the spec before it changes any state.
+A safetensors file consists of the header's length (u64, little-endian), a JSON header, and one
+gapless buffer. Rampart's files hold the tensors of a `ModelSpec` in order, all with the same
+floating-point dtype. The buffer is therefore the vector (D,), and can be read in place. Rampart
+does not trust files from the network: it validates every header against the spec before it changes
+any state.
 
 Legend: D parameters.
 """
@@ -28,14 +29,14 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""How many bytes `check_finite` reads in one step, and how many 16-bit numbers `read_vector` reads.
-One step's data fits into the processor's cache."""
+"""Number of bytes that `check_finite` reads in one step, and number of 16-bit numbers that
+`read_vector` reads in one step. The data of one step fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
-"""HTTP header with a client's ticket; the response's body is the ticket's model."""
+"""HTTP response header with a client's ticket; the body is the model that the ticket names."""
 RECEIPT_HEADER = "Rampart-Receipt"
-"""HTTP header with an upload's receipt; the response's body is the next ticket or that ticket's
-model."""
+"""HTTP response header with an upload's receipt; the body is the client's next ticket, or the model
+that the next ticket names."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,8 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
 def read_stored_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     """The header of a file that `read_header` accepted before the file was stored.
 
-    The metadata is left out. If the length of the buffer shows that the numbers are float32, the
-    JSON is not parsed again.
+    If the length of the buffer shows that the numbers are float32, the JSON is not parsed again,
+    and the result has no metadata.
 
     Raises:
         Malformed, InvalidUpdate: the file does not fit the spec.

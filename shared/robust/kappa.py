@@ -114,7 +114,7 @@ def kappa(
 
 
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
-    """The proven κ of a pipeline; None if this module knows none, or if a stage has another f.
+    """The proven κ of a pipeline; None if this module knows none, or if a stage's f is not `f`.
 
     Allouah et al., Fixing by mixing, 2023, prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed mean
     (b = f), 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric median.

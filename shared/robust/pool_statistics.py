@@ -31,8 +31,8 @@ class PoolStatistics:
     of a different block or of different columns has its own `PoolStatistics`.
 
     Args:
-        unchecked: True while the rows are only assumed to be finite; no pass has read all of them
-            yet.
+        unchecked: True while the rows are only assumed to be finite, because no pass has read all
+            rows yet.
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         squares_of: the columns that `squares_N` covers; None if it covers all columns.
         geometry: the geometry of some rows; None before it is measured.

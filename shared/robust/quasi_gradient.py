@@ -42,9 +42,9 @@ class QuasiGradientRule(Rule):
     None, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on a
     row and contains n - f rows. Up to f hostile rows cannot inflate this value."""
     block_size: int | None = Field(default=None, ge=1)
-    """Number of coordinates that share one set of weights; None if all coordinates share one, as in
-    the paper. If ranks share the rows, each rank holds one block of coordinates of all rows at a
-    time."""
+    """Number of coordinates in a block; each block has its own weights of the rows. If None, the
+    rows have the same weights in all coordinates, as in the paper. If coordinates are split across
+    ranks, each rank holds one block of all rows at a time."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
@@ -75,8 +75,8 @@ class QuasiGradientRule(Rule):
         out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
         for start in range(0, rows.whole_dim, size):
             stop = min(start + size, rows.whole_dim)
-            # A block may belong to several ranks, so every rank computes the weights of the block's
-            # rows.
+            # The coordinates of a block may belong to several ranks, so every rank computes the
+            # weights of the rows for this block.
             shared = place.group is not None
             part = rows.columns(torch.arange(start, stop) if shared else slice(start, stop))
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)

@@ -1,8 +1,8 @@
 """Divides a pool's coordinates into a fixed number of shards, which can be split across ranks.
 
-A sum over coordinates first sums within each shard, and then over the shards in order. The number
-of shards is independent of the number of ranks, so sums are bit-for-bit the same for any number of
-ranks.
+A sum over coordinates is first computed within each shard; then the shards' sums are added in
+order. The number of shards is independent of the number of ranks, so sums are bit-for-bit the same
+for any number of ranks.
 
 Legend: S shards, D coordinates.
 """
@@ -180,7 +180,7 @@ class Part:
         return whole_D
 
     def inside(self, columns_R: Tensor) -> Tensor:
-        """Mask (R,) of the given coordinates that this rank holds."""
+        """Mask (R,): for each given coordinate, whether this rank holds the coordinate."""
         return (columns_R >= self.start) & (columns_R < self.stop)
 
     def every(self, true: bool) -> bool:

@@ -142,7 +142,7 @@ def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
 
 
 def honest_variance(distances_MM: Tensor, count: int) -> float:
-    """‖Cov‖₂ of the `count` rows in the smallest ball, a scale that hostile rows cannot inflate."""
+    """‖Cov‖₂ of the `count` rows in the smallest ball; hostile rows cannot inflate this value."""
     kept_M = torch.zeros(len(distances_MM), dtype=torch.bool)
     kept_M[nearest(distances_MM, count)[1]] = True
     return top(distances_MM, uniform(kept_M)).variance
@@ -163,7 +163,7 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
     # If k rows are at the cap, the other rows share the weight 1 - k cap. In the projection, k is
-    # the smallest number for which no other row exceeds the cap.
+    # the smallest number such that no other row exceeds the cap.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)
     if not bool(fits_M.any()):

@@ -37,7 +37,7 @@ def origin(served: ServedModels[Model], client: str, started: Model) -> Model:
 def offset(
     served: ServedModels[Model], client: str, started: Model, isolates: bool = False
 ) -> tuple[Model, Model] | None:
-    """The models (start, base) of a row `(start - base) + upload`; None if they are the same.
+    """The models (start, base) of a row `(start - base) + upload`; None if both models are equal.
 
     The start is the `origin` of the upload. The base is the global model, or the client's own model
     if groups of clients are isolated.

@@ -22,8 +22,8 @@ def device(name: str) -> torch.device:
     >>> device("cpu")
     device(type='cpu')
     """
-    # cuBLAS is deterministic only if its workspace has a fixed size. It reads this variable when it
-    # is used for the first time.
+    # cuBLAS is deterministic only if its workspace has a fixed size. cuBLAS reads this variable
+    # when a process uses cuBLAS for the first time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)

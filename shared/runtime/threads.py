@@ -8,7 +8,8 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Parameters of the model times samples per step; below this value, extra threads hardly help."""
+"""A product: number of parameters of the model times number of samples per step. If the product is
+below this value, additional threads hardly make training faster."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

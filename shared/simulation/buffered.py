@@ -146,7 +146,7 @@ class Buffered:
 
 
 def _merge(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
-    """Merges arrivals into a round's uploads and the models (K, D) that clients started from."""
+    """Joins the arrivals' uploads; also returns the models (K, D) that clients started from."""
     all_ = list(arrivals.values())
     uploads = Uploads(
         tuple(arrivals),

@@ -59,7 +59,8 @@ class Certificate:
 
 
 Progress = Callable[[int, int], None]
-"""A callback that reports progress, called with the number done and the total number."""
+"""A callback that reports progress. Its arguments are the number of finished rounds or subsets, and
+the total number."""
 Subset = tuple[str, ...]
 """The names of the clients that train together."""
 Each = Callable[

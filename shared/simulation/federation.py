@@ -133,7 +133,7 @@ class Simulation:
 
     @property
     def members(self) -> set[str]:
-        """The clients that are not evicted."""
+        """The clients of this federation that are not evicted."""
         return set(self.clients.names) - self.server.absent - self.server.evicted
 
     @property

@@ -10,8 +10,9 @@
 The federation consists of the real services on loopback: the aggregator, and Redis, which fsyncs
 every write. It starts once per session, and is stopped at the end of the session. Each call of
 `rampart_run` submits one run, which is stopped and deleted after the test, even if the test fails.
-Clients that the test starts by name stay enrolled, so a name is the same client in every test. The
-tokens of other clients are revoked after the test. All files are in pytest's temporary folders.
+Clients that the test starts by name stay enrolled, so the same name denotes the same client in
+every test. The tokens of other clients are revoked after the test. All files are in pytest's
+temporary folders.
 
 `rampart_fl.services.console.testing` does the same without pytest.
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def rampart_settings() -> dict[str, str]:
-    """Settings of the aggregator, such as `{"offline_after": "5"}`; override it to give some."""
+    """The aggregator's settings, such as `{"offline_after": "5"}`; override this fixture to add
+    any."""
     return {}
 
 

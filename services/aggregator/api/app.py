@@ -73,7 +73,10 @@ def create_app(runtime: Runtime) -> FastAPI:
 
 
 def create_served_app(runtime: Runtime) -> FastAPI | Shortcuts:
-    """The application that a process serves: that of `create_app`, called through the shortcuts."""
+    """The application that a process serves.
+
+    If the process answers clients, they reach the application through `Shortcuts`.
+    """
     app = create_app(runtime)
     return app if runtime.settings.role == "worker" else Shortcuts(app, runtime)
 

@@ -11,8 +11,8 @@ By default, uvicorn has these gaps:
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
 answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
-the part of a body that is still missing after the response, and to each pause in which the client
-does not read the response.
+two other waits: the wait for the rest of a body after the response, and each pause in which the
+client does not read the response.
 If too many connections are open, a new one is refused.
 """
 
@@ -68,7 +68,7 @@ class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
     # Objects of one class share the keys of their attributes only while there are at most 30 keys.
-    # Slots keep the number of keys below this limit, which saves 1.3 KiB per connection.
+    # `__slots__` keeps the number of keys below this limit, which saves 1.3 KiB per connection.
     __slots__ = ("_body_open", "_head", "_stalled", "_timer", "_unanswered")
     patience: ClassVar[float] = 30.0
     """Time limit in seconds for each of these: a head; the rest of a body after the response; a

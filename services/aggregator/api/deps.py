@@ -67,7 +67,7 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Toke
 
 
 def software_of(request: Request) -> str:
-    """The first product in the `User-Agent` header; "" if there is no product or it is too long."""
+    """The first product in the `User-Agent` header; "" if this product is missing or too long."""
     match = PRODUCT.match(request.headers.get("user-agent", ""))
     return "" if match is None else match.group()
 

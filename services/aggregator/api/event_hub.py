@@ -131,7 +131,7 @@ class EventHub:
     def listen(self, topic: str) -> Listener:
         """Listens for events about a topic, which is the id of a client or of a request.
 
-        The context is a function that waits for the next event until a timeout in seconds. The
+        The context is a function that waits for the next event, at most for the given seconds. The
         function returns whether an event came. No event is missed: if an event comes after the
         context has begun and before the function is called, the function returns at once.
         """

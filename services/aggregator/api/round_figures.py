@@ -39,7 +39,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
     """The summary of a round.
 
     Args:
-        record: the round's record: a `StoredRound` as JSON.
+        record: the round's record, which is a `StoredRound` as JSON.
         client: a client whose figures the summary includes; None to include no client's figures.
     """
     fields: RecordFields = json.loads(record)

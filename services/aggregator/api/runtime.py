@@ -29,7 +29,7 @@ OPEN = 16
 """Maximum number of runs whose `RunParts` a process keeps; the process drops the `RunParts` of the
 least recently used run first."""
 CONVERSION = 20.0
-"""Seconds for which requests wait until a worker has converted state with an older schema."""
+"""Seconds that a request waits for a worker to convert state with an older schema."""
 RETRY = 1.0
 """Seconds to wait before the next attempt to reach Redis, after Redis did not answer."""
 

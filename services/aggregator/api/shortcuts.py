@@ -1,7 +1,7 @@
 """Answers the two busiest kinds of requests directly: `GET /v1/ticket` and uploads.
 
-Each client requests a ticket or uploads at least once per round. For both kinds of requests,
-FastAPI's dependency resolution takes most of the time. The stack frames of FastAPI and its
+Each client sends at least one of these requests per round. For both kinds of requests, FastAPI's
+dependency resolution takes most of the time. The stack frames of FastAPI and its
 middleware account for most of the memory of a waiting request. A shortcut therefore bypasses
 FastAPI and all middleware: the shortcut calls the same functions with the same arguments. The
 shortcut passes malformed requests to the regular route, which reports the error.

@@ -13,7 +13,7 @@ from rampart_fl.shared.protocol.refusals import InvalidRequest
 from rampart_fl.shared.protocol.stored_rounds import NO_VERDICT, VerdictMatrix
 
 MOST = 4 << 20
-"""The maximum number of cells in a response; it limits the memory of a request."""
+"""The maximum number of cells in a response; this maximum limits the memory of a request."""
 
 
 def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None) -> VerdictMatrix:

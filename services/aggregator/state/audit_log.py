@@ -54,7 +54,7 @@ class Attribution:
 
     @property
     def bar(self) -> BarReason:
-        """The reason that is stored for a client that the operator bars."""
+        """The stored reason if this action bars a client."""
         return BarReason(reason=self.reason, detector="operator", at=self.time)
 
 

@@ -27,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BlobReader(Protocol):
-    """Whatever opens blobs by their digests."""
+    """An object that opens blobs by their digests."""
 
     def open(self, digest: str) -> BinaryIO:
         """Opens a blob."""
@@ -135,7 +135,7 @@ class Blobs:
         self._segments.add(blobs)
 
     def growth(self, blobs: int, blob_bytes: int) -> int:
-        """The largest number of bytes by which the folder grows if `blobs` blobs are added."""
+        """The maximum number of bytes that `blobs` new blobs add to the folder."""
         return blobs * blob_bytes
 
     def path(self, digest: str) -> Path:

@@ -155,7 +155,7 @@ class JoinTokenRecord(NamedTuple):
     labels: Mapping[str, str] = LABELS
 
     def to_json(self) -> str:
-        """The record as JSON, without empty fields, because Lua would take them for true."""
+        """The record as JSON, without empty fields, because Lua treats empty values as true."""
         return json.dumps({name: value for name, value in self._asdict().items() if value})
 
 

@@ -64,7 +64,7 @@ MIGRATED = ("1", "2")
 
 
 def prefix_of(namespace: str) -> str:
-    """The prefix of all keys of a namespace; the braces put them into one hash slot.
+    """The prefix of all keys of a namespace; the braces put the keys into one hash slot.
 
     >>> prefix_of("rampart")
     '{rampart}:'
@@ -108,7 +108,10 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the answer to `request`; `<request>:asked` gives the key of the experiment."""
+        """The key of the answer to `request`.
+
+        With the argument `<request>:asked`, the result is the key of the experiment.
+        """
         return f"{self.prefix}checks:{request}"
 
     def of_run(self, run: str) -> "RunKeys":

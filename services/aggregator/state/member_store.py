@@ -149,7 +149,7 @@ class MemberStore:
 
         Args:
             fence: the worker's fencing token.
-            slots: the slots, by client.
+            slots: maps each client to its slot.
             answers: number of answers that were read to assign the slots.
         Returns:
             False if another client has answered meanwhile; the slots must then be assigned again.

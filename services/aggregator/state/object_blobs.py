@@ -104,7 +104,7 @@ class ObjectBlobs(Blobs):
         return size
 
     def download(self, digest: str, share: range, target: SharedBlob) -> None:
-        """Copies a share of a blob's bytes from the object store to the same place in a file."""
+        """Copies a range of a blob's bytes from the object store to the same offsets in a file."""
         if not share:
             return
         byte_range = (share.start, share.stop)

@@ -141,8 +141,8 @@ class RecordStore:
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
         """The entries of the rounds `first` to `last` that are still kept, in order."""
-        # The history is read before the segments. Entries move only from the history to segments,
-        # so an entry that moves between the two reads is found in a segment.
+        # The entries in Redis are read before the segments. Entries move only from Redis to
+        # segments, so an entry that moves between the two reads is found in a segment.
         texts, late = await self._read_maps()
         entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)

@@ -13,9 +13,9 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command; each attempt to connect for the command is retried as often. A
-command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis is down, a
-command that needs a new connection fails after 2.5 seconds."""
+"""Number of retries of a command; each attempt to connect for the command has the same number of
+retries. A command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis
+is down, a command that needs a new connection fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -28,7 +28,10 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections to the primary; if `inuse_connections`, to the Sentinels, too."""
+        """Closes the connections to the primary.
+
+        If `inuse_connections` is true, this method also closes the connections to the Sentinels.
+        """
         await super().disconnect(inuse_connections)
         if inuse_connections:
             for sentinel in self.sentinel_manager.sentinels:

@@ -146,7 +146,7 @@ class Run(RunSummary):
     abstained: tuple[str, ...]
     """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
     slots_assigned: bool
-    """Whether the clients that accepted have their slots, and so are the run's members."""
+    """Whether the clients that accepted have got slots, which makes them the run's members."""
 
 
 @dataclass(frozen=True)

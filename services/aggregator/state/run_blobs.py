@@ -98,13 +98,13 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """Old blobs from before Rampart had runs; they are directly in the folder or at the URL."""
+        """Blobs of an old version without runs; these are directly in the folder or at the URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Gives a run the old blobs, which Rampart stored before it had runs.
+        """Gives a run the blobs of an old version of Rampart, which did not divide work into runs.
 
         If the process dies during a move, the next call moves the rest.
         """

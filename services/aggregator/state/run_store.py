@@ -247,7 +247,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def hold(self, fence: int, reason: str) -> None:
-        """Records what the run has to wait for; "" means that it need not wait any longer.
+        """Records what the run has to wait for; "" means that the run need not wait.
 
         The run's events report the start and the end of the wait, but no change of the reason.
         """

@@ -34,7 +34,7 @@ class Segments:
     Args:
         folder: folder of the segments; created with the first segment.
         unfinished: folder for unfinished files, on the same file system.
-        remove: deletes a file.
+        remove: a function that deletes a file.
     """
 
     def __init__(self, folder: Path, unfinished: Path, remove: Callable[[Path], object]) -> None:
@@ -156,7 +156,10 @@ class Segments:
             return json.loads(file.read(length)), LENGTH.size + length
 
     def _digests_in(self, name: str) -> set[str]:
-        """The digests in a segment; does not cache the index of a segment that is not known yet."""
+        """The digests in a segment.
+
+        If the segment is new to this process, the method reads the index, but does not cache it.
+        """
         if (live := self._live.get(name)) is not None:
             return set(live)
         try:

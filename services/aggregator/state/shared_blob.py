@@ -1,4 +1,7 @@
-"""Unfinished blobs that several processes of one machine write together, each its own bytes."""
+"""Unfinished blobs that several processes of one machine write together.
+
+Each process writes its own part of the bytes.
+"""
 
 import hashlib
 import os
@@ -42,7 +45,7 @@ class SharedBlob:
 
     @converted_disk_errors()
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Writes bytes at an offset into the file."""
+        """Writes bytes to the file, starting at an offset."""
         view = memoryview(data).cast("B")
         while view:
             written = os.pwrite(self._descriptor, view, offset)

@@ -18,7 +18,7 @@ class Snapshot(BaseModel):
 
     - `global_model` and `reference` are digests of models. `state` is the digest of the blob with
       the stages' state; None if the stages have no state.
-    - `pool` has the receipts of the updates that the server keeps as rows, which are relative to
+    - `pool` has the receipts of the updates that the server keeps as rows. The rows are relative to
       the model `reference`.
     - `origins` maps a client to the digest of the model to which the server added the client's
       upload. A client is in `origins` only if it trained from a challenged model.

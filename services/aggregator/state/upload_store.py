@@ -123,5 +123,5 @@ class UploadStore:
 
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
-    """The receipt that stands in Redis; nothing is parsed if it is the one that was sent."""
+    """The receipt that Redis stores; not parsed if it equals the receipt that was sent."""
     return receipt if stands == text else Receipt.model_validate_json(stands)

@@ -108,7 +108,7 @@ class Arrivals:
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 
     def release_start(self) -> None:
-        """Frees the model that the last client started from; it is read again if needed."""
+        """Frees the cached start model, which is read again if another upload needs it."""
         self._start_D = self._started = None
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:

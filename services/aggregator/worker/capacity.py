@@ -15,8 +15,8 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
     """The estimated needs of an experiment on this worker.
 
     Raises:
-        ConfigurationError: the ranks cannot divide a stage or the model, or the run needs more
-            memory than RAMPART_POOL_MEMORY.
+        ConfigurationError: a stage or the model cannot be divided among the ranks, or the run needs
+            more memory than RAMPART_POOL_MEMORY.
     """
     spec, plan, limit = spec_of(build_module(experiment)), build_plan(experiment), None
     if ranks.size > 1:

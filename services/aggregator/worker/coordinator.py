@@ -263,7 +263,8 @@ class Coordinator:
                 standing,
             )
         except PreconditionError as error:
-            error.with_traceback(None)  # It refers to rows, whose memory the next call may need.
+            # The traceback refers to rows. The next call may need the memory of these rows.
+            error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
         opened.closed = ClosedRound(before, receipts, decided)

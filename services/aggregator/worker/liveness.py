@@ -54,7 +54,10 @@ class Liveness:
         return [c for c in members if c not in away and c in online]
 
     async def all_quarantined(self, round_: int) -> bool:
-        """Whether every remaining member is quarantined in this round; False if all are evicted."""
+        """Whether every member that is not evicted is in quarantine in this round.
+
+        The result is False if all members are evicted.
+        """
         barred, slots = await asyncio.gather(self._evictions.barred(), self._members.slots())
         members = slots.keys() - barred.evicted.keys()
         return bool(members) and members <= barred.away(round_)

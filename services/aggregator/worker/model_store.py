@@ -57,7 +57,7 @@ class ModelStore:
         return self._write_together(self._part, count, chunks)
 
     def _write_alone(self, count: int, chunks: Iterable[Chunk]) -> list[str]:
-        """Hashes the models as it writes them."""
+        """Writes and hashes the models in one pass."""
         with ExitStack() as stack:
             writers = [stack.enter_context(self._blobs.writer()) for _ in range(count)]
             for writer in writers:

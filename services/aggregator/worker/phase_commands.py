@@ -149,7 +149,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Asks for the next events; the worker waits for the first event, at most until a set time."""
+    """Asks for the next events; the worker waits until one arrives or the time `until` comes."""
 
     after: str
     """Only events after this position are read."""

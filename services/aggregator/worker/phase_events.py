@@ -36,7 +36,7 @@ class CandidatesRead:
     candidates: tuple[str, ...]
     """Clients that may be selected, sorted by id."""
     all_quarantined: bool = False
-    """Whether every remaining client is quarantined; False if all are evicted."""
+    """Whether every member that is not evicted is in quarantine; False if all are evicted."""
     disk_full: bool = False
     """Whether the disk has too little space for the round."""
 

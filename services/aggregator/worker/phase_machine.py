@@ -261,7 +261,7 @@ def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
 
 
 def _question(state: State, now: float) -> Question:
-    """The condition that the machine checks in a phase without an open round."""
+    """The question that the machine asks in a phase without an open round."""
     match state.phase:
         case "joining":
             return commands.ReadClients()

@@ -26,7 +26,7 @@ class State:
     position: str = "0-0"
     """Position of the last event that a round has handled."""
     read_position: str = "0-0"
-    """Position of the last event that was read; between rounds, it is ahead of `position`."""
+    """Position of the last event that was read; ahead of `position` between rounds."""
     closing: str = "0-0"
     """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()

@@ -55,7 +55,7 @@ class RankedBlobs:
             if not ranks.rank and not blobs.cached(digest):
                 size = blobs.size(digest)
                 begun = stack.enter_context(SharedBlob.created(blobs, size)), size
-            # Only rank 0 looks into the cache, because its content may change at any time.
+            # Only rank 0 looks into the cache, because the cache may change at any time.
             begun = ranks.broadcast(begun)
             if begun is None:
                 return

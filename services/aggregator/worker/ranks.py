@@ -129,7 +129,7 @@ class Ranks:
         if self.group is None:
             return [value]
         values: list[Any] = [None] * self.size
-        # Like `_broadcast`, this unpickles only what ranks of the same worker have pickled.
+        # As in `_broadcast`, ranks unpickle only what ranks of the same worker have pickled.
         distributed.all_gather_object(values, value, group=self.group)
         return values
 
@@ -140,8 +140,8 @@ class Ranks:
 
 
 def _broadcast(value: Any, group: Group | None) -> Any:
-    # Unpickling runs code. The ranks unpickle only what rank 0 of the same worker has pickled, and
-    # the manual says that no other machine may reach their ports.
+    # Unpickling runs code. The ranks unpickle only what rank 0 of the same worker has pickled. The
+    # manual says that no other machine may reach the ranks' ports.
     held = [value]
     distributed.broadcast_object_list(held, group=group, group_src=0)
     return held[0]

@@ -79,7 +79,10 @@ async def start_run(
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
-    """The file with another run's global model: the latest, or that after round `start.round`."""
+    """The file with another run's global model.
+
+    This is the model after round `start.round`; without `start.round`, it is the latest model.
+    """
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
     state = await source.state.read() if await stores.runs.entry(start.run) else None

@@ -223,7 +223,7 @@ class Worker:
         """Whether the disk quota delays a run; records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # An earlier worker may have had a quota.
+            await state.hold(fence, "")  # An earlier worker may have recorded a wait.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)

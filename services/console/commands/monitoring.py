@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(state, records)
             if state.phase == "done":
                 return
-            time.sleep(0.5)  # Nobody could read faster updates.
+            time.sleep(0.5)  # Nobody could read a faster table.

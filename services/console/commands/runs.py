@@ -107,7 +107,7 @@ def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, An
         try:
             put(tables, path, tomllib.loads(f"value = {value}")["value"])
         except tomllib.TOMLDecodeError:
-            put(tables, path, value)  # Text may be given without quotes.
+            put(tables, path, value)  # VALUE may be text without quotes.
     return tables
 
 

@@ -1,7 +1,7 @@
 """`rampart report`: one HTML file about a run, a matrix or a sweep, for an appendix or an audit.
 
-The file needs no network and contains no script. Its figures are inline SVG. Names and metrics come
-from the clients, so all text from a run is untrusted until `markup` has escaped it.
+The file needs no network and contains no script. The file's figures are inline SVG. Names and
+metrics come from the clients, so all text from a run is untrusted until `markup` has escaped it.
 
 Code that reads or compares runs belongs in `reports` or `studies`.
 """

@@ -11,7 +11,7 @@ from rampart_fl.shared.rounding import ceil_div
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
-"""Maximum number of points in a line. Of a longer line, only every n-th point is drawn."""
+"""Maximum number of points in a line. If a line has more, only every n-th point is drawn."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
 
 
 def join(children: Iterable[Any]) -> Html:
-    """Children one after another.
+    """Joins children without an enclosing element.
 
     >>> join(["<", [Html("<b>"), 1]])
     '&lt;<b>1'

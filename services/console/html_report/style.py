@@ -18,7 +18,7 @@ HEAT = "".join(
     f".heat{n} {{ background: rgba(var(--h{int(n >= 5)}), {abs(n - 5) * 0.09:.2f}); }}\n"
     for n in range(11)
 )
-"""Colours of a table's cells, from bad for the defence (0) to good (10)."""
+"""Colours of a table's cells, from 0 (bad for the defence) to 10 (good for the defence)."""
 RULES = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.25rem 3rem; max-width: 60rem; background: var(--paper);

@@ -100,7 +100,7 @@ class ClientProcesses:
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Starts a group's process with the group's stored state."""
+        """Starts the process that hosts these clients, with the clients' stored state."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.operator.url,

@@ -46,10 +46,10 @@ class ServedFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the folder for this process, which serves it until the context ends.
+        """Locks the folder until the context ends; meanwhile, only this process serves the folder.
 
         Raises:
-            ConfigurationError: another process serves it.
+            ConfigurationError: another process serves the folder.
         """
         with self._lock.open("a+") as file:
             if not _locked(file):

@@ -27,7 +27,7 @@ SERVICES = [
     "rampart_fl.services.attacker.hostile",
     "rampart_fl.services.client_agent.custom",
 ]
-"""Modules that a forked process has already imported, besides all of `rampart_fl.shared`."""
+"""Modules that are imported before a process is forked, besides all of `rampart_fl.shared`."""
 
 
 @cache

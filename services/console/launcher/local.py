@@ -16,7 +16,8 @@ from rampart_fl.shared.protocol.runs import OVER
 class LocalFederation(LocalServers):
     """A federation (Redis, aggregator and clients) whose first run is the given experiment.
 
-    This class inherits from `LocalServers`, because callers also restart Redis and the aggregator.
+    This class inherits from `LocalServers`, because callers also use the inherited methods to
+    restart Redis and the aggregator.
 
     Args:
         experiment: the experiment to run.

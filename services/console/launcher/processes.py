@@ -1,4 +1,4 @@
-"""Child processes: each has its own log, and only processes started here are stopped."""
+"""Starts child processes, each with its own log; stops only the processes that it started."""
 
 import os
 import signal

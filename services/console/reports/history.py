@@ -46,7 +46,7 @@ class RunParticipation:
     reason: str
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The fields of this object as JSON values."""
         return asdict(self)
 
 

@@ -62,7 +62,8 @@ def run_all_cached(
     Args:
         run: runs one item.
         items: the items; those with stored results are yielded first.
-        path: returns the file for an item's results; its name contains the experiment's digest.
+        path: returns the file for an item's results; the file's name contains the experiment's
+            digest.
         pool: where to run the items.
     """
     left = []

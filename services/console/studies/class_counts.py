@@ -12,9 +12,10 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.rounding import ceil_div
 
 SHADES = "·░▒▓█"
-"""Characters for a count: one for 0, and one for each quarter of the largest count."""
+"""Characters for counts. The first character stands for the count 0. The others stand for the four
+quarters of the range from 0 to the largest count."""
 IN_FIGURES = 12
-"""Maximum number of classes in a table of counts; with more classes, a table shows shades."""
+"""A table with more classes than this shows characters from `SHADES` instead of counts."""
 
 
 @dataclass(frozen=True)

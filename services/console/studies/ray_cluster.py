@@ -74,7 +74,7 @@ class RayCluster(Executor):
 
 
 def versions() -> dict[str, str]:
-    """The versions of the software that can change the last bits of a result."""
+    """The versions of the software on which the last bits of a result depend."""
     return {"python": platform.python_version(), "torch": version("torch")}
 
 

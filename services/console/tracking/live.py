@@ -25,7 +25,7 @@ PAGE = 100
 """Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
 """Events that bar or readmit a client. If a verdict in the next record bars the same client, the
-tracker shows this verdict, but not the event."""
+tracker shows the verdict instead of the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0
@@ -33,7 +33,7 @@ PATIENCE = 60.0
 
 
 def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
-    """Copies the rounds of a started run until it ends, and then its final results.
+    """Copies the rounds of a started run until the run ends, and then the final results.
 
     Args:
         reader: reads the run.
@@ -98,5 +98,7 @@ def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            pass  # The aggregator is restarting. Records of rounds make up for lost events.
+            # The aggregator is restarting. If the event of a round is lost, a later event makes the
+            # caller read the round's record.
+            pass
         operator.ready(PATIENCE)

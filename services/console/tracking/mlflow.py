@@ -11,7 +11,7 @@ from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, mis
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Maximum numbers of parameters (or tags) and of metrics in one request to MLflow."""
+"""Maximum number of parameters or tags in a request to MLflow, and maximum number of metrics."""
 
 
 class MlflowTracker:
@@ -107,7 +107,7 @@ def milliseconds(at: float) -> int:
 
 
 def key(text: str) -> str:
-    """Replaces the characters of a text that MLflow does not allow in the key of a tag.
+    """Replaces the characters that MLflow does not allow in the key of a tag.
 
     >>> key("client-07"), key("<img>")
     ('client-07', '_img_')

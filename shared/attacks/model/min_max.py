@@ -1,4 +1,4 @@
-"""Min-max: shifts the mean as far from honest updates as these are from each other.
+"""Min-max: shifts the mean as far from honest updates as honest updates are from each other.
 
 Legend: B known updates, X points.
 """

@@ -69,7 +69,7 @@ def _mask(spec: ModelSpec, layer: str, device: str) -> Tensor:
 
 
 def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> None:
-    """Refuses a model without a body, because clients that keep their heads would share nothing.
+    """Refuses a model without a body, because clients that keep the head local would share nothing.
 
     Raises:
         ConfigurationError: the model has no such head, or has only a head.
@@ -85,8 +85,8 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
     modules' layers is unknown.
 
     Raises:
-        ConfigurationError: the head has an unsupported type, which the message names, or another
-            layer follows it, which the message names.
+        ConfigurationError: the head has an unsupported type, or another layer follows the head. The
+            message names the type or the layer.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

@@ -95,8 +95,8 @@ def stack_layer(name: str, layer: nn.Module) -> Layer | None:
 def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
-    Whether ReLU comes before or after pooling, the output is the window's largest element, or 0 if
-    no element is positive. Elements that are not positive get no gradient.
+    In both orders of ReLU and pooling, the output is the window's largest element, or 0 if no
+    element is positive. Elements that are not positive get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):

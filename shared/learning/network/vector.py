@@ -20,7 +20,7 @@ BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def spec_of(module: nn.Module) -> ModelSpec:
-    """The tensors of a module that a federation shares: parameters and running statistics.
+    """The tensors that a federation shares: a module's parameters and running statistics.
 
     Buffers that are not saved with a module (persistent=False) are treated as constants.
 

@@ -16,7 +16,7 @@ from rampart_fl.shared.runtime.device import to_device
 SAMPLES = 4096
 """Number of samples in one forward pass."""
 MOST = 32
-"""A client reports how many samples are certified against m attackers, for m up to this number."""
+"""The largest m for which clients report how many samples are certified against m attackers."""
 
 
 def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:

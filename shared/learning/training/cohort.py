@@ -190,7 +190,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # `full` is the batch size, but at most the largest sample count of a client.
+        # `full` is the batch size, or the largest client's sample count if this is smaller.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []

@@ -52,7 +52,8 @@ def check_privacy(
     """Refuses experiments whose privacy loss cannot be computed on this machine.
 
     Raises:
-        ConfigurationError: Opacus is not installed, or `require_accountable` refuses.
+        ConfigurationError: Opacus is not installed, or `require_accountable` refuses the
+            experiment.
     """
     require_accountable(privacy, module, personalizer)
     if privacy is not None and find_spec("opacus") is None:

@@ -66,7 +66,7 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The rows of the clients at these places, with memory aligned as in the whole tensor."""
+    """The rows of the clients at these places, aligned in memory as in a copy of all rows."""
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
@@ -75,9 +75,9 @@ def _apart(learner: Learner, clients: int) -> int:
     """The smallest number of places by which a client may move (see `padding_order`).
 
     Per-sample gradients must fit in cache, so batches are split if training is private or a term
-    reads samples. The split depends on the number of clients and affects the last bits of the
-    result. If batches are split, the result is therefore K, so that no client moves or leaves
-    before the end.
+    reads samples. The split depends on the number of clients, and affects the last bits of the
+    trained models. If batches are split, the function therefore returns K, so that no client moves
+    or leaves before the end.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -93,7 +93,7 @@ def _steps(
     hostile_K: Tensor | None,
     apart: int,
 ) -> Iterator[tuple[slice, StepState, Tensor]]:
-    """`take_steps` for clients that train in one pass; yields the results of clients as they leave.
+    """Like `take_steps`, but in one pass; yields the results of clients when these clients leave.
 
     Args:
         clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort

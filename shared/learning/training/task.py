@@ -34,10 +34,11 @@ class LocalTask:
             their steps.
         received_KD: the models with which the round began.
         draws: each client's random numbers for this step.
-        hostile_K: the clients that train without the terms; None means that no client does.
-        clients_K: for each client that takes this step, its position in the cohort; None means that
-            all clients take the step, in the order of the cohort.
-        prior_KC: values that training adds to the logits of models for upload.
+        hostile_K: the clients that train without the terms; None means that all clients train with
+            the terms.
+        clients_K: the position in the cohort of each client that takes this step. If None, all
+            clients take the step, in the order of the cohort.
+        prior_KC: values that training adds to the logits of the models that clients upload.
         rate: factor by which this round multiplies the learning rate.
     """
 
@@ -154,11 +155,11 @@ def mean_loss_gradients(
         scoring: the task's loss.
         batch: the samples.
         models: P tensors (K, D).
-        priors: for each of the P models, None or a tensor (K, C) that is added to its logits (K, B,
-            C).
-        clients: the number of clients that determines the number of passes; None means K. Pass the
-            same number in every step, even after clients have left, because another number of
-            passes would change the last bits of the result.
+        priors: one entry for each of the P models: a tensor (K, C) that is added to the model's
+            logits (K, B, C), or None.
+        clients: the number of clients from which the number of passes is computed; None means K.
+            Pass the same number in every step, even after clients have left, because another number
+            of passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

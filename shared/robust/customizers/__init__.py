@@ -33,7 +33,7 @@ class Customization:
         assignment: names of models by client id. The first name is the model that the client trains
             from; all other names are models that the client gets in addition. `GLOBAL` is the name
             of the global model. A client that has neither an assignment nor a group gets the global
-            model. If the customizer asks for probes, this client is probed first.
+            model. If the customizer asks for probes, such a client is probed before it trains.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets at the end, to predict by majority vote.

@@ -24,9 +24,8 @@ from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
-"""A client has answered challenges often enough if the evidence against it is at most this limit.
-The upload of a client that has answered often enough stays in the round even if other clients send
-the same upload."""
+"""A client has answered enough challenges if the evidence against it is at most this limit. The
+upload of such a client stays in the round even if other clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that a client answers as honest clients do. If this bet wins enough, the client is
 acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
@@ -34,8 +33,8 @@ standard normal distribution. The lowest limit on answers is `share` x `clear` =
 answer reaches this limit with probability 0.4. An honest client is expected to reach the lowest
 limit in nine rounds of ten."""
 LEAST = 3
-"""The median answer of clients not on trial is used only if at least this many of them have
-answered."""
+"""The median answer of clients not on trial is used only if at least this many of these clients
+have answered."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -231,7 +230,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
-        """Random clients not on trial; about `controls` of them take part in the next round."""
+        """Random clients that are not on trial; about `controls` of them take part next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         drawn = max(drawn, 1)
         count = ceil_div(self.controls * max(len(known), drawn), drawn)

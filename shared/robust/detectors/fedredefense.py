@@ -119,8 +119,8 @@ class FedREDefense(Detector):
         held: dict[str, dict[str, Tensor]],
         context: Context,
     ) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-        """The errors of the rows `some`, by client, and the tensors that were found, by name and
-        client."""
+        """The error of each row in `some`, keyed by client, and the tensors that the searches
+        found, keyed by name and then by client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
         errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.

@@ -74,7 +74,8 @@ class ResponseDetector(ResponseOptions):
     does not change at all. Honest training does not explain a response that is stronger than
     `overshoot`. Honest training does not explain an upload if Δu is longer than the upload itself
     and longer than the average of earlier uploads, as with pure noise. If the strength is below
-    -`overshoot`, honest training explains the upload only if it points in the direction of others.
+    -`overshoot`, honest training explains the upload only if the upload points in the direction of
+    most other clients' uploads.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
@@ -95,9 +96,10 @@ class ResponseDetector(ResponseOptions):
     the rank. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes
     part of δ, its rank is higher. Second, the probability that an honest client's upload is too
     long or overshoots is at most `tolerated`. Training with far more data makes uploads long, but
-    also undoes δ. An upload therefore does not count as too long if its rank is in the highest
-    fraction `tolerated`. Under these assumptions, the probability that any honest client is ever
-    evicted is below `level`, for any number of rounds and whichever clients join the federation.
+    also undoes δ. An upload therefore does not count as too long if its rank is in the top fraction
+    `tolerated` of all ranks. Under these assumptions, the probability that any honest client is
+    ever evicted is below `level`, for any number of rounds and whichever clients join the
+    federation.
 
     An upload is rejected in this round if it is too long, even without an objection. In two cases,
     the upload of a client that is not challenged may be up to five times as long as the limit. In

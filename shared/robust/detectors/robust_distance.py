@@ -70,7 +70,7 @@ class RobustDistance(Detector):
     ratio: float = Field(default=2.0, gt=1)
     """How large a value may be, as a multiple of the median."""
     drift: float = Field(default=0.35, gt=0)
-    """Mean excess that an honest client does not exceed over many rounds."""
+    """Upper bound on an honest client's mean excess over many rounds."""
     cap: float = Field(default=1.35, gt=0)
     """Largest excess that is added to the evidence in one round."""
     limit: float = Field(default=1.5, gt=0)

@@ -265,9 +265,9 @@ def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
     """The tensors that store due challenges; the argument `due` has one item for each client.
 
     `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
-    (S, J, K) contains the decoys of each round. For each client and round, `due` (clients, S, 2, K)
-    contains the sketches of the challenged model and of the challenge, or zeros if there is no
-    challenge.
+    (S, J, K) contains the decoys of each round. For each client and round, the tensor `due`
+    (clients, S, 2, K) contains the sketches of the challenged model and of the challenge, or zeros
+    if there is no challenge.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

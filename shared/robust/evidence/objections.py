@@ -118,7 +118,7 @@ def objection_to(
 
 
 def is_turned(upload: Upload, response: Response, informative: bool, usual: CohortLimits) -> bool:
-    """Whether a response is turned: the client pushes the model where training would pull it back.
+    """Whether a response is turned: the client pushes the model on instead of pulling it back.
 
     If the client has answered a challenge, only this answer counts.
     """

@@ -13,7 +13,7 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
         decision: the decision about the upload.
         one: what is remembered about the client.
         because: the text that `explain` returned for the upload.
-        passive: whether suspicion counts as evidence, because nobody is challenged.
+        passive: whether nobody is challenged, so that suspicion counts as evidence.
         odds: the level of false evictions, as text.
     """
     evidence = one.suspicion if passive else one.evidence

@@ -19,7 +19,8 @@ from rampart_fl.shared.robust.sketch import sketch
 BLOCKS = 32
 """Number of blocks of coordinates that a challenge changes independently."""
 BOLDER = 2.0
-"""Factor by which a suspect's challenge grows after an answer that does not clearly undo it."""
+"""Factor by which a suspect's challenge grows after an answer that does not clearly undo the
+challenge."""
 BOLDEST = 8.0
 """How long a suspect's challenge may become, relative to a first challenge."""
 SHORTEST = 1 / 32
@@ -32,7 +33,7 @@ challenged."""
 
 
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
-    """A suspect's next boldness, and the number of uploads since the last one that was too long.
+    """A suspect's next boldness, and its number of uploads since its last upload that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
     Suppose that a client's training diverges after every challenge above a certain norm. Even then,

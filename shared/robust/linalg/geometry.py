@@ -98,7 +98,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, with its first row as centre; recursive for its clusters."""
+    """Squared distances in a cluster, centred on its first row; recursive for inner clusters."""
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

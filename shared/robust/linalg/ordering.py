@@ -197,7 +197,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
-            pass  # Iterating re-raises any exception from a block.
+            pass  # Reading the results re-raises any exception from a block.
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:

@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @preaggregators.register("gas")
 class GAS(PreAggregator):
-    """Keeps the rows nearest to a rule's result; a distance is a sum over pieces of the row.
+    """Keeps the rows nearest to a rule's result; a row's distance is summed over pieces of the row.
 
     Keeps the n - f rows with the smallest sum_c |x_i,c - F(x_.,c)| over p random pieces c.
 

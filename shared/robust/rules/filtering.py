@@ -18,9 +18,9 @@ class Filtering(QuasiGradientRule):
 
     The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
     rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Each step removes at
-    least one row. Unless `limited` is false, all steps together remove at most 2f rows. The steps
-    stop early if the next step would exceed this limit or remove all rows. The report then says
-    that the weights have not converged.
+    least one row. If `limited` is true (the default), all steps together remove at most 2f rows.
+    The steps stop early if the next step would exceed this limit or remove all rows. The report
+    then says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

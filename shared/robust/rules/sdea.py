@@ -89,8 +89,8 @@ class SDEA(Rule):
     cooperative and a hostile group. `k_means` splits the weights into two clusters by k-means;
     `dbscan` uses DBSCAN; `none` leaves the learned weights unchanged."""
     radius: float = Field(default=0.25, gt=0)
-    """Neighbourhood radius of `dbscan` in units of the uniform weight 1/n; the paper does not state
-    it.
+    """Neighbourhood radius of `dbscan` in units of the uniform weight 1/n; the paper states no
+    value.
     """
 
     @model_validator(mode="after")

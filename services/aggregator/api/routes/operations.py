@@ -17,8 +17,8 @@ watched = APIRouter(
 )
 metrics_router = APIRouter(tags=["operations"], responses=PROBLEMS)
 PATIENCE = 2.0
-"""Timeout in seconds of each of the two parts of a health check: Redis and the blobs. The
-platform's own timeout for a health check has to be longer than twice `PATIENCE`."""
+"""Timeout in seconds for each part of a health check. The two parts check Redis and the blobs, so
+the platform's own timeout for a health check has to be longer than twice `PATIENCE`."""
 
 
 @asynccontextmanager

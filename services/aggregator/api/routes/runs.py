@@ -210,7 +210,7 @@ async def current_info(
 
 
 async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
-    """What a run that has started waits for before its next round; empty if it does not wait."""
+    """What a started run waits for before its next round; empty if the run does not wait."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
     if held or phase != "joining":

@@ -1,7 +1,8 @@
 """The red team's tap: sends all honest updates of a round to attackers with full knowledge.
 
-The tap is part of the application only if RAMPART_TEST_TAP is set, which production settings do not
-allow. The tap cannot know which clients are honest, so the caller names the clients to exclude.
+The tap is part of the application only if RAMPART_TEST_TAP is set. Production settings do not allow
+this variable. The tap cannot know which clients are honest, so the caller names the clients to
+exclude.
 """
 
 import asyncio

@@ -104,11 +104,11 @@ class Definition(Paper):
 
     paper: str
     measure: str = "accuracy"
-    """The metric that the table shows, in percent unless it is an error."""
+    """The metric that the table shows, in percent unless the metric is an error."""
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """For each axis of the paper that is not an axis of the table: the choice of all cells."""
+    """The choice of all cells on each axis of the paper that is not an axis of the table."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

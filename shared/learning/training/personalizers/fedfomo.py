@@ -29,7 +29,8 @@ class FedFomo(FineTune):
     accounted = False
     whole = False
     validation: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the training samples that is held out from training to weight the offered models."""
+    """Share of the training samples that is held out from training. The client uses these samples
+    to weight the offered models."""
 
     @property
     def held_out(self) -> float:

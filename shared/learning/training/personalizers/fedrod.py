@@ -33,10 +33,10 @@ class FedRoD(Personalizer):
     stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
-    sum of both heads. The model with the summed head is the client's own model. The gradient of
-    the own model's loss with respect to the summed head equals the gradient of the second loss,
-    CE(sg(z) + h(sg(f))), with respect to h. An attacker that flips labels computes n_c from the
-    flipped labels.
+    sum of both heads. The model with the summed head is the client's own model. The own model's
+    loss has the same gradient with respect to the summed head as the second loss, CE(sg(z) +
+    h(sg(f))), has with respect to h. An attacker that flips labels computes n_c from the flipped
+    labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"

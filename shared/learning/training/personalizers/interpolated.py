@@ -53,8 +53,8 @@ class Interpolated(Personalizer):
     )
     """Weight λ of the aggregate; `formula` computes the paper's λ (exact mode only)."""
     mode: Literal["shared", "exact"] = "shared"
-    """Each client computes gradients only at its own model (`shared`), or at all models
-    (`exact`)."""
+    """With `shared`, each client computes gradients only at its own model; with `exact`, at all
+    clients' models."""
     pdim: int | None = Field(default=None, ge=1)
     """Pseudo-dimension of the model, for `formula`; the model's number of parameters by default."""
 

@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -44,6 +45,9 @@ class Member(BaseModel):
 
 
 M = TypeVar("M", bound=Member)
+_DISCOVERING = RLock()
+"""Held while modules of any family are imported, so that no other thread sees only some members.
+Families share the lock, because their modules may import each other in any order."""
 
 
 class Registry(Generic[M]):
@@ -62,6 +66,7 @@ class Registry(Generic[M]):
         self.group = group
         self._package = package
         self._members: dict[str, type[M]] = {}
+        self._begun = False
         self._discovered = False
 
     def register(self, name: str) -> Callable[[type[M]], type[M]]:
@@ -140,10 +145,17 @@ class Registry(Generic[M]):
     def _discover(self) -> None:
         if self._discovered:
             return
-        self._discovered = True
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
+        with _DISCOVERING:
+            if self._begun:  # Another thread was first, or a module looks up its own family.
+                return
+            self._begun = True
+            try:
+                package = importlib.import_module(self._package)
+                for module in pkgutil.iter_modules(package.__path__):
+                    importlib.import_module(f"{self._package}.{module.name}")
+                self._discovered = True
+            finally:
+                self._begun = self._discovered
 
 
 def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str:

@@ -1,7 +1,9 @@
 """Families: registration, look-up, and parameters that are checked where a member is built."""
 
+import importlib
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,45 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Shape]:
         """A dot."""
 
     return family
+
+
+def test_threads_see_all_members_from_the_first_look_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "family_of_slow_shapes"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        textwrap.dedent(
+            """
+            from threading import Event
+            importing, may_go_on, shapes = Event(), Event(), []
+            """
+        )
+    )
+    (package / "square.py").write_text(
+        textwrap.dedent(
+            """
+            import family_of_slow_shapes as family
+            family.importing.set()
+            assert family.may_go_on.wait(30)
+            family.shapes[0].register("square")(type("Square", (family.shapes[0].kind,), {}))
+            """
+        )
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    slow: Registry[Shape] = Registry(
+        Shape, "shape", package=package.name, group="rampart_fl.slow_shapes"
+    )
+    module = importlib.import_module(package.name)
+    module.shapes.append(slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(slow.names)
+        assert module.importing.wait(30)
+        second = pool.submit(slow.names)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.2)
+        module.may_go_on.set()
+        assert first.result(30) == second.result(30) == ("square",)
 
 
 def test_first_lookup_imports_every_module_of_the_package_once(shapes: Registry[Shape]) -> None:

@@ -26,13 +26,14 @@ JUDGES = (
 )
 """Source files that decide which clients are evicted. A change of their code invalidates cached
 runs; a change of comments or docstrings does not."""
-SAME_VERDICTS = {"30fbea5c0eccfced": "51489527e0704bdd"}
+SAME_VERDICTS = {"30fbea5c0eccfced": "51489527e0704bdd", "d2e9b07cfbde108e": "51489527e0704bdd"}
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
 Cached runs of the earlier version remain valid. A version is listed only if it was compared with
 the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 30fbea5c: rows in files
 are measured on arrival, numbers of controls other than the default are rounded exactly, and names
-and descriptions changed."""
+and descriptions changed. d2e9b07c: what stages keep for every client may be in files, which concerns
+no default detector."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]
@@ -221,7 +222,10 @@ def span(seconds: float) -> str:
 
 @cache
 def version() -> str:
-    """Digest of the code that decides on evictions, or of an equal version in `SAME_VERDICTS`."""
+    """Digest of the code that decides on evictions, or of an equal version in `SAME_VERDICTS`.
+
+    Minor versions of Python print the same code differently, and so have different digests.
+    """
     total = hashlib.sha256()
     for place in JUDGES:
         path = ROOT / place

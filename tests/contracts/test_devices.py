@@ -20,6 +20,9 @@ MakeRows = Callable[..., Rows]
 F, SMALL, LARGE = 2, 240, (1 << 16) + (1 << 12)
 """Numbers of coordinates: within one chunk, and over two."""
 CLOSE = SUMS or {"rtol": 1e-5, "atol": 1e-6}
+SCORES = {"dnc": {"rtol": 1e-3}}
+"""Relative tolerances of scores on a GPU. The honest rows have no dominant direction, so DnC's top
+direction and its scores depend on rounding."""
 WAITS = {
     "clustered": 4,
     "dnc": 12,
@@ -72,8 +75,9 @@ def test_rule_on_another_device_gives_the_same_result_with_few_waits(
         waits = device.waits.copy()
         member.apply(rows, state, context)  # It can continue from its state.
     agree(found_D, expected_D)
+    close = {**CLOSE, **SCORES.get(rule.name, {})} if SUMS else CLOSE
     for name, column_M in report.per_row.items():
-        torch.testing.assert_close(observed.per_row[name], column_M, **CLOSE)
+        torch.testing.assert_close(observed.per_row[name], column_M, **close)
     assert waits.total() <= WAITS.get(rule.name, 2), waits
 
 

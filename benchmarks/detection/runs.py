@@ -32,8 +32,8 @@ SAME_VERDICTS = {"30fbea5c0eccfced": "51489527e0704bdd", "d2e9b07cfbde108e": "51
 Cached runs of the earlier version remain valid. A version is listed only if it was compared with
 the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 30fbea5c: rows in files
 are measured on arrival, numbers of controls other than the default are rounded exactly, and names
-and descriptions changed. d2e9b07c: what stages keep for every client may be in files, which concerns
-no default detector."""
+and descriptions changed. d2e9b07c: what stages keep for every client may be in files; no default
+detector keeps such rows."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

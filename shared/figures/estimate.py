@@ -11,7 +11,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.histories import history_rows
+from rampart_fl.shared.robust.histories import blocks_held, history_rows
 from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
@@ -31,9 +31,9 @@ row."""
 def estimate(experiment: Experiment) -> Estimate:
     """Estimates the resources that a run needs if all clients of the experiment take part.
 
-    The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is 1, plus 1 if uploads are
-    not calibrated, plus 1 if newcomers are probed; h is the number of rows from earlier rounds
-    that stages hold (`rampart_fl.shared.robust.histories`).
+    The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is the number of blocks of N
+    rows that the worker holds at the same time, and h is the number of rows from earlier rounds
+    that stages hold (both from `rampart_fl.shared.robust.histories`).
 
     Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
     1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
@@ -71,7 +71,7 @@ def of_model(
     customizer = plan.customizer
     stages = (*plan.detectors, *plan.pipeline.stages)
     remembering = sum(stage.remembers for stage in stages)
-    held = 1 + (not plan.calibrate) + customizer.probes
+    held = blocks_held(plan)
     kept = customizer.probes or experiment.policy == "buffered"
     models = customizer.models_of(n)
     record = RECORD + VERDICT * n + (4 * n * models if models == n else 0)

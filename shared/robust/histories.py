@@ -1,6 +1,15 @@
-"""How much of earlier rounds the stages of a plan hold in a round, and store after it."""
+"""How many rows a worker and the stages of a plan hold in a round, and store after it."""
 
 from rampart_fl.shared.robust.engine import Plan
+
+
+def blocks_held(plan: Plan) -> int:
+    """The largest number of blocks of rows that a worker holds at the same time.
+
+    Every round has a block, and a second block if uploads are not calibrated. If newcomers are
+    probed, the worker also holds the blocks of the last round.
+    """
+    return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
 
 
 def history_rows(plan: Plan, clients: int) -> dict[str, int]:

@@ -5,16 +5,7 @@ from pydantic import ByteSize
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.histories import history_rows
-
-
-def blocks_held(plan: Plan) -> int:
-    """The largest number of blocks of rows that a worker holds at the same time.
-
-    Every round has a block, and a second block if uploads are not calibrated. If newcomers are
-    probed, the worker also holds the blocks of the last round.
-    """
-    return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
+from rampart_fl.shared.robust.histories import blocks_held, history_rows
 
 
 def memory_for_blocks(

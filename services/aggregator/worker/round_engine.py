@@ -87,8 +87,8 @@ class RoundEngine:
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
         pool_memory: maximum size in bytes of all blocks of rows in memory, together with what
-            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk. On another
-            device, all blocks must fit.
+            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk. On
+            another device, all blocks must fit.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.

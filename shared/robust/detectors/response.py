@@ -74,8 +74,7 @@ class ResponseDetector(ResponseOptions):
     does not change at all. Honest training does not explain a response that is stronger than
     `overshoot`. Honest training does not explain an upload if Δu is longer than the upload itself
     and longer than the average of earlier uploads, as with pure noise. If the strength is below
-    -`overshoot`, honest training explains the upload only if the upload points in the direction of
-    most other clients' uploads.
+    -`overshoot`, honest training explains the upload only if the upload points where others do.
 
     The suspicion against a client is the logarithm of an e-process over these objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
@@ -98,8 +97,7 @@ class ResponseDetector(ResponseOptions):
     long or overshoots is at most `tolerated`. Training with far more data makes uploads long, but
     also undoes δ. An upload therefore does not count as too long if its rank is in the top fraction
     `tolerated` of all ranks. Under these assumptions, the probability that any honest client is
-    ever evicted is below `level`, for any number of rounds and whichever clients join the
-    federation.
+    ever evicted is below `level`, for any number of rounds and whichever clients join.
 
     An upload is rejected in this round if it is too long, even without an objection. In two cases,
     the upload of a client that is not challenged may be up to five times as long as the limit. In

@@ -50,7 +50,7 @@ def cell(given: argparse.Namespace) -> None:
         follow(settings, RunBlobs(str(folder), folder / "cache"), ranks)
         return
     set_up_torch(settings)
-    server, _ = RULES[given.cell]
+    server = RULES[given.cell].server
     uploads = json.loads((folder / "uploads.json").read_text())
     round_ = Round(server, folder / RUN, given.parameters, uploads, given.memory, ranks)
     round_.load()

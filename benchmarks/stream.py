@@ -8,7 +8,8 @@ does. The table compares the time of a round's mathematics (from the first pass 
 record, with all models stored) with two lower bounds, called floors, which are measured in the same
 process:
 
-- reading: the time to read the pool's file once for each pass, and to write the models' bytes;
+- reading: the time to read the pool's file once for each pass, and to write the bytes of models
+  and of the rows that stages keep;
 - arithmetic: the time of the same round on a smaller pool in memory, scaled by the numbers of
   coordinates.
 
@@ -28,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,16 +46,30 @@ from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.runtime import cpus
 
 DETECTORS = [{"name": "response"}, {"name": "challenge"}]
-RULES: dict[str, tuple[dict[str, Any], int]] = {
-    "weighted_mean": ({"rule": "weighted_mean"}, 1),
-    "median": ({"rule": "median"}, 1),
-    "nnm + trimmed_mean": ({"rule": ["nnm", "trimmed_mean"], "f": 6}, 2),
-    "fedcap": (
-        {"rule": "weighted_mean", "customizer": "fedcap", "detectors": DETECTORS},
-        3,
-    ),
+
+
+class Cell(NamedTuple):
+    """What one row of the table measures.
+
+    Args:
+        server: the table `server` of the experiment.
+        passes: how many times a round reads the pool, or rows of earlier rounds.
+        kept: how many rows a round writes for each client, besides models.
+    """
+
+    server: dict[str, Any]
+    passes: int
+    kept: int = 0
+
+
+RULES = {
+    "weighted_mean": Cell({"rule": "weighted_mean"}, 1),
+    "median": Cell({"rule": "median"}, 1),
+    "nnm + trimmed_mean": Cell({"rule": ["nnm", "trimmed_mean"], "f": 6}, 2),
+    "fedcap": Cell({"rule": "weighted_mean", "customizer": "fedcap", "detectors": DETECTORS}, 3),
+    # The sums are written to a file and to the blob of the state, and read once.
+    "foolsgold": Cell({"rule": "foolsgold"}, 3, kept=2),
 }
-"""The table `server` of each experiment, and how many times its round reads the pool."""
 PIECE = 8 << 20
 COLUMNS = (
     "rule",
@@ -214,7 +229,7 @@ def reading_floor(descriptor: int, passes: int, models: int, dim: int, folder: P
 
 def cell(given: argparse.Namespace) -> dict[str, float]:
     """Measures one rule in this process."""
-    server, passes = RULES[given.cell]
+    server, passes, kept = RULES[given.cell]
     torch.set_num_threads(given.threads)
     uploads = json.loads(Path(given.uploads).read_text())
     folder = Path(given.folder)
@@ -241,7 +256,9 @@ def cell(given: argparse.Namespace) -> dict[str, float]:
         "loading": loading,
         "mathematics": mathematics(steps),
         "store": steps["store"],
-        "reading": reading_floor(descriptor, passes, models, given.dim, folder),
+        "reading": reading_floor(
+            descriptor, passes, models + kept * len(uploads), given.dim, folder
+        ),
         "arithmetic": arithmetic,
         "memory": most - idle,
     }

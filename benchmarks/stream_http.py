@@ -78,7 +78,7 @@ def experiment(rule: str, dim: int, clients: int) -> Experiment:
             "data": {"dataset": "digits", "clients": clients},
             "model": {"name": "mlp", "hidden": [hidden_of(dim)]},
             "phases": {"collecting": {"time": {"max": LONGEST}}},
-            "server": RULES[rule][0],
+            "server": RULES[rule].server,
         }
     )
 
@@ -252,7 +252,7 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
 
 def cell(given: argparse.Namespace, rule: str) -> dict[str, Any]:
     """The round of a rule over HTTP, and its floors."""
-    server, passes = RULES[rule]
+    server, passes, kept = RULES[rule]
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         result = round_over_http(given, rule, Path(folder))
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
@@ -265,7 +265,8 @@ def cell(given: argparse.Namespace, rule: str) -> dict[str, Any]:
             pool.write(piece)
         pool.flush()
         place = Path(given.folder or tempfile.gettempdir())
-        result["reading"] = reading_floor(pool.fileno(), passes, result["models"], given.dim, place)
+        written = result["models"] + kept * given.clients
+        result["reading"] = reading_floor(pool.fileno(), passes, written, given.dim, place)
     return result
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 from weakref import WeakSet
 
 import pytest
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
@@ -79,19 +80,64 @@ def test_a_worker_on_another_device_stores_the_same_models(
         torch.testing.assert_close(there[name], model_D, **SUMS)
 
 
-@pytest.mark.parametrize("calibrate", [True, False])
+KEEPS_ROWS: dict[str, Any] = {"detectors": ["cross_round"], "momentum": 0.5}
+"""Settings of a server whose detector keeps a row for every client."""
+
+
+@pytest.mark.parametrize(
+    "server",
+    [{}, {"calibrate": False}, {"rule": "foolsgold", **KEEPS_ROWS}],
+)
 def test_a_pool_on_disk_gives_the_same_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(view, "WINDOW", 1)
     monkeypatch.setattr(shards, "GRAIN", 64)
-    tables = streamed("median", calibrate)
+    tables = streamed("median")
+    tables["server"] |= server
     held, filed = (
         models(Experiment.from_tables(tables), tmp_path / name, torch.device("cpu"), memory)
         for name, memory in (("memory", None), ("disk", 1000))
     )
     assert held.keys() == filed.keys()
     assert all(torch.equal(model_D, filed[name]) for name, model_D in held.items())
+
+
+@pytest.mark.parametrize("pool_memory", [None, 1000])
+def test_state_is_read_only_after_a_restart_and_is_then_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool_memory: int | None
+) -> None:
+    server = {"rule": "foolsgold", **KEEPS_ROWS}
+    experiment = Experiment.from_tables({**streamed("median"), "server": server})
+    blobs = Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    opened, read = list[str](), blobs.open
+
+    def noted(digest: str) -> BinaryIO:
+        opened.append(digest)
+        return read(digest)
+
+    monkeypatch.setattr(blobs, "open", noted)
+
+    def engine(snapshot: Snapshot) -> RoundEngine:
+        made = RoundEngine(experiment, spec, blobs, torch.device("cpu"), pool_memory)
+        made.restore(snapshot)
+        return made
+
+    def next_round(engine: RoundEngine, round_: int) -> Snapshot:
+        assert engine.snapshot is not None
+        uploads = equal_uploads(blobs, spec, engine.snapshot.global_model)
+        engine.open_round(CLIENTS)
+        return engine.close_round(round_, uploads, "0-0", (), Standing(7, 7)).snapshot
+
+    running = engine(first)
+    second = next_round(running, 0)
+    assert second.state is not None
+    opened.clear()
+    third = next_round(running, 1)
+    assert second.state not in opened
+    assert next_round(engine(second), 1) == third
+    assert second.state in opened
 
 
 @pytest.mark.parametrize(

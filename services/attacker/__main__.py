@@ -41,7 +41,9 @@ class AttackerSettings(AgentSettings):
     def _a_position_for_each_client(self) -> Self:
         positions, clients = self.own_positions, len(self.hosted)
         if len(positions) != clients:
-            raise ValueError(f"{len(positions)} positions for {clients} slots")
+            raise ValueError(
+                f"there are {len(positions)} positions for {clients} slots; give one per slot"
+            )
         if max(positions) >= self.members:
             raise ValueError(
                 f"position {max(positions)} is out of range for {self.members} members"

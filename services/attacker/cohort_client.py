@@ -106,7 +106,10 @@ class CohortClient:
         try:
             server = Server.model_validate_json(head["__metadata__"]["server"])
         except ValidationError as error:
-            raise ConfigurationError(f"the test tap: server: {explain(error, Server)}") from None
+            raise ConfigurationError(
+                "this version of Rampart cannot read the aggregator's `server` table from the test "
+                f"tap: {explain(error, Server)}"
+            ) from None
         return HonestRound(
             {client: vectors[client] for client in clients},
             {client: vectors[STARTED + client] for client in clients},

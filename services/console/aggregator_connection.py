@@ -102,7 +102,7 @@ class AggregatorConnection:
             return TypeAdapter(message).validate_json(answer.content)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer like an aggregator: {method} {path}: "
+                f"the server at {self.url!r} does not seem to be an aggregator: {method} {path}: "
                 f"{answer.status_code} {answer.text[:80]!r}"
             ) from None
 

@@ -253,7 +253,7 @@ class Operator(FederationConnection):
                         yield {}
         except SSEError as error:
             raise ConfigurationError(
-                f"{self.url!r} does not answer like an aggregator: GET {path}: {error}"
+                f"the server at {self.url!r} does not seem to be an aggregator: GET {path}: {error}"
             ) from None
         except TemporaryFailure as error:
             raise Unavailable(f"{self.url}{path}: {error}") from None

@@ -182,7 +182,10 @@ class TestClients:
                 if task.done():
                     task.result()
             if time.monotonic() > give_up:
-                raise TimeoutError(f"waited for {phase} of round {round_}: {where}")
+                place = "the current round" if round_ is None else f"round {round_}"
+                raise TimeoutError(
+                    f"the federation did not reach the phase {phase!r} of {place}: {where}"
+                )
             time.sleep(0.02)
 
     def soon(self, work: Coroutine[Any, Any, T]) -> T:

@@ -262,8 +262,9 @@ class AggregatorClient:
             return message.model_validate_json(answer.content if header is None else header)
         except ValidationError:
             raise ConfigurationError(
-                f"{self.url!r} does not answer like an aggregator: {answer.request.method} "
-                f"{answer.request.url.path}: {answer.status_code} {answer.text[:80]!r}"
+                f"the server at {self.url!r} does not seem to be an aggregator: "
+                f"{answer.request.method} {answer.request.url.path}: {answer.status_code} "
+                f"{answer.text[:80]!r}"
             ) from None
 
     def _ticket_and_model(self, answer: httpx.Response) -> TicketAndModel:

@@ -145,4 +145,4 @@ class HttpClient(httpx.AsyncClient):
             # anyio's call to getpeername fails if uvloop has just closed the connection.
             if "getpeername" not in str(error):
                 raise
-            raise httpx.ReadError("the connection was lost while it was being made") from error
+            raise httpx.ReadError("a connection to the server was lost") from error

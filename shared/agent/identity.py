@@ -111,7 +111,9 @@ async def establish(
     if identity.client_id is not None:
         return identity
     if join_token is None:
-        raise ValueError(f"no identity in {folder}, and no join token to get one")
+        raise ValueError(
+            f"the client of {folder} has not joined the federation: give it a join token"
+        )
     connection = AggregatorClient(url, join_token, patience=patience, verify=verify)
     try:
         joined = await connection.join(token_hash(identity.token), client_id)

@@ -29,7 +29,7 @@ class Start(Table):
                 'give { run = "..." }, { run = "...", round = 30 } or { file = "..." }'
             )
         if self.file is not None and self.round is not None:
-            raise ValueError("round belongs to a run, not to a file")
+            raise ValueError("`round` can be given only with `run`, not with `file`")
         return self
 
 

@@ -53,7 +53,7 @@ class Values(Table):
         if any(ranged) and (self.step is None) == (self.count is None):
             raise ValueError("a range needs step or count")
         if not any(ranged) and (self.step is not None or self.count is not None):
-            raise ValueError("step and count belong to a range")
+            raise ValueError("`step` and `count` need `from` and `to`, not `values`")
         if self.start is not None and self.to is not None and self.start > self.to:
             raise ValueError(f"from = {self.start:g} is above to = {self.to:g}")
         return self

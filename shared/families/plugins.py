@@ -106,6 +106,6 @@ def note(name: str, package: str) -> None:
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:
         raise ConfigurationError(
-            f"the experiment takes a member {name!r} from {lookups[name]} and another from "
+            f"the experiment uses members named {name!r} from two packages, {lookups[name]} and "
             f"{package}: members of different packages need different names"
         )

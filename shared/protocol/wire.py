@@ -182,7 +182,7 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
     dtypes = {entry["dtype"] for entry in entries.values()}
     if len(dtypes) != 1 or not dtypes <= SIZES.keys():
         raise InvalidUpdate(
-            f"all tensors must share one dtype of {', '.join(SIZES)}; got "
+            f"all tensors must have the same dtype, one of {', '.join(SIZES)}; got "
             f"{', '.join(sorted(dtypes))[:200]}"
         )
     dtype: str = dtypes.pop()
@@ -190,11 +190,12 @@ def _check_entries(entries: Mapping[str, Any], spec: ModelSpec) -> str:
         entry, size = entries[name], SIZES[dtype]
         if entry["shape"] != list(tensor.shape):
             raise InvalidUpdate(
-                f"{name}: shape {str(entry['shape'])[:100]}, the model has {list(tensor.shape)}"
+                f"{name}: the shape is {str(entry['shape'])[:100]}, but the model's tensor has the "
+                f"shape {list(tensor.shape)}"
             )
         if entry["data_offsets"] != [start * size, stop * size]:
             raise InvalidUpdate(
-                f"{name}: data_offsets {str(entry['data_offsets'])[:100]}, expected "
+                f"{name}: data_offsets are {str(entry['data_offsets'])[:100]}, but must be "
                 f"{[start * size, stop * size]}: tensors must be in the model's order, without gaps"
             )
     return dtype

@@ -120,7 +120,7 @@ class Context:
         if own_D.shape != (dim,):
             raise ConfigurationError(
                 f"{stage}: the server's own update has shape {tuple(own_D.shape)}, "
-                f"the rows have {dim} coordinates"
+                f"but each row has {dim} coordinates"
             )
         if not place.every(bool(own_D.isfinite().all())):
             raise PreconditionError(f"{stage}: the server's own update is not finite")

@@ -127,7 +127,9 @@ def _copy(values: NDArray[Any] | Sequence[float]) -> Tensor:
 def _column(values: Sequence[float] | Tensor, n: int, what: str, positive: bool) -> Tensor:
     column_N = torch.as_tensor(values, dtype=torch.float64).detach().cpu().clone()
     if column_N.shape != (n,):
-        raise ValueError(f"{n} rows need {n} {what}, got shape {tuple(column_N.shape)}")
+        raise ValueError(
+            f"{what} must have shape ({n},), one number per row; got {tuple(column_N.shape)}"
+        )
     if positive and not bool(((column_N > 0) & column_N.isfinite()).all()):
         raise ValueError(f"{what} must be finite and positive")
     return column_N

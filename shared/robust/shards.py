@@ -100,8 +100,8 @@ class Part:
         wanted = [part.stop - part.start for part in parts]
         if held_P.tolist() != wanted:
             raise ConfigurationError(
-                f"shards.columns assigns {wanted} of {dim} coordinates to {size} ranks, but they "
-                f"hold {held_P.tolist()}"
+                f"the {size} ranks hold {held_P.tolist()} of {dim} coordinates, but shards.columns "
+                f"assigns {wanted} to them"
             )
         return Part(dim, parts[rank].start, parts[rank].stop, group)
 

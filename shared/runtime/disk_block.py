@@ -49,7 +49,9 @@ class MappedFile:
                 os.posix_fallocate(file.fileno(), 0, size)
                 mapped = mmap.mmap(file.fileno(), size)
         except OSError as error:
-            raise Unavailable(f"a pool of {size:,} bytes on disk: {error.strerror}") from error
+            raise Unavailable(
+                f"cannot reserve {size:,} bytes on disk for rows: {error.strerror}"
+            ) from error
         self.folder = folder
         self.tensor = torch.frombuffer(mapped, dtype=torch.float32).view(rows, dim)
         self._begin = self.tensor.data_ptr()
@@ -197,6 +199,8 @@ class BlockStorage:
         try:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
-            raise Unavailable(f"a pool of {size:,} bytes in memory: {error.strerror}") from error
+            raise Unavailable(
+                f"cannot reserve {size:,} bytes of memory for rows: {error.strerror}"
+            ) from error
         self._alive.add(memory)
         return torch.frombuffer(memory, dtype=dtype)

@@ -67,7 +67,7 @@ def test_partition_does_not_modify_its_inputs(name: str) -> None:
 def test_partition_among_more_clients_than_samples_is_refused(name: str) -> None:
     member = partitions.build(name, **PARAMETERS.get(name, {}))
     y = torch.arange(8).repeat(2)
-    with pytest.raises(ConfigurationError, match=r"not enough|samples for 25 clients|more samples"):
+    with pytest.raises(ConfigurationError, match=r"not enough|its 25 clients need|are left"):
         member.split(y, 100, torch.Generator().manual_seed(1), torch.zeros(16, dtype=torch.long))
 
 

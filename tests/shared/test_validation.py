@@ -103,7 +103,7 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Public samples fit the clients' model and, if a stage needs labels, the clients' classes.": (
         {**DIGITS, "server": {"public": {"dataset": "wisdm"}}},
-        "samples of wisdm have shape (43,); they cannot become (1, 8, 8)",
+        "samples of wisdm have shape (43,); they cannot be converted to shape (1, 8, 8)",
     ),
     "The server's test samples fit the clients' model and classes.": (
         {**DIGITS, "server": {"test": {"dataset": "cifar100"}}},

@@ -190,7 +190,7 @@ class Admission:
                 async for chunk in body:
                     received += len(chunk)
                     if received > length:
-                        raise TooLarge(f"more bytes arrived than the {length} declared")
+                        raise TooLarge(f"more bytes arrived than the declared {length}")
                     buffer += chunk
                     if len(buffer) >= size:
                         limit.reschedule(None)  # The client is not to blame for a slow disk.
@@ -200,7 +200,9 @@ class Admission:
                         buffer = bytearray()
                     limit.reschedule(min(loop.time() + limits.idle, last_moment))
         except TimeoutError:
-            raise SlowBody(f"{received} of {length} bytes arrived in time") from None
+            raise SlowBody(
+                f"the upload is too slow: {received} of {length} bytes arrived in time"
+            ) from None
         if upload.pending is not None:
             await upload.pending
         if received < length:

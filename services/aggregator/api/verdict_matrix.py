@@ -31,8 +31,8 @@ def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None)
     names = sorted(known if client is None else known & {client})
     if len(names) * len(entries) > MOST:
         raise InvalidRequest(
-            f"{len(names)} clients in {len(entries)} rounds are more than {MOST} cells; "
-            f"ask for at most {MOST // len(names)} rounds"
+            f"a table of {len(names)} clients and {len(entries)} rounds has more than {MOST} "
+            f"cells; ask for at most {MOST // len(names)} rounds"
         )
     row = {name: number for number, name in enumerate(names)}
     absent = len(names)

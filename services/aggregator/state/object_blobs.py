@@ -40,7 +40,9 @@ def open_store(url: str) -> Any:
         return obstore.store.from_url(url)
     except Exception as error:  # Each kind of store has its own error types.
         why = str(error).partition("\n")[0]
-        raise ConfigurationError(f"RAMPART_BLOBS is {url!r}: {why}") from error
+        raise ConfigurationError(
+            f"RAMPART_BLOBS is {url!r}, which cannot be opened: {why}"
+        ) from error
 
 
 class ObjectBlobs(Blobs):

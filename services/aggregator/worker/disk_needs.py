@@ -52,15 +52,16 @@ class DiskNeeds:
         needed = updates + others
         if needed <= free:
             return ""
-        cached = updates < self.clients * self.vector_bytes
+        cached = ""
+        if updates < self.clients * self.vector_bytes:
+            cached = f"up to {_readable(updates)} more in the cache for "
         return (
             f"disk: a round of {self.clients} clients needs {_readable(needed)} in {blobs.folder} "
-            f"({self.clients} updates"
-            + (f", for which the cache may grow by {_readable(updates)}" if cached else "")
+            f"({cached}{self.clients} updates"
             + f", {self.models} models"
             + (f", {self.kept} rows of the stages' state" if self.kept else "")
             + (f", {self.filed} rows in temporary files" if self.filed else "")
-            + f"), and {_readable(free)} are free"
+            + f"), but only {_readable(free)} of disk space is free"
         )
 
 

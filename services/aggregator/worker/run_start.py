@@ -85,9 +85,13 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
     """
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)
-    state = await source.state.read() if await stores.runs.entry(start.run) else None
+    if await stores.runs.entry(start.run) is None:
+        raise ConfigurationError(f"model.start: there is no run {start.run!r}")
+    state = await source.state.read()
     if state is None:
-        raise ConfigurationError(f"model.start: there is no run {start.run!r} with a model")
+        raise ConfigurationError(
+            f"model.start: run {start.run!r} has not started, so it has no model"
+        )
     digest = state.snapshot.global_model
     if start.round is not None:
         digest = await _model_after(start, source.records(held))
@@ -97,8 +101,8 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
         if digest not in {state.snapshot.global_model, *kept.digests}:
             raise ConfigurationError(
                 f"model.start: the model of run {start.run!r} after round {start.round} is not "
-                f"kept; RAMPART_MODELS_KEPT limits the kept models to those of the newest "
-                f"{models_kept} rounds"
+                f"kept; only the models of the newest {models_kept} rounds are kept "
+                "(RAMPART_MODELS_KEPT)"
             )
     try:
         with held.open(digest) as file:

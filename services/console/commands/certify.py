@@ -65,7 +65,7 @@ def certify(
     from rampart_fl.shared.validation import validate
 
     if (subsets is None) != (size is None):
-        raise typer.BadParameter("--subsets and --size belong together")
+        raise typer.BadParameter("give both --subsets and --size, or neither")
     where = pool(jobs, ray, gpus=gpus, device=device)
     if subsets is None and where is not None:
         raise typer.BadParameter(

@@ -97,10 +97,12 @@ def check(
     def one(name: str) -> dict[str, Any]:
         member = datasets.build(name)
         source = member.source()
-        if not source.present:
+        if not source.present and source.kind != "you":
             raise ConfigurationError(
-                f"data set {name!r} is missing; it comes from {source.kind}: {source.place}"
+                f"data set {name!r} is missing; `rampart data fetch {name}` gets it from "
+                f"{source.kind}: {source.place}"
             )
+        # If the user must provide the file and has not, the error says where to put it.
         samples = member.load()
         if samples.x.shape != (len(samples.y), *member.shape):
             raise ConfigurationError(

@@ -173,7 +173,7 @@ def wait_for_start(operator: Operator) -> None:
 
     info = operator.await_start(float("inf"), tell)
     if info.started_at is None:
-        raise RampartError(f"{info.run} {info.state} before its start: {info.reason}")
+        raise RampartError(f"run {info.run} did not start ({info.state}): {info.reason}")
 
 
 def follow(operator: Operator) -> None:

@@ -53,8 +53,8 @@ def pool(
         return partial(Threads if threads else Processes, jobs)
     if jobs > 1:
         raise ConfigurationError(
-            f"--jobs {jobs} sets the number of processes on this machine, but with --ray, the "
-            "cluster's size limits the number of runs; give only one of these options"
+            f"give either --jobs {jobs} or --ray: with --ray, the cluster's size limits the "
+            "number of runs at a time"
         )
     if device == "cpu" and gpus is not None:
         raise ConfigurationError("--gpus needs runs on a GPU: give --device cuda")

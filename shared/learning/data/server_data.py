@@ -77,7 +77,8 @@ def server_data(
     if source.name == own.name:
         if source != own:
             raise ConfigurationError(
-                f"the server's {source.name} must have the same parameters as the clients' data"
+                f"the server and the clients use the data set {source.name!r} with different "
+                "parameters; the parameters must be the same"
             )
         samples, parts = partition_data(data, seed)
         held = torch.cat(parts)
@@ -118,7 +119,8 @@ def require_fit(
     channels = given[:1] == wanted[:1] or {*given[:1], *wanted[:1]} == {1, 3}
     if given != wanted and not (pictures and channels):
         raise ConfigurationError(
-            f"samples of {source.name} have shape {given}; they cannot become {wanted}"
+            f"samples of {source.name} have shape {given}; they cannot be "
+            f"converted to shape {wanted}"
         )
     if labels and source.classes != own.classes:
         raise ConfigurationError(

@@ -40,8 +40,8 @@ class GroupedCustomizer(Customizer):
         for stage in self.pipeline().stages:
             if "server_update" in stage.needs():
                 raise ConfigurationError(
-                    f"{self.name}: {stage.name} needs the server's own update, which starts from "
-                    "the global model, not from a group's model"
+                    f"{self.name} cannot be combined with {stage.name}, which needs the server's "
+                    "own update: this update starts from the global model, not from a group's model"
                 )
 
     @property

@@ -36,7 +36,7 @@ class StepLimit:
         self.left -= 1
         if self.left < 0:
             raise PreconditionError(
-                f"minimum_diameter_averaging found no result in most = {self.most} steps: a "
+                f"minimum_diameter_averaging found no result within {self.most} steps (`most`): a "
                 "smaller f needs fewer steps"
             )
 

@@ -56,8 +56,8 @@ class PerformanceAware(Rule):
         robust_D, state, report = self.rule.apply(rows, state, context)
         if "weight" not in report.per_row:
             raise ConfigurationError(
-                "performance_aware needs a rule that yields one weight per row, which "
-                f"{self.rule.name!r} with these parameters does not"
+                "performance_aware needs a rule that yields one weight per row, but "
+                f"{self.rule.name!r} with these parameters yields no weights"
             )
         weights_M = report.per_row["weight"].double()
         gaps_M = self.clip_gaps(rows.metadata["loss_gap"])

@@ -45,8 +45,8 @@ class SMEA(Rule):
         f, n = self.require_majority(rows), len(rows)
         if comb(n, f) > self.most:
             raise PreconditionError(
-                f"smea would search C(n, f) = {comb(n, f)} subsets, more than most = {self.most}: "
-                f"n={n}, f={f}"
+                f"smea would search C(n, f) = {comb(n, f)} subsets, but the limit `most` is "
+                f"{self.most}: n={n}, f={f}"
             )
         kept, variance = least_variance_subset(linalg.squared_distances(rows), n - f)
         weights_M = linalg.uniform(n, kept)

@@ -29,7 +29,7 @@ def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
         lambda: operator.steer("pause"),
         lambda: next(operator.events()),
     ):
-        with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
+        with pytest.raises(ConfigurationError, match="'http://test' does not seem to be an"):
             ask()
     operator.close()
 

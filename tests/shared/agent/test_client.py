@@ -232,7 +232,7 @@ async def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None
         connection.upload("x-1", 1, "update", b"x"),
         connection.evaluate("x-1", 1, {}),
     ):
-        with pytest.raises(ConfigurationError, match="'http://test' does not answer like an"):
+        with pytest.raises(ConfigurationError, match="'http://test' does not seem to be an"):
             await request
 
 

@@ -92,7 +92,7 @@ async def test_client_that_crashes_before_storing_the_answer_joins_once(
 
 
 async def test_joining_without_identity_and_join_token_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no join token"):
+    with pytest.raises(ValueError, match="has not joined the federation: give it a join token"):
         await establish(URL, tmp_path, None)
 
 

@@ -40,7 +40,7 @@ def test_start_is_none_by_default_and_set_by_started_from() -> None:
         ({"run": "A 1"}, "model: start.run: .*should match"),
         ({"run": "a-1", "round": -1}, "model: start.round: .*greater than or equal to 0"),
         ({"file": ""}, "model: start.file: .*at least 1 character"),
-        ({"file": "a", "round": 3}, "model: start: round belongs to a run, not to a file"),
+        ({"file": "a", "round": 3}, "model: start: `round` can be given only with `run`"),
         ({}, "model: start: give { run = "),
         ({"run": "a-1", "file": "b"}, "model: start: give { run = "),
         ({"round": 3}, "model: start: give { run = "),

@@ -111,7 +111,7 @@ def test_range_values_have_exact_ends_and_short_decimals(
         ("rounds = []", "rounds: .*give `values`"),
         ("rounds = { from = 1, to = 3 }", "needs step or count"),
         ("rounds = { from = 1, step = 3 }", "`from` and `to`"),
-        ("rounds = { values = [1], step = 3 }", "belong to a range"),
+        ("rounds = { values = [1], step = 3 }", "need `from` and `to`, not `values`"),
         ("rounds = { from = 1, to = 3, step = 1, by = 2 }", "by"),
     ],
 )

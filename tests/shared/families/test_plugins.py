@@ -172,7 +172,7 @@ def test_same_name_from_two_packages_in_two_families_is_rejected(install: Instal
     midrange(install)
     install("my-pace", "0.1", SCHEDULE, schedules="midrange = my_pace:Halving")
     wanted = experiment(server={"rule": "midrange"}, training={"schedule": "midrange"})
-    with pytest.raises(ConfigurationError, match=r"'midrange' from my-.* and another from my-"):
+    with pytest.raises(ConfigurationError, match=r"'midrange' from two packages, my-.* and my-"):
         validate(wanted)
     both = RULE + SCHEDULE.replace('@schedules.register("halving")', "")
     install("my-own", "1", both, rules="own = my_own:Midrange", schedules="own = my_own:Halving")

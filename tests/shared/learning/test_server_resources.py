@@ -150,7 +150,7 @@ def test_server_update_is_reproducible() -> None:
         ({"name": "performance_aware", "rule": "fltrust"}, {}, r"\[server.root\]"),
         ("fltrust", {"root": {"dataset": "no-such-set"}}, "no-such-set"),
         ("fltrust", {"root": {"dataset": "cifar100"}}, "100 classes"),
-        ("median", {"public": {"dataset": "wisdm"}}, "cannot become"),
+        ("median", {"public": {"dataset": "wisdm"}}, "cannot be converted"),
         ("fltrust", {"root": {**ROOT, "size": 0}}, "size"),
         ("fltrust", {"root": {**ROOT, "sise": 3}}, "sise"),
     ],

@@ -56,8 +56,12 @@ def test_default_ids_keep_rows_in_numerical_order() -> None:
         ([], {}, "one length"),
         (torch.ones(2, 1), {"weights": [1, 0]}, "finite and positive"),
         (torch.ones(2, 1), {"weights": [1, float("nan")]}, "finite and positive"),
-        (torch.ones(2, 1), {"weights": [1]}, "2 weights"),
-        (torch.ones(2, 1), {"metadata": {"gap": [1, 2, 3]}}, "2 gap"),
+        (torch.ones(2, 1), {"weights": [1]}, r"weights must have shape \(2,\).*got \(1,\)"),
+        (
+            torch.ones(2, 1),
+            {"metadata": {"gap": [1, 2, 3]}},
+            r"gap must have shape \(2,\).*got \(3,\)",
+        ),
     ],
 )
 def test_inconsistent_inputs_are_rejected(updates: torch.Tensor, more: dict, problem: str) -> None:

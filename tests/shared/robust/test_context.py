@@ -50,7 +50,7 @@ def test_server_update_must_match_the_row_shape_and_be_finite() -> None:
     assert Context(server_update_D=held_D).own_update("fltrust", Part(3, 0, 3)) is held_D
     with pytest.raises(ConfigurationError, match="no root data"):
         Context().own_update("fltrust", Part(3, 0, 3))
-    with pytest.raises(ConfigurationError, match=r"shape \(3,\), the rows have 4"):
+    with pytest.raises(ConfigurationError, match=r"shape \(3,\), but each row has 4"):
         Context(server_update_D=held_D).own_update("fltrust", Part(4, 0, 4))
     for lost in (float("nan"), float("inf")):
         with pytest.raises(PreconditionError, match="fltrust: the server's own update is not fin"):

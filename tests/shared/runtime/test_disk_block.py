@@ -98,5 +98,5 @@ def test_numbers_of_other_dtypes_stay_in_memory(tmp_path: Path) -> None:
 
 
 def test_block_that_exceeds_the_address_space_is_refused() -> None:
-    with pytest.raises(Unavailable, match="in memory"):
+    with pytest.raises(Unavailable, match="bytes of memory"):
         BlockStorage(1 << 62).zeros(1 << 40, torch.empty(1 << 18, device="cpu"))

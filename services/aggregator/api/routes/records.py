@@ -161,7 +161,8 @@ async def verdicts(
     last = first + LONGEST - 1 if last is None else last
     if not 0 <= last - first < LONGEST:
         raise refusals.InvalidRequest(
-            f"from {first} to {last} are {last - first + 1} rounds; give 1 to {LONGEST}"
+            f"the range from {first} to {last} has {max(0, last - first + 1)} rounds; it must have "
+            f"1 to {LONGEST}"
         )
     await run.brief()
     entries = await run.records.entries(first, last)

@@ -3,7 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rampart_fl.services.console.studies.reproduction.definition import At, Definition, Scale
+from rampart_fl.services.console.studies.reproduction.definition import (
+    At,
+    Definition,
+    Scale,
+    check_choices,
+)
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import Final
@@ -44,11 +49,9 @@ def cells(
     Raises:
         ConfigurationError: an experiment is wrong; the message names the cell.
     """
+    known = {axis: list(of) for axis, of in definition.axes.items()}
     for axis, choices in only.items():
-        for choice in choices:
-            if choice not in definition.axes.get(axis, {}):
-                known = ", ".join(f"{a} ({', '.join(of)})" for a, of in definition.axes.items())
-                raise ConfigurationError(f"no choice {axis}={choice}; there are {known}")
+        check_choices("--only", axis, list(choices), known)
     grid = definition.grid()
     if scale == "smoke":
         grid, seeds = iter([definition.smoke]), 1

@@ -136,7 +136,7 @@ class Definition(Paper):
         for axis, choice in self.smoke.items():
             check_choices("smoke", axis, [choice], own)
         if missing := self.axes.keys() - self.smoke.keys():
-            raise ValueError(f"smoke: no choice of {', '.join(sorted(missing))}")
+            raise ValueError(f"smoke: a choice is missing for {', '.join(sorted(missing))}")
         if self.figure is not None:
             for named in {self.figure.along, self.figure.panels} - {ROUNDS, None}:
                 check_choices("figure", str(named), [], own)

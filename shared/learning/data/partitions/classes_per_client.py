@@ -41,7 +41,7 @@ class ClassesPerClient(Partition):
         labels = torch.unique(y)
         if self.classes > len(labels):
             raise ConfigurationError(
-                f"{self.classes} classes per client, but the data has {len(labels)} classes"
+                f"each client needs {self.classes} classes, but the data has only {len(labels)}"
             )
         holders = self._holders(len(labels), clients, draws)
         size_K = relative_sizes(clients, self.imbalance, draws)
@@ -52,7 +52,8 @@ class ClassesPerClient(Partition):
             own = shuffled((y == label).nonzero().flatten(), draws)
             if len(own) < len(held_by):
                 raise ConfigurationError(
-                    f"class {int(label)} has {len(own)} samples for {len(held_by)} clients"
+                    f"class {int(label)} has only {len(own)} samples; its {len(held_by)} clients "
+                    "need at least one each"
                 )
             sizes = None if size_K is None else size_K[held_by]
             for client, share in zip(held_by, split_at(own, len(held_by), sizes), strict=True):

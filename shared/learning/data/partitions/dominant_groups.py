@@ -35,17 +35,20 @@ class DominantGroups(Partition):
         parts = []
         for client in range(clients):
             classes = torch.tensor(self.groups[client * len(self.groups) // clients])
-            own = self._take(free & torch.isin(y, classes), special, client, draws)
+            among = free & torch.isin(y, classes)
+            own = self._take(among, "of its group's classes", special, client, draws)
             free[own] = False
-            rest = self._take(free, self.samples - special, client, draws)
+            rest = self._take(free, "of any class", self.samples - special, client, draws)
             free[rest] = False
             parts.append(torch.cat([own, rest]).sort().values)
         return parts
 
-    def _take(self, among: Tensor, count: int, client: int, draws: torch.Generator) -> Tensor:
+    def _take(
+        self, among: Tensor, kind: str, count: int, client: int, draws: torch.Generator
+    ) -> Tensor:
         pool = among.nonzero().flatten()
         if len(pool) < count:
             raise ConfigurationError(
-                f"client {client} needs {count} more samples of its classes; {len(pool)} are left"
+                f"client {client} needs {count} samples {kind}, but only {len(pool)} are left"
             )
         return shuffled(pool, draws)[:count]

@@ -272,7 +272,10 @@ def test_check_fails_if_the_blob_folder_is_missing(tmp_path: Path) -> None:
 
 
 def test_unknown_object_store_scheme_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"RAMPART_BLOBS is 'ftp://x': [^\n]*URL[^\n]*$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"RAMPART_BLOBS is 'ftp://x', which cannot be opened: [^\n]*URL[^\n]*$",
+    ):
         RunBlobs("ftp://x", tmp_path)
 
 

@@ -117,12 +117,19 @@ async def test_next_worker_takes_over_the_current_run(stores: Stores, blobs: Run
 async def test_a_run_that_cannot_start_fails_and_the_next_one_starts(
     stores: Stores, blobs: RunBlobs
 ) -> None:
-    start = {"name": "logistic", "start": {"run": "nothing-7"}}
-    bad, _ = await stores.runs.submit(experiment(model=start), "a", BY)
+    reasons = {
+        "nothing-7": "there is no run 'nothing-7'",
+        "idle-3": "run 'idle-3' has not started, so it has no model",
+    }
+    bad = []
+    for number, run in enumerate(reasons):
+        model = {"name": "logistic", "start": {"run": run}}
+        bad.append((await stores.runs.submit(experiment(model=model), str(number), BY))[0])
     good, _ = await stores.runs.submit(experiment(), "b", BY)
+    assert good.run == "idle-3"
     async with working(stores, blobs):
-        info = await until(stores, bad.run, "failed")
-        assert info.reason == "model.start: there is no run 'nothing-7' with a model"
+        for one, reason in zip(bad, reasons.values(), strict=True):
+            assert (await until(stores, one.run, "failed")).reason == f"model.start: {reason}"
         await until(stores, good.run, "running")
 
 

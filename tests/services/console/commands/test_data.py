@@ -121,7 +121,10 @@ def test_check_summarizes_the_data_sets_that_are_present(rampart: Rampart, folde
 def test_check_reports_missing_and_damaged_data_sets(rampart: Rampart, folder: Path) -> None:
     said = rampart("data", "check", "mnist")
     assert said.code == 1
-    assert "'mnist' is missing; it comes from OpenML: data set 554" in said.err
+    assert "'mnist' is missing; `rampart data fetch mnist` gets it from OpenML" in said.err
+    said = rampart("data", "check", "wisdm_raw")
+    assert said.code == 1
+    assert "'wisdm_raw' is not on this machine: put wisdm_raw.npz" in said.err
     x, y = np.zeros((2, 28, 28), dtype=np.uint8), np.array([0, 10])
     np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     said = rampart("data", "check", "--json")

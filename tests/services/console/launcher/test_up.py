@@ -249,4 +249,4 @@ def test_open_option_opens_the_page_and_serves_it_until_ctrl_c(tmp_path: Path) -
 def test_open_option_is_refused_together_with_beside(rampart: Callable[..., Any]) -> None:
     said = rampart("up", "digits-sign-flip", "--open", "--beside", "digits-undefended")
     assert said.code == 2
-    assert "omit --beside" in said.err
+    assert "cannot be combined" in said.err

@@ -55,7 +55,7 @@ def test_missing_ray_is_reported_with_the_install_command(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--ray", "local", "--jobs", "2"], "--jobs 2 sets the number of processes"),
+        (["--ray", "local", "--jobs", "2"], "give either --jobs 2 or --ray"),
         (["--gpus", "0.5"], "add --ray"),
         (["--ray", "local", "--gpus", "0.5"], "give --device cuda"),
         (["--ray", "local", "--device", "cuda:1"], "Ray chooses the GPU"),

@@ -87,9 +87,11 @@ def test_noise_has_the_clients_shape_and_no_labels() -> None:
 
 
 def test_unsuitable_data_sets_are_rejected_without_reading_them() -> None:
-    with pytest.raises(ConfigurationError, match=r"\(68,\); they cannot become \(1, 28, 28\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"\(68,\); they cannot be converted to shape \(1, 28, 28\)"
+    ):
         require_fit("phishing", 10, Data(dataset="mnist"))
-    with pytest.raises(ConfigurationError, match="cannot become"):
+    with pytest.raises(ConfigurationError, match="cannot be converted"):
         require_fit("hapt", 10, Data(dataset="cifar10"))
     with pytest.raises(ConfigurationError, match="cifar100 has 100 classes"):
         require_fit("cifar100", 10, Data(dataset="cifar10"), labels=True)

@@ -19,7 +19,7 @@ def test_fltrust_reproduces_the_worked_example() -> None:
 
 
 def test_server_update_of_another_shape_is_rejected() -> None:
-    with pytest.raises(ConfigurationError, match=r"shape \(2,\), the rows have 5 coordinates"):
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\), but each row has 5 coordinates"):
         aggregate(torch.ones(3, 5), "fltrust", context=SERVER)
 
 

@@ -67,5 +67,5 @@ def test_large_pools_are_solved_without_enumerating_subsets() -> None:
 def test_search_is_abandoned_at_the_step_limit() -> None:
     block_ND = torch.randn(60, 8, generator=torch.Generator().manual_seed(1))
     stage = {"name": "minimum_diameter_averaging", "most": 20}
-    with pytest.raises(PreconditionError, match="found no result in most = 20 steps"):
+    with pytest.raises(PreconditionError, match="found no result within 20 steps"):
         aggregate(block_ND, stage, f=25)

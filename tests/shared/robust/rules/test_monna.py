@@ -21,7 +21,7 @@ def test_server_update_serves_as_the_pivot() -> None:
 
 def test_server_update_of_another_shape_is_rejected() -> None:
     context = Context(server_update_D=torch.ones(2))
-    with pytest.raises(ConfigurationError, match=r"shape \(2,\), the rows have 1 coordinates"):
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\), but each row has 1 coordinates"):
         aggregate(LINE, "monna", context=context)
 
 

@@ -114,7 +114,7 @@ def test_inner_rule_gets_f_and_keeps_its_state() -> None:
 def test_missing_loss_gaps_and_unsuitable_inner_rules_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="loss_gap"):
         aggregate(torch.eye(2), MEAN)
-    with pytest.raises(ConfigurationError, match="one weight per row, which 'median'"):
+    with pytest.raises(ConfigurationError, match="one weight per row, but 'median'"):
         run(torch.eye(2), [0, 0], rule="median")
     with pytest.raises(ConfigurationError, match="unknown rule"):
         rules.build("performance_aware", rule="medium")

@@ -141,8 +141,12 @@ def test_only_selected_choices_are_built_and_unknown_choices_refused() -> None:
         ("median", 75.05),
         ("fedcap", None),
     ]
-    with pytest.raises(ConfigurationError, match=r"no choice attack=lies; there are attack \(lie,"):
+    with pytest.raises(
+        ConfigurationError, match="--only: attack has no choice 'lies'; choices: lie"
+    ):
         cells(small(), "full", 1, {"attack": ["lies"]})
+    with pytest.raises(ConfigurationError, match="--only: there is no axis 'tack'; axes: attack"):
+        cells(small(), "full", 1, {"tack": ["lie"]})
 
 
 def test_impossible_cells_have_a_reason_only_at_the_given_scale() -> None:

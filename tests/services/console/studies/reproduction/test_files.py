@@ -30,7 +30,7 @@ def test_every_paper_has_a_table() -> None:
         ({"paper": "fedcup"}, r"unknown paper 'fedcup' \(did you mean 'fedcap'\?\)"),
         ({"axes": {"attack": ["lies"]}}, "axes: attack has no choice 'lies'; choices: none"),
         ({"axes": {"atack": ["lie"]}}, "axes: there is no axis 'atack'; axes: data"),
-        ({"smoke": {"attack": "lie"}}, "smoke: no choice of method"),
+        ({"smoke": {"attack": "lie"}}, "smoke: a choice is missing for method"),
         ({"fixed": {"data": "cifar"}}, "fixed: data has no choice 'cifar'; choices: cifar10"),
         ({"values": {"lie": [1.0]}}, "values.lie: a list of 2 numbers is needed"),
         ({"values": {"lies": [1.0, 2.0]}}, "values: here has no choice 'lies'; choices: lie, ipm"),

@@ -52,7 +52,7 @@ def test_imbalanced_clients_keep_their_number_of_classes() -> None:
 
 def test_too_many_classes_or_too_few_samples_are_rejected() -> None:
     y, draws = torch.tensor([0, 1, 1, 1]), torch.Generator()
-    with pytest.raises(ConfigurationError, match="3 classes per client, but the data has 2"):
+    with pytest.raises(ConfigurationError, match="needs 3 classes, but the data has only 2"):
         partitions.build("classes_per_client", classes=3).split(y, 2, draws)
-    with pytest.raises(ConfigurationError, match="class 0 has 1 samples for 3 clients"):
+    with pytest.raises(ConfigurationError, match="class 0 has only 1 samples; its 3 clients"):
         partitions.build("classes_per_client", classes=2).split(y, 3, draws)

@@ -91,7 +91,7 @@ def check_answer(
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer. If its status does not report success, its body must have been read.
+        answer: the answer. If its status is an error, the caller must read the body before.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:

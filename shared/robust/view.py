@@ -40,7 +40,8 @@ class View:
         block_ND: the pool, one update per row; never written to.
         ids: one name per row of the view. Results depend on the order of the ids, but not on the
             order of the rows in memory.
-        index_K: positions of the pool's rows that are read, in order, on the CPU; None for all.
+        index_K: a CPU tensor with the positions of the rows that the view reads, in reading order;
+            None if the view reads all rows of the pool.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
         metadata: numbers, one per row and keyed by name. Some numbers, such as "loss_gap", are

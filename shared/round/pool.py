@@ -277,7 +277,7 @@ def _unmeasured(block: Block) -> Tensor:
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
-    """Adds start - base to the row, and overwrites the start."""
+    """Adds `start_D - base_D` to the row; afterwards, `start_D` holds this difference."""
     # On the CPU, numpy adds on the calling thread, which is fast enough for a single pass.
     row, start, base = map(_plain, (row_D, start_D, base_D))
     with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.

@@ -33,8 +33,8 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes per disk write of a large body."""
 SMALL = 2 * PIECE
-"""A body with fewer bytes is small. A small body takes no more memory than a large body: while one
-piece of a large body is written, the next piece arrives."""
+"""A body counts as small if it has fewer bytes than this. A small body takes no more memory than a
+large body: while one piece of a large body is written, the next piece arrives."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 

@@ -48,4 +48,4 @@ OF_TICKET = _named(
 )
 """Links from a ticket: to its model, to the upload, and to the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
-"""Links from join tokens to the request that uses a join token."""
+"""The link of a new join token, to the request in which a client uses the token."""

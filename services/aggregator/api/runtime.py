@@ -102,8 +102,9 @@ class Runtime:
         """Raises `Unavailable` until a worker has taken over the federation.
 
         An older schema of the stored state does not delay readiness. A rolling update first waits
-        until the new processes are ready, and then stops the old ones. Only then does a new worker
-        convert the state, so waiting for the conversion would be a deadlock.
+        until the new processes are ready, and then stops the old ones. A new worker converts the
+        state after the old processes have stopped. If the new api processes waited for this
+        conversion, the update would never end.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

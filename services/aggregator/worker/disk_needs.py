@@ -47,7 +47,7 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # All models are in unfinished files at the same time before they become blobs.
+        # All models are written to unfinished files before the first file becomes a blob.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others
         if needed <= free:

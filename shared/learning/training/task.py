@@ -105,7 +105,10 @@ class LocalTask:
         return tuple(gradients)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors with running statistics set to 0; no term or decay applies to statistics."""
+        """The vectors, with 0 for every running statistic.
+
+        Neither the objective's terms nor weight decay apply to running statistics.
+        """
         if not self.network.spec.statistics:
             return vector_KD
         end = self.network.spec.trainable

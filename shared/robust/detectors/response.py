@@ -91,13 +91,13 @@ class ResponseDetector(ResponseOptions):
     the logarithm of an e-process over the rounds in which the client started from a challenge. If a
     client started from a challenge, the detector bets on a low rank, and on an upload that is too
     long or overshoots. The detector makes two assumptions about each round, given all earlier
-    rounds. First, compared with an upload that does not depend on δ, honest training does not lower
-    the rank. If an upload does not depend on δ, all ranks are equally likely. If an upload undoes
-    part of δ, its rank is higher. Second, the probability that an honest client's upload is too
-    long or overshoots is at most `tolerated`. Training with far more data makes uploads long, but
-    also undoes δ. An upload therefore does not count as too long if its rank is in the top fraction
-    `tolerated` of all ranks. Under these assumptions, the probability that any honest client is
-    ever evicted is below `level`, for any number of rounds and whichever clients join.
+    rounds. First, honest training does not make low ranks likelier. If an upload does not depend on
+    δ, all ranks are equally likely. If an upload undoes part of δ, its rank is higher. Second, the
+    probability that an honest client's upload is too long or overshoots is at most `tolerated`.
+    Training with far more data makes uploads long, but also undoes δ. An upload therefore does not
+    count as too long if its rank is in the top fraction `tolerated` of all ranks. Under these
+    assumptions, the probability that any honest client is ever evicted is below `level`, for any
+    number of rounds and whichever clients join.
 
     An upload is rejected in this round if it is too long, even without an objection. In two cases,
     the upload of a client that is not challenged may be up to five times as long as the limit. In

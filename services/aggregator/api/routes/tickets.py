@@ -195,7 +195,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
     """A client's ticket for the given run; if there is none, the ticket for the current run.
 
-    If the client has no ticket for either run, the ticket names no run.
+    If neither run has a ticket for the client, the returned ticket names no run.
     """
     current = await ticket_of_run(runtime, client, run)
     if current is None:

@@ -78,7 +78,8 @@ class Objective(Member, ABC):
     reads_samples: ClassVar[bool] = True
     """Whether the gradient depends on the batch; if so, `PrivateTask` clips it per sample."""
     personal: bool = False
-    """Whether the term also acts on personal models, which clients train besides their uploads."""
+    """Whether the term also acts on the personal model that a client trains in addition to the
+    model that it uploads."""
 
     @property
     @abstractmethod

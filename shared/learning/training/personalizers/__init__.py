@@ -84,9 +84,9 @@ class StepState:
 
 
 Offers = Iterable[tuple[Tensor, Tensor]]
-"""Other clients' models, as pairs. The first part of pair p is the p-th model (K, D) that the
-server offers to each client. The second part of pair p is a tensor (K,): 1 for a client that has a
-p-th offer, and otherwise 0."""
+"""Other clients' models, as pairs of tensors. In pair p, row k of the first tensor (K, D) is the
+p-th model that the server offers to client k. Entry k of the second tensor (K,) is 1 if client k
+has a p-th offer, and otherwise 0."""
 Loss = Callable[[Tensor], Tensor]
 """Maps models (K, D) to losses (K,) in float64; loss k is the mean loss of model k for client k."""
 

@@ -42,4 +42,5 @@ def test_stage_declares_what_it_keeps_between_rounds(name: str, updates_ND: Tens
     remembered = {key for key in wide if key in state.ids}
     assert len(remembered) == stage.remembers
     assert all(state.tensors[key].dtype == updates_ND.dtype for key in wide)
-    assert wide - remembered == state.vectors and len(state.vectors) == stage.kept_vectors
+    assert wide == state.vectors, "ranks divide these tensors"
+    assert len(wide - remembered) == stage.kept_vectors

@@ -57,12 +57,13 @@ as here, the tests of `dnc` draw all of them."""
 
 
 class CountedFile(MappedFile):
-    """A file that counts the coordinates that passes fetch."""
+    """A file that counts the coordinates, and all numbers, that passes fetch."""
 
-    fetched = 0
+    fetched = numbers = 0
 
     def fetch(self, parts: Sequence[Tensor]) -> Future[None]:
         self.fetched += len(parts[0])
+        self.numbers += sum(map(len, parts))
         return super().fetch(parts)
 
     def passes(self) -> float:
@@ -133,19 +134,15 @@ def stated(stage: Stage) -> int:
     return PHRASES.get(stage.passes) or int(stage.passes.partition(",")[0])
 
 
-def in_memory_only(stage: Stage) -> bool:
-    """Whether a stage refuses rows in a file."""
-    return not stage.streams or (isinstance(stage, Customizer) and stage.continues)
-
-
 @pytest.mark.parametrize("name", STATED)
 def test_stages_that_refuse_rows_in_a_file_state_a_reason(name: str) -> None:
     stage = STATED[name]
-    assert stage.passes.startswith("in memory only: ") is in_memory_only(stage)
+    assert stage.passes.startswith("in memory only: ") is not stage.streams
 
 
-COUNTED = [name for name, s in STATED.items() if not in_memory_only(s) and s.name != "gas"]
-"""Stages whose passes are counted here; the next test counts those of `gas`."""
+ELSEWHERE = ("gas", "clustered", "flcert")
+COUNTED = [name for name, s in STATED.items() if s.streams and s.name not in ELSEWHERE]
+"""Stages whose passes are counted here; the next tests count those of the others."""
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -156,6 +153,23 @@ def test_stage_takes_the_number_of_passes_that_it_states(
     if stage.name in ("monna", "sign_guard") and linalg.backend() != "native":
         pytest.skip("without a compiler, reads the pivot again, or reads no pass for the signs")
     assert in_a_later_round(stage, rows, file) == stated(stage)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "passes"),
+    [
+        ("clustered", "1, then the base rule's over the rows of each cluster", 1 + 1),
+        ("flcert", "the base rule's over the rows of each group", 1),
+    ],
+)
+def test_groups_read_only_their_own_rows(
+    name: str, says: str, passes: int, rows: Rows, file: CountedFile
+) -> None:
+    stage = STATED[f"customizer {name}"]
+    assert stage.passes == says
+    file.numbers = 0
+    in_a_later_round(stage, rows, file)
+    assert file.numbers == passes * N * D
 
 
 def test_gas_reads_every_coordinate_once_in_pieces(

@@ -41,7 +41,7 @@ class Clustered(GroupedCustomizer):
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
     complexity = "O(n²d + n³)"
-    passes = "1 for the Gram matrix, then the base rule's, in each cluster"
+    passes = "1, then the base rule's over the rows of each cluster"
     breakdown = "inherited, in each cluster"
     clusters: int = Field(default=2, ge=1, le=64)
     """C, the number of clusters."""

@@ -37,7 +37,7 @@ class FLCert(GroupedCustomizer):
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"
     complexity = "the rule's, in G groups"
-    passes = "the base rule's, in each group"
+    passes = "the base rule's over the rows of each group"
     breakdown = "m* per decision"
     groups: int = Field(default=10, ge=1, le=64)
     """G, the number of groups; the hash of a client's id selects its group."""

@@ -42,7 +42,7 @@ def test_lower_bounds_never_discard_the_best_subset() -> None:
 
 
 def test_too_many_subsets_are_rejected_with_their_number() -> None:
-    with pytest.raises(PreconditionError, match=r"C\(n, f\) = 15504 .* most = 100: n=20, f=5"):
+    with pytest.raises(PreconditionError, match=r"C\(n, f\) = 15504 .* `most` is 100: n=20, f=5"):
         aggregate(torch.zeros(20, 2), {"name": "smea", "most": 100}, f=5)
 
 

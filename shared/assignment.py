@@ -37,7 +37,8 @@ def names_for(
         groups: the groups. A client that is neither in `assignment` nor in `own` gets the model of
             its group (see `group_of`).
     Returns:
-        The names; an empty tuple if the client has no model of its own, no assignment and no group.
+        The names of the client's models; an empty tuple if the client has no model of its own, no
+        assignment and no group.
 
     >>> names_for("a", ["a"], {}), names_for("b", ["a"], {"b": ["x:1", "a"]})
     (('a',), ('x:1', 'a'))

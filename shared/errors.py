@@ -30,7 +30,7 @@ class RampartError(Exception):
         return str(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling passes only the message to the constructor. This call fails if the
+        # By default, unpickling calls the constructor with only the message, which fails if the
         # constructor takes other arguments. An error that cannot be unpickled breaks the pool of
         # worker processes.
         return _restore, (type(self), self.args, self.__dict__)
@@ -85,8 +85,8 @@ class UnknownMember(ConfigurationError):
 class PreconditionError(RampartError, ValueError):
     """A rule cannot compute a result from the rows, for example because f is too large.
 
-    The message says why. This error makes the round fail and leaves the models unchanged; the next
-    round may succeed.
+    The message names the cause. A round in which this error occurs fails and leaves the models
+    unchanged; the next round may succeed.
     """
 
     status = 422

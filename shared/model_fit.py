@@ -12,9 +12,9 @@ class Misfits:
     """Why a model is refused: three lists of messages, which are empty for a model that fits.
 
     Args:
-        samples: the model is for another task or for samples of another shape.
-        personalizer: the personalizer does not suit the model.
-        privacy: the privacy loss cannot be computed.
+        samples: messages that the model is for another task or for samples of another shape.
+        personalizer: messages that the personalizer does not suit the model.
+        privacy: messages that the privacy loss of the model's training cannot be computed.
     """
 
     samples: list[str]

@@ -21,7 +21,7 @@ def ceil_div(count: int, size: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """Computes ceil(fraction · of), but small rounding errors do not raise the result.
+    """Computes `ceil(fraction * of)`, but a small rounding error of the product is ignored.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)

@@ -62,7 +62,7 @@ def _stages_without_samples(members: Members, need: "Need") -> list[str]:
 
 
 def _sample_mismatch(members: Members, table: str) -> list[str]:
-    """Why the samples of `server.<table>` do not fit the clients' model; empty if they fit."""
+    """An error message if samples of `server.<table>` do not fit the model; otherwise empty."""
     from rampart_fl.shared.learning.data.server_data import require_fit
 
     held = getattr(members.experiment.server, table)
@@ -72,7 +72,7 @@ def _sample_mismatch(members: Members, table: str) -> list[str]:
 
 
 def _unfit_start(members: Members) -> list[str]:
-    """Why the model cannot start with the file that the experiment names; empty if it can."""
+    """An error message if the model cannot start with the experiment's file; otherwise empty."""
     from rampart_fl.shared.learning.network.starting_model import read_start
 
     start = members.experiment.start
@@ -107,7 +107,7 @@ class _Stages:
 
 @lru_cache(maxsize=1024)
 def _unrunnable(stages: _Stages, rows: int) -> list[str]:
-    """Why stages cannot run on this many rows; empty if they can.
+    """An error message if the stages cannot run on this many rows; otherwise empty.
 
     The result is cached, because the experiments of a sweep often share their stages.
     """
@@ -115,7 +115,7 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
 
 
 def _too_few_rows(members: Members) -> list[str]:
-    """Why every round has too few rows for the stages; empty if a round can have enough rows."""
+    """An error message if even the largest round has too few rows for stages; otherwise empty."""
     plan, experiment = members.plan, members.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)
@@ -285,7 +285,7 @@ CONSTRAINTS = (
         "{culprit}",
     ),
 )
-"""All constraints between the parts of an experiment; only the first broken one is reported."""
+"""All constraints between the parts of an experiment; only the first violation is reported."""
 
 
 def validate(experiment: Experiment) -> Experiment:

@@ -133,8 +133,8 @@ def _key(name: str) -> str:
 def descriptions() -> str:
     """For each package, a paragraph that describes what belongs in the package.
 
-    The services come first. The packages of `shared` follow; each package precedes the packages
-    that it imports.
+    The paragraphs about services come first. The packages of `shared` come last, and each of
+    these packages precedes the packages that it imports.
     """
     order = [name for layer in layers(dependencies()) for name in layer]
     shared = [name for name in order if _group(name) == "shared"]

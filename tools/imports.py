@@ -13,7 +13,7 @@ MODULES = {
     for base, top in ((ROOT, "shared"), (ROOT, "services"), (ROOT / "src/rampart_fl", ""))
     for path in sorted((base / top).rglob("*.py"))
 }
-"""The path of every module of the wheel, by the name that imports use."""
+"""The path of every module of the wheel, keyed by the name that imports use."""
 
 
 @cache
@@ -76,7 +76,7 @@ def service(module: str) -> str:
 
 
 def loaded_modules(module: str) -> dict[str, str]:
-    """All modules loaded when a module is imported; for each, the module that imports it."""
+    """All modules loaded when a module is imported; each maps to the module that imports it."""
     importers, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()

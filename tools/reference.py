@@ -85,7 +85,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""The family of each key whose value is a member of a family."""
+"""For each key whose value names a member, such as a data set, the family of this member."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
@@ -154,8 +154,8 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    If the key has neither and its value is a table, the meaning is the docstring of the table's
-    class.
+    If a key has no docstring and no entry in `MEANINGS`, but its value is a table, the meaning is
+    the docstring of the table's class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")

@@ -1,6 +1,7 @@
 """Writes which cells of the papers' tables have been run: `python -m tools.reproduced`.
 
-A test fails if the page does not match the definitions of the tables and the kept runs.
+A test fails if the page does not match the definitions of the tables and the runs in the folder of
+results.
 """
 
 from collections import Counter
@@ -74,7 +75,7 @@ def run_files(name: str) -> list[list[str]]:
 
 
 def _row(name: str, files: list[list[str]], kept: set[str]) -> str:
-    """A table's row: which of its cells are finished, and what is missing."""
+    """The row for one table: how many of the table's cells are finished, and what is missing."""
     seeds = [sum(file in kept for file in of) for of in files]
     wanted = {file for of in files for file in of[:SEEDS]}
     missing = wanted - kept

@@ -1,6 +1,6 @@
 """The aggregator: an API that admits updates, and a worker that decides rounds.
 
-The modules of this package make up one process: its command, settings, metrics, health probe and
-server. The rest is in the subpackages `api` (HTTP), `worker` (rounds) and `state` (shared by the
-API and the worker).
+The modules directly in this package contain the command, settings, metrics, health probe and server
+of one process. All other code of the aggregator is in the subpackages `api` (HTTP), `worker`
+(rounds) and `state` (shared by the API and the worker).
 """

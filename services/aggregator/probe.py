@@ -15,7 +15,7 @@ PORT = 8440
 
 
 def ask(path: str, seconds: float = 3.0) -> str | None:
-    """The reason why the aggregator did not answer with status 200; None if it did."""
+    """The reason why the aggregator did not answer with status 200; None if the status was 200."""
     tls = bool(os.environ.get("RAMPART_TLS_CERTIFICATE"))
     scheme = "https" if tls else "http"
     url = f"{scheme}://127.0.0.1:{os.environ.get('RAMPART_PORT', PORT)}{path}"

@@ -17,7 +17,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
 
 DRAIN = 30
-"""Seconds that requests in flight have to complete after SIGTERM."""
+"""Maximum time in seconds for completing requests in flight after SIGTERM."""
 
 
 class Server(uvicorn.Server):
@@ -72,7 +72,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     Args:
         settings: the deployment's settings.
         until: an event that stops the aggregator, for callers that handle signals themselves; if
-            None, a signal stops it.
+            None, a signal stops the aggregator.
     """
     for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
         if path is not None and not path.is_file():

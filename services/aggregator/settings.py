@@ -28,8 +28,8 @@ class Settings(ServiceSettings):
 
     role: Literal["all", "api", "worker"] = "all"
     """Role of the process. `api` admits uploads; it needs no torch and can have many replicas.
-    `worker` decides rounds; a lease allows one worker at a time. `all` combines both roles in one
-    process."""
+    `worker` decides rounds; a lease allows one worker at a time. `all` combines the roles `api` and
+    `worker` in one process."""
     experiment: str | None = None
     """Experiment file, or the name of a shipped experiment. The worker submits this experiment if
     the federation has never had a run."""
@@ -64,11 +64,11 @@ class Settings(ServiceSettings):
     """Maximum total size in MiB of the newest rounds' entries in Redis; older entries move to
     blobs."""
     records_kept: int | None = Field(default=None, ge=1)
-    """At least this many of the newest rounds keep their records; older records are deleted in
-    groups of up to 64. By default, all records are kept."""
+    """Minimum number of newest rounds whose records are kept; older records are deleted in groups
+    of up to 64. By default, all records are kept."""
     models_kept: int = Field(default=1, ge=1)
     """For each run, the number of newest rounds whose global models the aggregator keeps. Later
-    runs can start from these models (`model.start`)."""
+    runs can start from the kept models (`model.start`)."""
     disk_quota: ByteSize | None = None
     """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until there
     is room for the estimated size of its blobs. By default, there is no limit."""
@@ -77,9 +77,10 @@ class Settings(ServiceSettings):
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
     """Maximum size of all rows that each process of the worker holds in memory, such as 2GiB:
-    blocks of updates, together with what stages hold of earlier rounds. All other blocks are kept
-    in files in the blobs' folder and read piece by piece. On a GPU, blocks are never in files: the
-    worker refuses a run whose blocks exceed the limit. By default, there is no limit."""
+    blocks of updates, together with the data of earlier rounds that stages keep. Blocks that do not
+    fit are kept in files in the blobs' folder and read piece by piece. On a GPU, blocks are never
+    in files: the worker refuses a run whose blocks exceed the limit. By default, there is no
+    limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
@@ -107,8 +108,8 @@ class Settings(ServiceSettings):
     offline_after: float = Field(default=120.0, gt=0)
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
-    """Maximum number of uploads that are read at the same time. Further uploads wait; an upload
-    that has waited for a minute is refused."""
+    """Maximum number of uploads that are read at the same time. Uploads beyond this number wait; an
+    upload that has waited for a minute is refused."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)

@@ -1,11 +1,11 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
 In each round, an attacker shares two vectors: its honest update, and the model that it received
-from the aggregator. The attacker then waits for the other members. A member that is not selected
-reports its absence. A round is complete when every member has shared an update, is absent, or has
-left. If the aggregator probes some members before they train, their answers are shared separately,
-and members that train at once are absent there. A timeout limits the wait for members that report
-nothing.
+from the aggregator. After sharing, the attacker waits for the other members of the cohort. A member
+that is not selected for the round reports its absence to the cohort. A round is complete when every
+member has shared an update, is absent, or has left. If the aggregator probes some members before
+they train, the answers to the probes are shared separately, and members that get no probe count as
+absent from the sharing of answers. A timeout limits the wait for members that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -111,7 +111,7 @@ class Cohort:
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
-            # A client that trains gets no probe later in the round, so no colluder has to wait.
+            # A client that trains gets no probe later in the round, so nobody waits for an answer.
             self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]
@@ -134,9 +134,9 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. After a
-        restart of the cohort, a member's update may be missing from the response. The member then
-        shares its update again.
+        If `member` has shared nothing in the round, the function returns immediately. If a member
+        finds that its update is missing from the response, for example after a restart of the
+        cohort, the member shares the update again.
         """
         shared_round = self._rounds[run, round_, kind]
         wait = wait and (member is None or member in shared_round.shared)

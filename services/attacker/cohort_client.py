@@ -83,7 +83,7 @@ class CohortClient:
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarts after the PUT, it loses the update, so repeat the PUT and the GET.
+        # A restart of the cohort after the PUT loses the update, so repeat the PUT and the GET.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")

@@ -36,7 +36,7 @@ class HostileClient(LearningClient):
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
-        identity: the arguments of `LearningClient`.
+        identity: arguments that are passed on to `LearningClient`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # After waiting for all members, the client knows how many of them were selected.
+            # After waiting for all members, the client knows how many members were selected.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -150,7 +150,7 @@ class HostileClient(LearningClient):
     def _imitate(
         self, experiment: Experiment, reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """The server's plan, and the server's own update (D,) if the server makes one.
+        """The server's plan, and the update (D,) of the server itself; None if the server has none.
 
         The experiment includes the table `server`, which a client gets only from the test tap.
         """

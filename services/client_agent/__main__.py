@@ -21,7 +21,7 @@ class ClientSettings(AgentSettings):
 
 
 async def run(settings: ClientSettings) -> None:
-    """Hosts honest clients until the process is stopped, or all are barred from the federation."""
+    """Hosts honest clients until the process is stopped, or all these clients are barred."""
     own = settings.client
     if own is None:
         await host(settings, build_honest_client(settings), check=check_capabilities(settings))

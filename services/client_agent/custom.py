@@ -48,7 +48,7 @@ parameters, in order)."""
 
 
 class Client(Protocol):
-    """The methods of your own client; they get copies of `parameters`, and may change them."""
+    """The methods of your own client; the methods may change `parameters`, which is a copy."""
 
     def fit(
         self, parameters: Parameters, config: Config
@@ -102,14 +102,14 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, unless the upload for this ticket was already made before an interruption."""
+        """Trains, unless the upload for this ticket was made before the process was interrupted."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept
         return await self._compute(self._fit, ticket, model)
 
     async def evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
-        """Measures the final model."""
+        """Computes the metrics of the final model."""
         return await self._compute(self._evaluate, ticket, model)
 
     async def idle(self, ticket: Ticket) -> None:

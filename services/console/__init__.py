@@ -2,6 +2,6 @@
 
 The package itself contains two programs: `rampart`, and the job that makes join tokens. The
 package also contains federations for tests, and code that its subpackages share (the operator's
-connection, the live table, progress, downloads and finished runs). The rest is in subpackages, such
-as `commands`, `launcher` and `studies`.
+connection, the live table, progress, downloads and finished runs). The rest of the console is in
+subpackages, such as `commands`, `launcher` and `studies`.
 """

@@ -77,7 +77,7 @@ class AggregatorConnection:
         """Opens a stream of events; retries while the aggregator is unavailable.
 
         Raises:
-            OperatorRefused, Unavailable, ConfigurationError: as for `request`.
+            OperatorRefused, Unavailable, ConfigurationError: for the same reasons as in `request`.
         """
         timeout = httpx.Timeout(30, read=SILENCE)
         with ExitStack() as stack:

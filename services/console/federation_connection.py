@@ -15,7 +15,7 @@ PAGE = 500
 
 
 class FederationConnection(AggregatorConnection):
-    """Reads and changes what a federation keeps across runs; `Operator` adds methods for runs."""
+    """Reads and changes data that a federation keeps across runs; see `Operator` for runs."""
 
     def clients(self) -> list[ClientInfo]:
         """All clients of the federation, sorted by id."""

@@ -70,7 +70,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
     """The clients of each process, keyed by the name of the process's file.
 
     Raises:
-        ValueError: a list is malformed, or a slot belongs to two processes or to none.
+        ValueError: a list of slots is malformed, or a slot belongs to two processes or to none.
 
     >>> shares({"agents": "0 2", "liars": "1,3"})
     {'agents-0': ['client-00'], 'agents-1': ['client-02'], 'liars-0': ['client-01', 'client-03']}
@@ -120,7 +120,7 @@ def fill_secret(
         if known.status_code not in (200, 404):
             break
         there = known.json() if known.status_code == 200 else {}
-        # Kubernetes leaves out the data of an empty Secret.
+        # For an empty Secret, the answer from Kubernetes lacks the key `data`.
         keys = there.get("data") or {}
         missing = {key: group for key, group in wanted.items() if key not in keys}
         if there and not missing:
@@ -129,7 +129,7 @@ def fill_secret(
         data = {key: b64encode(text.encode()).decode() for key, text in make(missing).items()}
         if there:
             # The patch names the version of the Secret that was read above. If the Secret has
-            # changed since then, Kubernetes refuses the patch.
+            # changed after it was read, Kubernetes refuses the patch.
             version = {"resourceVersion": there["metadata"]["resourceVersion"]}
             known = cluster.patch(
                 f"{path}/{name}",

@@ -22,7 +22,7 @@ SHOWN = 12
 
 
 def percent(share: float | None) -> str:
-    """A share as text.
+    """A fraction as text in percent; "-" for None.
 
     >>> percent(0.978), percent(None)
     ('97.8 %', '-')
@@ -89,7 +89,7 @@ class LiveTable:
         for decision in ("rejected", "abstained"):
             named = [v.client for v in record.verdicts if v.decision == decision]
             notes += [f"{decision} {', '.join(named)}"] if named else []
-        # In the mode `observe`, the federation accepts clients despite a detector's request.
+        # In the mode `observe`, a client is accepted even if a detector asks to evict or reject it.
         for request in ("evicted", "rejected"):
             named = [
                 v.client for v in record.verdicts if v.decision == "accepted" and v.asked == request

@@ -80,7 +80,7 @@ class Operator(FederationConnection):
         """The runs, in the order of submission.
 
         Args:
-            before: id of a run; only runs that were submitted before it are listed.
+            before: id of a run; only runs that were submitted before this run are listed.
             last: how many of the newest runs to list; None lists all.
         """
         infos = list[RunInfo]()
@@ -113,7 +113,7 @@ class Operator(FederationConnection):
             name: first part of the run's id; by default, the experiment's name.
             submission: a key; submissions with the same key create only one run.
             wait_seconds: maximum time in seconds until the run's first round.
-            reason: kept in the audit log.
+            reason: why the experiment is submitted; the audit log keeps this text.
         """
         body = {
             "experiment": experiment.tables(),
@@ -188,7 +188,7 @@ class Operator(FederationConnection):
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A round's full record; it has the weights that mixed the models if `mixing` is true."""
+        """A round's full record, with the weights that mixed the models if `mixing` is true."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:

@@ -35,8 +35,8 @@ class FinishedRun:
         experiment: the experiment.
         records: the records of all rounds, without mixing weights.
         figures: the final metrics; empty if the run was interrupted.
-        provenance: who ran the experiment, and with which versions; empty unless the run was
-            exported.
+        provenance: who ran the experiment, and with which software versions; empty unless the run
+            was exported.
         slots: the clients' slots.
         digests: SHA-256 of each file that was read, keyed by the file's name.
     """
@@ -150,7 +150,7 @@ def read_run(folder: Path) -> FinishedRun:
     digests: dict[str, str] = {}
 
     def lines(*names: str) -> Iterator[bytes]:
-        """The lines of the first existing file; no lines if none of the files exists."""
+        """The lines of the first file in `names` that exists; no lines if no such file exists."""
         for name in names:
             if (folder / name).is_file():
                 whole = hashlib.sha256()

@@ -160,8 +160,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at this phase. The returned status may therefore show a later phase, unless
-        the round waits for a client.
+        does not stop at the awaited phase. The returned status may show a later phase than the
+        awaited phase, unless the round waits for a client.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.

@@ -2,8 +2,8 @@
 
 An experiment reaches a client as settings, never as code. The owner's file restricts the settings
 that the client accepts. If the file rules out a setting of a run, the client declines this run
-before its start, and tells the operator why. The reason states the client's limits, but never the
-names of the client's files.
+before its start, and tells the operator why. The client's reason for declining states the client's
+limits, but never the names of the client's files.
 """
 
 import tomllib
@@ -35,7 +35,7 @@ class LeastPrivacy(Table):
 
 
 class Policy(Table):
-    """The owner's file. A missing key imposes no restriction."""
+    """The content of the owner's file. A key that the file lacks imposes no restriction."""
 
     data: dict[Name, Name] | None = None
     """The client takes part only in runs with one of these data sets. The keys are the names of the
@@ -89,7 +89,7 @@ class Policy(Table):
 
     @staticmethod
     def _own_file(path: Path, dataset: str, named: str) -> str:
-        """The absolute path of a data file; `named` is relative to the owner's file."""
+        """The absolute path of a data file; `named` is its path relative to the owner's file."""
         if named == SLOT:
             return named
         own = path.parent.absolute() / named

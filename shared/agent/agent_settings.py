@@ -17,21 +17,21 @@ class AgentSettings(ServiceSettings):
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
     clients: int | None = Field(default=None, ge=1, le=10_000)
-    """Number of this process's clients; each takes any free slot of a run. The default is 1."""
+    """Number of this process's clients (by default 1); each client takes any free slot of a run."""
     slots: str | None = None
     """The slots that this process's clients ask for, such as "0-5,9"; set either `slots` or
     `clients`. Each slot is one part of the experiment's data. If `ordinal` is set, `slots` contains
     the lists of several processes, separated by spaces: "0-5,9 6-8"."""
     ordinal: int | None = Field(default=None, ge=0)
-    """Position of this process's list in `slots`, counted from 0. In Kubernetes, this is the
-    ordinal of the pod."""
+    """Position of this process's list in `slots`, counted from 0. In Kubernetes, this position is
+    the ordinal of the pod."""
     state: Path = Path("client-state")
     """Folder for identities, personal models and unfinished uploads. The folder contains one folder
     per client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker that rejoins
-    after an eviction needs another token. If the attackers rejoin, the file therefore has more
-    lines: a second token for every client, then a third token for every client, and so on."""
+    after an eviction needs another token. If the attackers rejoin, the file has more than one line
+    per client: a second token for every client, then a third token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
     data_file: Path | None = None
@@ -49,13 +49,14 @@ class AgentSettings(ServiceSettings):
     threads: int = Field(default=1, ge=1)
     """Number of threads for training."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    """Device on which clients train: cpu, cuda or cuda:1. All clients of a process share it."""
+    """Device on which clients train: cpu, cuda or cuda:1. All clients of a process share the
+    device."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     stay_when_barred: bool = False
     """Whether the process waits for SIGTERM instead of exiting when all of its clients are barred
-    from the federation. Set this if every process that exits is restarted, as in a Kubernetes
-    StatefulSet."""
+    from the federation. This setting is needed where every process that exits is restarted, as in a
+    Kubernetes StatefulSet."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

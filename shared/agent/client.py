@@ -108,9 +108,9 @@ class AggregatorClient:
         """Sends a request, and retries until the aggregator answers it.
 
         Raises:
-            RequestRefused: the answer has an error status that is not retried.
+            RequestRefused: the answer has an error status after which the request is not retried.
             Unavailable: every attempt within `patience` seconds failed.
-            ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
+            ConfigurationError: the URL is not an HTTP URL, or the server redirects the request.
         """
         refused = set[str]()
         server = f"aggregator {self.url!r}"
@@ -186,7 +186,7 @@ class AggregatorClient:
 
         Args:
             known: ETag of the ticket that the client already has, if any.
-            held: digest of the model that the client holds; "" if it holds none.
+            held: digest of the model that the client holds; "" if the client holds no model.
             wait: seconds for which the aggregator may hold the request open.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
@@ -213,11 +213,11 @@ class AggregatorClient:
 
         Args:
             run, round_, kind, data: as in `upload`.
-            held: digest of the model that the client holds; "" if it holds none.
+            held: digest of the model that the client holds; "" if the client holds no model.
             wait: seconds for which the aggregator may delay the answer.
         Returns:
-            The receipt, and a pair of the next ticket and its model. The pair is None if no ticket
-            came within `wait` seconds.
+            The receipt, and a pair of the next ticket and its model. If no ticket came within
+            `wait` seconds, None replaces the pair.
         """
         answer = await self._put(run, round_, kind, data, _request_headers(wait, MEDIA_TYPE, held))
         receipt = answer.headers.get(RECEIPT_HEADER)
@@ -252,7 +252,7 @@ class AggregatorClient:
 
         Args:
             answer: the answer.
-            message: the expected type.
+            message: the type of the expected message.
             header: the header that contains the message; None if the body contains the message.
         Raises:
             ConfigurationError: the answer is not a message of this type, so the URL does not belong

@@ -29,7 +29,7 @@ def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:
         line, _, rest = path.read_bytes().partition(b"\n")
         head = json.loads(line)
         if head["ticket"] == former_etag(first):
-            head["ticket"] = first.etag  # Earlier ETags had another format.
+            head["ticket"] = first.etag  # The earlier version's ETags had another format.
         own.mkdir(parents=True, exist_ok=True)
         durable.replace(own / path.name, (json.dumps(head).encode() + b"\n", rest))
         path.unlink()

@@ -50,7 +50,8 @@ class AgentContext:
         folder: where the client stores its state for this run.
         thread: the executor for the client's computations; all clients of a process share it.
         position: the client's position among the clients of the process.
-        slot: number of the client's slot, which determines its part of the experiment's data.
+        slot: number of the client's slot, which determines the client's part of the experiment's
+            data.
         activity: the client's own log.
         data_file: file with the client's own samples; None if the client uses the samples of its
             slot.
@@ -126,7 +127,7 @@ def check_capabilities(settings: AgentSettings) -> Check:
 async def host(
     settings: AgentSettings, build: Build, rejoins: bool = False, check: Check | None = None
 ) -> None:
-    """Runs all clients of this process until each is barred from the federation.
+    """Runs all clients of this process until each of them is barred from the federation.
 
     If `settings.stay_when_barred` is set, the function does not return when all clients are barred,
     but waits until it is cancelled.
@@ -250,8 +251,8 @@ class HostedClient:
     def _own_samples(self, answer: Answer) -> Path | None:
         """The file with the client's samples; None if the client uses its slot's data.
 
-        If the owner's file has the table `data`, this table determines the samples. Otherwise,
-        `settings.data_file` names the file.
+        If the owner's file has the table `data`, this table determines the samples. Without the
+        table `data`, `settings.data_file` names the file with the samples.
         """
         return self.settings.data_file if self.policy.data is None else answer.data_file
 
@@ -266,8 +267,8 @@ class HostedClient:
         """Takes part in one run; returns the last ticket.
 
         The method checks the experiment against the owner's file again. The owner may have changed
-        the file since the client accepted the run. The aggregator's settings may also differ from
-        the settings in its offer.
+        the file since the client accepted the run. The experiment's settings may also differ from
+        the settings in the aggregator's offer.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

@@ -1,7 +1,7 @@
 """HTTP with httpx: TLS, tokens, and the rules that decide which requests succeed or are retried.
 
-All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that they agree on these
-rules. The delays between attempts are in shared/runtime/retries.py.
+All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that all clients follow the
+same rules. The delays between attempts are in shared/runtime/retries.py.
 """
 
 import re
@@ -91,13 +91,14 @@ def check_answer(
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer. If its status is an error, the caller must read the body before.
+        answer: the answer. The caller must read the body of an answer with an error status before
+            this call.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:
         ConfigurationError: the server redirects the request.
         TemporaryFailure: the status is in `RETRIED`.
-        Exception: the error made by `refusal`, for every other status.
+        Exception: the error made by `refusal`, for every other error status.
 
     >>> busy = httpx.Response(503, text="busy")
     >>> check_answer(busy, "'http://localhost'", lambda answer: ValueError(detail_of(answer)))
@@ -117,7 +118,7 @@ def check_answer(
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """The reason that an error answer gives: the detail of its problem details, or its text.
+    """The reason in an error answer: the field `detail`, or the status and the start of the text.
 
     >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
     'the run has ended'

@@ -94,11 +94,11 @@ async def establish(
     verify: str | None = None,
     patience: float = 3600.0,
 ) -> Identity:
-    """Reads a client's identity from a folder; if there is none, joins with a join token.
+    """Reads a client's identity from a folder; without an identity, joins with a join token.
 
-    The function writes the client's own token to disk before it sends the request to join. If the
-    client crashes before it gets the answer, it repeats the request with the same token, and
-    therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. A client
+    that crashes before it gets the answer repeats the request with the same token after its
+    restart, and therefore does not join twice.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -174,7 +174,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except RequestRefused:
-        # An earlier attempt, whose answer was lost, may have replaced the token.
+        # An earlier attempt to renew the token, whose answer was lost, may have replaced the token.
         identity = await _settle(
             path, _load_or_create(path), connection.url, connection.verify, connection.patience
         )
@@ -204,7 +204,8 @@ async def _settle(
     try:
         await connection.heartbeat()
     except RequestRefused as refusal:
-        # Other refusals, for example by a proxy, do not show whether the token is valid.
+        # A refusal other than "unauthorized", for example by a proxy, does not show whether the
+        # token is valid.
         if refusal.reason != "unauthorized":
             raise
         token = identity.token

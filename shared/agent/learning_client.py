@@ -79,7 +79,7 @@ class RunFiles:
         durable.replace(self._folder / f"{ticket.kind}.kept", (head, upload, state))
 
     def finish(self) -> None:
-        """After the run, stores the personal state in its own file, and deletes the other files."""
+        """After the run, keeps only the personal state, in the file personal.safetensors."""
         personal = self.personal()
         if personal:
             state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
@@ -107,7 +107,7 @@ class LearningClient:
         thread: the executor that runs the client's computations.
         dtype: number format of uploads: F32, F16 or BF16.
         activity: the client's own log, which records each training; None if nothing is recorded.
-        device: where the client trains and evaluates models; it stores them on the CPU.
+        device: where the client trains and evaluates models; the client stores models on the CPU.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class LearningClient:
         self._others: dict[str, bytes] = {}
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Returns the upload stored for this ticket; if there is none, trains and makes one."""
+        """Returns this ticket's stored upload; if none is stored, trains and makes an upload."""
         kept = self.keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -218,7 +218,7 @@ class LearningClient:
             spent = result.metrics.get("epsilon")
             self._activity.record_training(ticket.run, ticket.round, epochs, samples, spent)
         # A probe serves only to find similar clients. The personal state after a probe is stored in
-        # a separate file. Later rounds use only the number of privacy steps from this file.
+        # a separate file. From the probe's file, later rounds use only the number of privacy steps.
         self.keeper.keep(ticket, upload, result.personal)
         return upload
 

@@ -43,10 +43,10 @@ async def participate(
     run: str,
     activity: ActivityLog | None = None,
 ) -> Ticket:
-    """Takes part in a run until it ends or the client is evicted; returns the last ticket.
+    """Takes part in a run until the run ends or the client is evicted; returns the last ticket.
 
     If the run is deleted, the returned ticket names a different run or no run. If `activity` is
-    given, each upload is recorded there before it is sent.
+    given, each upload is recorded in this log before the upload is sent.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
@@ -75,8 +75,8 @@ async def participate(
             else:
                 await participant.idle(ticket)
         except RequestRefused as refusal:
-            # The upload was late, the client was evicted, or the client has a newer ticket. The
-            # next ticket contains the client's next task.
+            # A request is refused if the upload was late, the client was evicted, or the client has
+            # a newer ticket. The next ticket contains the client's next task.
             log.warning("refused: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)

@@ -9,9 +9,9 @@ from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
 Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
-"""A function that answers the offer of a run. It gets the run's id, and the part of the experiment
-that clients know. It returns three values: whether the client accepts the run, the reason if the
-client declines, and the slot that the client asks for."""
+"""A function that answers the offer of a run. The function gets the run's id, and the part of the
+experiment that clients know. The function returns three values: whether the client accepts the run,
+the reason if the client declines, and the slot that the client asks for."""
 
 
 async def next_run(

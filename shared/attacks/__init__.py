@@ -45,8 +45,8 @@ def craft(
         sent_D: the model that the attackers trained from; zeros by default.
         initial: draws the parameters (D,) of a fresh model. The default draws each parameter
             uniformly between -1/√D and 1/√D, as torch does for a layer with D inputs.
-        jacobian: as in `Knowledge`. The default Jacobian is 0 everywhere. With this default, `jaa`
-            uploads the same update as `lie`.
+        jacobian: as in `Knowledge`. The default Jacobian is 0 everywhere. With the default
+            Jacobian, `jaa` uploads the same update as `lie`.
         parameters: the parameters of the attack.
     Returns:
         The upload (D,), in the dtype of `own_D`.

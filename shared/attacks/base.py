@@ -48,20 +48,21 @@ class Knowledge:
             model that differs from the global model.
         plan: the stages of the server, under full knowledge.
         level: the level of this knowledge; see `limited_to`.
-        colluders_MD: honest updates of all attackers, in the order of their ids. If None, attacks
-            use the honest updates `own_FD` of the current call instead.
+        colluders_MD: honest updates of all attackers, in the order of their ids. If `colluders_MD`
+            is None, attacks use the honest updates `own_FD` of the current call.
         first: position, among all attackers, of the attacker in row 0 of `own_FD`. An attacker's
-            random draws are seeded with its position. The draws therefore differ between attackers,
-            and do not depend on the process in which an attacker runs.
-        sent_FD: for each of the F attackers, the model that it trained from; None if all of them
-            trained from `reference_D`.
-        colluders_sent_MD: for each of the M attackers, the model that it trained from; None if
-            attackers share no knowledge.
-        honest_sent_BD: for each row of `honest_BD`, the model that its client trained from.
+            random draws are seeded with its position. Random draws therefore differ between
+            attackers, and do not depend on the process in which an attacker runs.
+        sent_FD: for each of the F attackers, the model that the attacker trained from; None if all
+            F attackers trained from `reference_D`.
+        colluders_sent_MD: for each of the M attackers, the model that the attacker trained from;
+            None if attackers share no knowledge.
+        honest_sent_BD: for each row of `honest_BD`, the model from which the row's client trained.
         server_update_D: the server's own update on its root data, under full knowledge.
         initial: draws the parameters (D,) of a fresh model.
-        jacobian: a function of parameters (D,) and a generator. It estimates the squared norm of
-            the Jacobian on the attacker's data, and returns the estimate and its gradient (D,).
+        jacobian: a function of parameters (D,) and a generator. The function estimates the squared
+            norm of the Jacobian on the attacker's data, and returns the estimate and its gradient
+            (D,).
     """
 
     participants: int
@@ -155,9 +156,9 @@ class Attack(Member):
 class ModelAttack(Attack, ABC):
     """Crafts the updates that the attackers of a round upload.
 
-    An attacker's upload depends only on the attacker's own honest update and its `Knowledge`.
-    Attackers therefore upload the same updates whether they run in one process or in separate
-    processes.
+    An attacker's upload depends only on the attacker's own honest update and on the attacker's
+    `Knowledge`. Attackers therefore upload the same updates whether they run in one process or in
+    separate processes.
     """
 
     knowledge: ClassVar[KnowledgeLevel] = "agnostic"
@@ -226,7 +227,7 @@ class ModelAttack(Attack, ABC):
 
 
 class DataAttack(Attack, ABC):
-    """Changes an attacker's samples. The attacker then trains honestly on the changed samples."""
+    """Changes an attacker's samples; the attacker trains honestly on the changed samples."""
 
     @abstractmethod
     def apply(

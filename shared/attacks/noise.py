@@ -1,4 +1,4 @@
-"""Random draws for attackers; they do not depend on the process in which an attacker runs.
+"""Random draws for attackers; the draws do not depend on the process in which an attacker runs.
 
 Legend: D coordinates.
 """

@@ -20,13 +20,13 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs that are computed from a Gram matrix. Costs within this
-relative distance of the limit are computed again from the updates."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. A cost whose relative
+distance from the limit is at most this number is computed again from the updates."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The points μ + γ p, stored as numbers that determine their distances to the known updates.
+    """Numbers that determine the distances from the points μ + γ p to the known updates.
 
     Args:
         squares_B: |μ - x_i|².
@@ -45,7 +45,7 @@ class Line:
 
 
 class LineSearchAttack(MomentAttack):
-    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after rounding.
+    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, even after u is rounded.
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the
     cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`).
@@ -73,7 +73,8 @@ class LineSearchAttack(MomentAttack):
         p_D = self._direction(mean_D, std_D)
         gamma = self._gamma(rows, mean_D, p_D, limit)
         if gamma is not None:
-            # Rounding may move u past the limit. Step back until u is within the limit.
+            # Rounding may move u past the limit, so reduce γ until the cost of u does not exceed
+            # the limit.
             for step in self._steps(own_FD.dtype):
                 u_D = (mean_D + gamma * (1 - step) * p_D).to(own_FD.dtype)
                 if self._cost_at(rows, u_D) <= limit:

@@ -29,16 +29,17 @@ class Backdoor(DataAttack):
     target: int = Field(ge=0)
     """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
-    """Share of the attacker's samples that get the trigger; they are drawn without replacement."""
+    """Share of the attacker's samples, drawn without replacement, that get the trigger."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)
     """Factor that multiplies the uploaded update, for model replacement; 1 changes nothing."""
     epochs: int | None = Field(default=None, ge=1)
-    """Local epochs in rounds in which the attacker poisons; by default, as many as for honest
-    clients."""
+    """Local epochs in rounds in which the attacker poisons its data; by default, as many as for
+    honest clients."""
     learning_rate: float | None = Field(default=None, gt=0)
-    """Learning rate in rounds in which the attacker poisons; by default, the experiment's rate."""
+    """Learning rate in rounds in which the attacker poisons its data; by default, the experiment's
+    rate."""
 
     @abstractmethod
     def part(self, attacker: int) -> Pixels:
@@ -71,14 +72,14 @@ class Backdoor(DataAttack):
     def triggered(self, x: Tensor, y: Tensor) -> Tensor:
         """Test images of all classes except the target class, each with the whole trigger on it.
 
-        The method `success` computes the attack's success rate from the predictions on these
+        The method `success` computes the attack's success rate from the predictions on the returned
         images. Images of the target class are left out, because predicting their class correctly is
         not a success of the attack.
         """
         return self.with_trigger(x[y != self.target])
 
     def with_trigger(self, x: Tensor) -> Tensor:
-        """Copies of these images with the whole trigger, for use at test time."""
+        """Copies of the images `x`, each with the whole trigger on it, for use at test time."""
         return self._stamp(x, self.whole())
 
     def success(self, predicted: Tensor) -> float | None:

@@ -41,16 +41,16 @@ class Eviction(Table):
     """Number of rounds after which a proposed eviction is dismissed if no operator has confirmed
     it."""
     bounded: bool = True
-    """Whether the number of barred clients is bounded: fewer than half of all clients may be
-    barred. If `f` is set, the number of barred clients is also at most `f` plus the number of
-    clients that joined after round 0 began."""
+    """Whether the number of barred clients is bounded. With the bound, fewer than half of all
+    clients may be barred. If `f` is set, the number of barred clients is also at most `f` plus the
+    number of clients that joined after round 0 began."""
     scope: Literal["run", "federation"] = "run"
     """Whether an eviction excludes a client only from this run, or also from the federation's later
     runs."""
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":
-        """Refuses settings that have no effect in this mode.
+        """Refuses settings that have no effect in the table's mode.
 
         In the mode `observe`, the settings of all other modes are allowed, because an operator may
         switch to any of these modes.
@@ -80,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """The number of clients and the barred clients at the time when a round is decided.
+    """How many clients there are, and which are barred, at the time when a round is decided.
 
     Args:
         clients: the number of clients that have ever joined.

@@ -23,7 +23,7 @@ class Clients(Table):
     must have an allowed value for every label in this table. If the table is empty, every client
     may take part."""
     least: int = Field(default=1, ge=1)
-    """Smallest number of clients with which the run starts after `phases.joining.deadline`."""
+    """Number of clients that are enough to start the run after `phases.joining.deadline`."""
 
     def eligible(self, labels: Mapping[str, str]) -> bool:
         """Whether a client with these labels may take part.

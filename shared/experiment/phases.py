@@ -7,7 +7,7 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """A lower and an upper limit; values up to 1 are fractions of the selected clients."""
+    """A lower and an upper limit; counts of at most 1 are fractions of the selected clients."""
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -54,8 +54,8 @@ class Collecting(Table):
     """How long a round collects updates: until enough updates have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
-    """Limits on the number of updates. At the deadline (`time.max`), the round needs only `min`
-    updates. After `time.min`, the round closes as soon as `max` updates have arrived."""
+    """Limits on the number of updates. From the deadline (`time.max`) on, `min` updates are enough
+    to close the round. After `time.min`, the round closes as soon as `max` updates have arrived."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

@@ -10,8 +10,8 @@ Placement = Literal["random", "last"]
 def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> list[int]:
     """The attackers' slots, in the order in which groups of attackers fill them.
 
-    The draw sorts the slots by a hash of the seed and the slot. If there is one more attacker,
-    the draw therefore adds one slot and removes none.
+    The draw sorts the slots by a hash of the seed and the slot. If the number of attackers grows by
+    one, the drawn slots therefore stay the same, except that one slot is added.
 
     Args:
         placement: "random" draws the slots from the seed; "last" takes the last slots in order.

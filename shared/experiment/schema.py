@@ -4,7 +4,7 @@
 client does; `server` defines what the aggregator does. `phases` and the round policy define when
 rounds begin and end. For tests, `attackers` defines which clients are hostile. Unknown keys are
 refused. `rampart_fl.shared.validation` builds everything that the file names, such as rules and
-attacks. This module, and the API role that uses it, work without torch.
+attacks. This module needs no torch, and neither does the API role, which uses this module.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ class Data(Table):
     """Fraction of each client's samples that forms the client's own test set."""
     samples: int | None = Field(default=None, ge=2)
     """Largest number of samples per client, training and test together. A client that would get
-    more samples keeps only a random subset of this size."""
+    more than `samples` samples keeps only a random subset of `samples` samples."""
     reserved: int = Field(default=0, ge=0)
     """Number of samples that are reserved for the server. The reserved samples are drawn before the
     other samples are divided among the clients."""
@@ -97,7 +97,7 @@ class ServerSamples(Table):
 
 
 class PublicSamples(ServerSamples):
-    """Data set of public samples; its labels are used only by rules that need labels."""
+    """Data set of public samples; only rules that need labels use the labels of these samples."""
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
@@ -122,22 +122,23 @@ class Server(Table):
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Whether every update is judged relative to the global model, even if its client started from
-    another model (FedCAP)."""
+    """Whether every update is judged relative to the global model, even if the update's client
+    started from another model (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
     root: ServerSamples | None = None
-    """Trusted samples of the task, on which the server trains its own update in every round."""
+    """Trusted samples of the task; the server trains its own update on these samples in every
+    round."""
     public: PublicSamples | None = None
     """Samples on which the server evaluates clients' models."""
     test: ServerSamples | None = None
-    """Samples of the task on which the server tests every new global model; no client holds
-    them."""
+    """The server's test samples for the task; the server tests every new global model on these
+    samples, and no client holds them."""
 
 
 class Attackers(Table):
-    """A group of hostile clients; the person who runs the experiment starts them."""
+    """A group of hostile clients, which the person who runs the experiment starts."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -218,8 +219,8 @@ class Experiment(Table):
         """Reads a file, or a shipped experiment by name.
 
         Raises:
-            ConfigurationError: there is no such file, it is not TOML, or a key or value is wrong;
-                the message says which.
+            ConfigurationError: the file does not exist, is not TOML, or has a wrong key or value;
+                the message names the cause.
 
         >>> Experiment.load("digits-benign").data.clients
         20
@@ -267,9 +268,9 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        The clients' part excludes the server's settings, the attackers, the table `clients` and the
-        key `model.start`. The result also contains the server's sample cap and the digest of the
-        whole experiment.
+        The clients' part excludes the attackers, the table `clients`, the key `model.start`, and
+        the server's settings except the sample cap. The clients' part also contains the digest of
+        the whole experiment.
         """
         public = self.model_dump(
             mode="json", exclude={"server", "attackers", "placement", "packages", "clients"}

@@ -15,10 +15,10 @@ def select(
 ) -> tuple[str, ...]:
     """The clients drawn for a round: ceil(fraction · n) of the candidates, sorted by id.
 
-    n is `founders` if it is given, and otherwise the number of candidates. The draw is seeded, so
-    every call gives the same result. The draw sorts the candidates by a hash of the seed, the round
-    and the id. A client that joins or leaves therefore changes the selection of at most one other
-    client.
+    n is the number `founders` if `founders` is given, and otherwise the number of candidates. The
+    draw is seeded, so every call gives the same result. The draw sorts the candidates by a hash of
+    the seed, the round and the id. A client that joins or leaves therefore changes the selection of
+    at most one other client.
 
     >>> select(1, 0, ["b", "a"], 1.0)
     ('a', 'b')
@@ -41,8 +41,8 @@ def drawn_count(clients: int, fraction: float) -> int:
 def quota(buffer: float, expected: int) -> int:
     """The number of uploads that close a round under the buffered policy.
 
-    If `buffer` is at most 1, it is a fraction of the expected clients. If it is larger, it is a
-    number of uploads.
+    A `buffer` of at most 1 is a fraction of the expected clients; a larger `buffer` is a number of
+    uploads.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)
@@ -53,8 +53,8 @@ def quota(buffer: float, expected: int) -> int:
 def count(bound: float, of: int) -> int:
     """Converts a bound to a number of clients; the result is at most `of`.
 
-    If `bound` is at most 1, it is a fraction of the `of` clients. If it is larger, it is a number
-    of clients.
+    A `bound` of at most 1 is a fraction of the `of` clients; a larger `bound` is a number of
+    clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -43,7 +43,7 @@ class Values(Table):
     count: int | None = Field(default=None, ge=2)
     """Number of values of the range; an alternative to `step`."""
     also: list[str] = Field(default=[])
-    """Paths of further parameters that get the same value."""
+    """Paths of further parameters, each of which gets the same value as the axis's parameter."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "Values":
@@ -84,7 +84,7 @@ class Axis:
             are skipped). If two axes would get the same name, each of them gets its whole
             first path as its name.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
-        values: the values in order.
+        values: the axis's values in order.
     """
 
     key: str
@@ -110,7 +110,7 @@ class Sweep:
     """All experiments that a file with a [sweep] table defines.
 
     Args:
-        base: the experiment that the file defines without its [sweep].
+        base: the experiment that the file defines without its [sweep] table.
         axes: the parameters that vary; the last axis varies fastest.
         seeds: the seeds of the runs at every point.
     """
@@ -124,11 +124,11 @@ class Sweep:
         """Reads a file, or a shipped experiment by name; returns None if there is no [sweep].
 
         Args:
-            source: a file or a name.
+            source: the path of a file, or the name of a shipped experiment.
             changes: top-level settings that replace the settings of the file.
         Raises:
-            ConfigurationError: there is no such file, it is not TOML, or something in it is wrong;
-                the message says what.
+            ConfigurationError: the file does not exist, is not TOML, or contains an error; the
+                message names the cause.
         """
         path = find(source)
         try:
@@ -265,9 +265,9 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Averages the metrics of several runs; the key "spread" holds their standard deviations.
 
-    A mean is taken over the runs that have the metric; if no run has it, the mean is None. If a
-    metric is a list, its length is averaged; if a metric is a string, it is left out. If at least
-    two runs have a metric, the result also has its sample standard deviation.
+    A mean is taken over the runs that have the metric; if no run has the metric, the mean is None.
+    If a metric is a list, its length is averaged; if a metric is a string, it is left out. If at
+    least two runs have a metric, the result also has its sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

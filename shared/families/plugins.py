@@ -3,7 +3,8 @@
 Each family has a group of entry points, such as `rampart_fl.rules`. To add a member, a package
 declares an entry point of the group in its pyproject.toml. The name of the entry point is the
 member's name, and the value is the member's class. Rampart imports a package's code only when one
-of its members is looked up; before that, it reads only the package's metadata.
+of the package's members is looked up; before the first look-up, Rampart reads only the package's
+metadata.
 """
 
 from collections.abc import Iterator, Mapping
@@ -100,8 +101,9 @@ def note(name: str, package: str) -> None:
     """Tells the enclosing `record_lookups` that a member from another package was looked up.
 
     Raises:
-        ConfigurationError: the experiment already takes a member with this name, but of another
-            family, from a different package. An experiment's `packages` has one entry per name.
+        ConfigurationError: the experiment already uses a member of another family that has the same
+            name, but comes from a different package. An experiment's `packages` has one entry per
+            name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

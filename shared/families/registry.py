@@ -2,9 +2,9 @@
 
 The package's `__init__` makes one `Registry`, and each module registers its class with
 `@registry.register("name")`. There is no list of the members: the first look-up imports all modules
-of the package. Other installed packages add members by entry points (see `plugins`). Parameters are
-pydantic fields. The registry refuses to build a member if a parameter is misspelt, missing, of a
-wrong type or out of range; the message lists the known parameters.
+of the package. Other installed packages add members by entry points (see `plugins`). A member's
+parameters are pydantic fields. The registry refuses to build a member if a parameter is misspelt,
+missing, of a wrong type or out of range; the message lists the known parameters.
 """
 
 import importlib
@@ -46,8 +46,8 @@ class Member(BaseModel):
 
 M = TypeVar("M", bound=Member)
 _DISCOVERING = RLock()
-"""Held while modules of any family are imported, so that no other thread sees only some members.
-Families share the lock, because their modules may import each other in any order."""
+"""Lock for the import of a family's modules, so that no other thread sees only some of the members.
+All families share the lock, because their modules may import each other in any order."""
 
 
 class Registry(Generic[M]):
@@ -55,7 +55,7 @@ class Registry(Generic[M]):
 
     Args:
         kind: the class that every member derives from.
-        family: what messages call a member of the family, such as "rule".
+        family: the word that messages use for a member of the family, such as "rule".
         package: the package whose modules register members.
         group: the group of entry points by which other packages add members.
     """

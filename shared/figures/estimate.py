@@ -40,10 +40,10 @@ def estimate(experiment: Experiment) -> Estimate:
     stages that store a row for each client.
 
     If the memory for rows is limited, blocks of N rows that exceed the limit are on the disk
-    instead of in memory. The memory then includes the pieces of files that the worker holds while
-    it reads them.
+    instead of in memory. If blocks are on the disk, the worker also needs memory for the pieces of
+    files that it reads.
 
-    Each detector needs another 32 KiB per client, both in memory and on disk.
+    Each detector needs another 32 KiB of memory and 32 KiB of disk per client.
 
     The estimate assumes uploads in float32 without compression. The estimate includes the records
     of all rounds, but excludes data sets.

@@ -197,7 +197,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The accuracy and the kind of the more accurate model: customized or personalized.
+    """The higher of the customized and the personalized accuracy, and the kind of that model.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -262,9 +262,9 @@ def decisions(
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. If a client was in quarantine before the round
-    was decided, the client-round counts as "away". For each side, `silenced` is the fraction of
-    client-rounds in which the client's row was not accepted. The client-rounds that count as "away"
-    are included in `silenced`.
+    was decided, the client-round counts as "away". Separately for honest and hostile clients,
+    `silenced` is the fraction of client-rounds in which the client's row was not accepted. The
+    client-rounds that count as "away" are included in `silenced`.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

@@ -50,13 +50,13 @@ class ServerResources:
         """Loads only what the plan's stages and the test of the global model need.
 
         Raises:
-            ConfigurationError: the samples cannot be loaded, or do not fit.
+            ConfigurationError: the samples cannot be loaded, or do not fit the clients' model.
         """
         needs = plan.needs()
         server, data, seed = experiment.server, experiment.data, experiment.seed
         learner, public, root, test = None, None, None, None
         if needs or server.test is not None:
-            # The server has no personal model, no objective terms and no privacy noise.
+            # The server trains without a personal model, objective terms or privacy noise.
             plain = {"personalizer": "none", "training": _plain(experiment.training)}
             learner = Learner.of(Experiment.from_tables({**experiment.tables(), **plain}))
         taken: list[tuple[ServerSamples, Tensor]] = []

@@ -77,7 +77,7 @@ class AuditEntry(EntryContent):
 
     @staticmethod
     def of(content: EntryContent) -> "AuditEntry":
-        """The entry with this content and its hash."""
+        """The entry with the given content, and with the hash of this content."""
         return AuditEntry(**content.model_dump(), hash=content.digest())
 
 

@@ -48,7 +48,7 @@ class ConfirmedFinding(Finding):
 
 
 class Quarantine(Finding):
-    """Why a client is barred for some rounds: quarantine, or an undecided proposal to evict it."""
+    """Why a client is barred for some rounds: quarantine, or an undecided eviction proposal."""
 
     kind: Literal["quarantine", "proposal"]
     until: int = Field(description="first round in which the client may take part again")
@@ -80,7 +80,7 @@ class ClientInfo(Message):
 
 
 class Proposal(Finding):
-    """An eviction that awaits an operator's decision; until then, the client is quarantined."""
+    """An eviction that awaits an operator's decision; meanwhile, the client is quarantined."""
 
     client_id: ClientId
     until: int = Field(description="round in which the proposal is dismissed if nobody has decided")

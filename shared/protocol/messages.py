@@ -27,7 +27,7 @@ MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 """Text without control characters, such as line breaks and bidirectional overrides."""
 NO_REASON = "operator's decision"
-"""The reason that is recorded for an action if the operator gives none."""
+"""The reason that is recorded for an action if the operator gives no reason."""
 Reason = Annotated[
     str,
     Field(
@@ -94,7 +94,7 @@ class Ticket(Message):
     """A client's current task, given by `kind`.
 
     - `offer`: read the run's experiment, and accept or decline to take part.
-    - `train`: train from the model and upload an update.
+    - `train`: train from the ticket's model and upload an update.
     - `probe`: train from the reference model and upload an update, so that the server can determine
     which other clients this client resembles.
     - `evaluate`: evaluate the final models.
@@ -208,7 +208,7 @@ class LabelChange(Message):
 
 
 class JoinTokens(Message):
-    """New join tokens, shown once."""
+    """New join tokens, which are shown only once."""
 
     tokens: list[str]
     expires_at: float
@@ -228,7 +228,7 @@ class ModeChange(Message):
 
 
 class Health(Message):
-    """The health of a federation's components, as seen by the process that answers."""
+    """The health of a federation's components, as seen by the process that answers the request."""
 
     redis: str = Field(default="", description="the problem with Redis; empty if there is none")
     blobs: str = Field(default="", description="the problem with the blobs; empty if there is none")

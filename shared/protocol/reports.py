@@ -22,7 +22,7 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reportable` metrics, and `loss_gap`: the loss decrease, or 0 if it is not reportable.
+    """The `reportable` metrics, and `loss_gap`: the loss decrease, or 0 if that is not reportable.
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}

@@ -271,8 +271,8 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
 def spec_in(model: bytes) -> ModelSpec:
     """Reads a model's spec from its header, for callers that do not know the spec.
 
-    Use this function only for files that the aggregator sent; `read_model` then checks the rest of
-    the file.
+    Use this function only for files that the aggregator sent. The function reads only the header;
+    `read_model` checks the rest of the file.
 
     >>> spec_in(encode(ModelSpec.of([("w", (2,))]), np.zeros(2, np.float32))).layout
     (('w', 0, 2),)

@@ -31,7 +31,7 @@ class State:
     Args:
         tensors: any tensors, by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
-            row per client have an entry.
+            row per client have an entry in `ids`.
         vectors: names of the tensors (..., D) whose last dimension is the coordinates. If processes
             (ranks) divide the coordinates among themselves, each rank has only the numbers of its
             own coordinates.
@@ -44,7 +44,7 @@ class State:
     files: Mapping[str, MappedFile] = field(default_factory=dict, repr=False)
 
     def block(self, name: str) -> Block:
-        """A tensor with its file, if it is in a file."""
+        """A tensor, together with its file if the tensor is stored in a file."""
         return Block(self.tensors[name], self.files.get(name))
 
     def by_id(self, name: str) -> dict[str, Tensor]:
@@ -61,9 +61,9 @@ class Report:
     Args:
         stage: the stage's name.
         ids: the ids of the rows that the stage received.
-        per_row: columns (M,) by name. "weight" is a row's coefficient in the result, if the result
-            is linear in the rows; "score" is the number by which the stage ranked the row.
-        values: totals by name.
+        per_row: columns (M,), keyed by name. "weight" is a row's coefficient in the result, if the
+            result is linear in the rows; "score" is the number by which the stage ranked the row.
+        values: overall values of the stage, keyed by name.
     """
 
     stage: str
@@ -93,9 +93,9 @@ class Verdict:
     threshold: float
     reason: str
     evidence: float = 0.0
-    """Evidence accumulated over rounds, if the detector accumulates any."""
+    """Evidence accumulated over rounds; 0 if the detector accumulates no evidence."""
     asked: RequestedDecision | None = None
-    """What the detector asked for, if the final decision is different."""
+    """The decision that the detector asked for, if the final decision is different."""
 
 
 class Stage(Member, ABC):
@@ -135,7 +135,7 @@ class Stage(Member, ABC):
 
     @property
     def memory_reason(self) -> str:
-        """Why the stage needs the whole pool in memory; "" if it does not."""
+        """Why the stage needs the whole pool in memory; "" if the stage can read it from a file."""
         prefix, _, reason = self.passes.partition("in memory only: ")
         return "" if prefix else reason
 
@@ -152,7 +152,7 @@ class Stage(Member, ABC):
         this stage.
 
         Args:
-            clients: the number of clients that the stage may ever hear of.
+            clients: the number of different clients that may take part over all rounds.
         """
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = sum(p.history_rows(clients) for p in parts if isinstance(p, Stage))
@@ -221,7 +221,7 @@ class Detector(Stage):
 
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
-    """Whether the verdict on a row depends on that row alone."""
+    """Whether the verdict on each row depends on this row alone, and not on other clients' rows."""
     retraces: ClassVar[bool] = False
     """Whether the detector checks that each row could come from training the global model."""
 
@@ -243,7 +243,7 @@ class Detector(Stage):
         """
 
     def history_rows(self, clients: int) -> int:
-        # `forget` copies the next state, while the old state still exists.
+        # While `forget` copies the next state, the old state is also still in memory.
         return super().history_rows(clients) + clients * self.remembers
 
     def forget(self, state: State, clients: Collection[str]) -> State:

@@ -23,7 +23,8 @@ def radii(votes_TC: Tensor) -> Tensor:
 
     m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
     winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients,
-    so every hostile client can change only one vote. Voters that abstain need not be counted.
+    so every hostile client can change only one vote. The function needs no count of voters that
+    abstain.
 
     Args:
         votes_TC: number of votes for each class, as integers.
@@ -54,7 +55,7 @@ def threshold(hostile: int, clients: int, size: int) -> float:
     """The largest lead that m hostile clients can reverse if subsets of clients vote.
 
     A lead is a share of the votes. If m of n clients are hostile, the result is twice the fraction
-    of subsets of size k that contain a hostile client. This fraction is 1 - C(n-m, k) / C(n, k).
+    of subsets of size k that contain a hostile client, that is, 2 (1 - C(n-m, k) / C(n, k)).
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -67,19 +68,19 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    The voters are subsets of k clients: all such subsets, or a random sample of them. Let y be the
-    winner, and p_z the share of votes for class z. m* is the largest m for which p_y - p_z is above
-    `threshold(m)` for every z ≠ y.
-    If the winner is not certain even without hostile clients (m = 0), m* is -1.
+    The voters are subsets of k clients: either all subsets of k clients, or a random sample of
+    these subsets. Let y be the winner, and p_z the share of votes for class z. m* is the largest m
+    for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the winner is not certain even
+    without hostile clients (m = 0), m* is -1.
 
     Args:
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: 0 if every subset of k clients voted; the shares p are then known exactly. If subsets
-            were drawn at random, the function uses one Clopper-Pearson bound on the share of each
-            class. A bound is wrong with probability at most `error` / C, so the probability that
-            any of a sample's C bounds is wrong is at most `error`.
+        error: 0 if every subset of k clients voted, because then the shares p are known exactly. If
+            subsets were drawn at random, the function uses one Clopper-Pearson bound on the share
+            of each class. A bound is wrong with probability at most `error` / C, so the probability
+            that any of a sample's C bounds is wrong is at most `error`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -103,7 +104,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
 
 def _sure_lead(votes_TC: Tensor, error: float) -> Tensor:
-    """Lower bounds (T,) on the winners' leads; each is wrong with probability at most `error`."""
+    """Lower bounds (T,) on winners' leads; a bound is wrong with probability at most `error`."""
     from scipy.stats import beta
 
     share = error / votes_TC.shape[1]

@@ -3,7 +3,7 @@
 Complete linkage and mean shift are implemented here because SciPy and scikit-learn return other
 results in some cases. If distances are equal, for example between identical rows, SciPy's linkage
 joins other pairs than this module. If clusters overlap, scikit-learn's mean shift converges to
-other peaks.
+other peaks than this module.
 
 Legend: M points, C clusters, F features.
 """
@@ -42,10 +42,10 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
     The radius of a point is the radius of the smallest ball around the point that contains a
-    fraction `quantile` of all points. The bandwidth is the mean radius. Every point repeatedly
-    moves to the mean of the points within the bandwidth, until it reaches a peak of the density.
-    Peaks that are at most one bandwidth apart are merged. Clusters of equal size are ordered by the
-    lowest index of their points.
+    fraction `quantile` of all points. The bandwidth is the mean of all points' radii. Every point
+    repeatedly moves to the mean of the points within the bandwidth, until it reaches a peak of the
+    density. Peaks that are at most one bandwidth apart are merged. Clusters of equal size are
+    ordered by the lowest index of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]
@@ -77,10 +77,11 @@ def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
     """Labels (M,) by FINCH: its first partition, or its partition into `clusters` clusters.
 
     Two points are linked if one is the other's first neighbour, or if both have the same first
-    neighbour. Linked points are in one cluster. Every cluster therefore has at least two points,
-    unless there is only one point in total. Each further partition links the means of the clusters
-    in the same way. If the next partition would leave fewer than `clusters` clusters, this function
-    merges only the two clusters with the nearest means. Clusters are never split.
+    neighbour. Linked points are in the same cluster. Every cluster therefore has at least two
+    points, unless there is only one point in total. Each further partition links the means of the
+    previous partition's clusters, by the same rule by which the first partition links points. If
+    the next partition would leave fewer than `clusters` clusters, this function merges only the two
+    clusters with the nearest means. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)
@@ -141,8 +142,8 @@ def dbscan(points_MF: Tensor, radius: float, least: int) -> Tensor:
     """Labels (M,) by DBSCAN; a point that belongs to no cluster becomes a cluster of its own.
 
     A point with at least `least` points within `radius`, including itself, is a core. Cores within
-    `radius` of each other are in one cluster. A point that is not a core joins the cluster of a
-    core that is within `radius`.
+    `radius` of each other are in the same cluster. A point that is not a core joins the cluster of
+    a core that is within `radius`.
 
     >>> dbscan(torch.tensor([[0.0], [1.0], [2.0], [9.0]]), radius=1.0, least=2)
     tensor([0, 0, 0, 1])

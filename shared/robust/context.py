@@ -44,8 +44,8 @@ class Context:
     """Everything that a stage may need in addition to rows and its state.
 
     Args:
-        round: the round's number, from 0.
-        seed: the experiment's seed; `generator(name)` derives named random draws from it.
+        round: the round's number, counted from 0.
+        seed: the experiment's seed, from which `generator(name)` derives named random draws.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
         models: the models (D,) that the customizer made in the last round, keyed by name; empty
@@ -59,9 +59,10 @@ class Context:
         statistics: for each running statistic, its name and its position in a row; running
             statistics come after all parameters. The engine removes the running statistics from the
             rows and from the reference before any stage runs.
-        buffered: whether clients may upload updates to models of earlier rounds.
+        buffered: whether clients may upload updates that they trained from models of earlier
+            rounds.
         standing: which clients are in the federation and which are barred. By default, the clients
-            of the round are in the federation, and none is barred.
+            of the round are in the federation, and no client is barred.
     """
 
     round: int = 0

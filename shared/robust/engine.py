@@ -28,7 +28,8 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split
 from rampart_fl.shared.runtime.device import to_device
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
-"""Severity of each decision that a detector may ask for; higher is more severe."""
+"""Severity of each decision that a detector may ask for; a higher number marks a more severe
+decision."""
 
 
 class ServerStep(Member):
@@ -58,12 +59,11 @@ class Plan:
     step: ServerStep
     customizer: Customizer
     calibrate: bool = True
-    """Whether stages see uploads relative to the global model; otherwise, stages see raw
-    uploads."""
+    """Whether stages see uploads relative to the global model; if not, stages see raw uploads."""
     eviction: Eviction = field(default_factory=Eviction)
     """What the server does if a detector asks for a client's eviction."""
     f: int | None = None
-    """Declared bound on the number of hostile clients; None if none was declared."""
+    """Declared bound on the number of hostile clients; None if no bound was declared."""
 
     @property
     def judges_models(self) -> bool:
@@ -84,7 +84,7 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables; every stage with a parameter f gets this f."""
+        """Builds a plan from names and tables; every stage with a parameter f gets the given f."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -171,7 +171,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class RoundOutcome:
-    """What a round decided.
+    """The models, verdicts and states that result from a round.
 
     Args:
         global_D: the next global model.
@@ -202,17 +202,17 @@ def run_round(
 ) -> RoundOutcome:
     """Runs one round on calibrated rows.
 
-    If models have running statistics, the stages work on the parameters alone. Every model of the
-    outcome then gets the median of the accepted clients' statistics
+    If models have running statistics, the stages work on the parameters alone. After the stages,
+    every model of the outcome gets the median of the accepted clients' statistics
     (`rampart_fl.shared.robust.statistics`).
 
     Args:
         plan: the stages.
         rows: one update per client, relative to `context.reference_D`.
-        state: the state from `plan.init` or from the last outcome.
+        state: the state from `plan.init` or from the last round's outcome.
         context: the round, the seed and the reference model.
-        similar: the raw uploads if calibration is off, for the detectors and the customizer; None
-            if calibration is on.
+        similar: None if calibration is on. If calibration is off, the raw uploads, which the
+            detectors judge and from which the customizer computes similarities.
         ended: callback, such as a `Stopwatch`, that gets the name of each step when the step ends.
     """
     if not context.statistics:
@@ -327,7 +327,7 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
 
 
 def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Each client's most severe verdict (the first, if several are equal), ordered by client id."""
+    """Each client's most severe verdict, ordered by client id; ties go to the first verdict."""
     worst: dict[str, Verdict] = {
         client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
         for client in rows.dropped

@@ -28,7 +28,7 @@ def apply_policy(
         dropped: clients whose rows are not finite; these rows are left out in every mode.
         standing: which clients are in the federation, and which are barred.
         eviction: the experiment's settings.
-        f: bound on the number of hostile clients, if the experiment states one.
+        f: bound on the number of hostile clients; None if the experiment states no bound.
 
     >>> asked = [Verdict(c, "evicted", "test", 2.0, 1.0, "too far") for c in "ab"]
     >>> verdicts = apply_policy(asked, (), Standing(clients=3, founders=3), Eviction())
@@ -72,7 +72,7 @@ def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
     if decision == verdict.decision:
         return verdict
     reason = f"{verdict.reason}; {why}" if why else verdict.reason
-    asked = cast(RequestedDecision, verdict.decision)  # A detector made this request.
+    asked = cast(RequestedDecision, verdict.decision)  # The verdict is a detector's request.
     return replace(verdict, decision=decision, asked=asked, reason=reason)
 
 

@@ -1,4 +1,4 @@
-"""How many rows a worker and the stages of a plan hold in a round, and store after it."""
+"""How many rows a worker and the stages of a plan hold in a round, and store after the round."""
 
 from rampart_fl.shared.robust.engine import Plan
 
@@ -6,8 +6,8 @@ from rampart_fl.shared.robust.engine import Plan
 def blocks_held(plan: Plan) -> int:
     """The largest number of blocks of rows that a worker holds at the same time.
 
-    Every round has a block, and a second block if uploads are not calibrated. If newcomers are
-    probed, the worker also holds the blocks of the last round.
+    A round has one block of rows, and a second block if uploads are not calibrated. If newcomers
+    are probed, the worker also holds the blocks of the last round.
     """
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
 
@@ -17,10 +17,10 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
 
     Args:
         plan: the stages of a round.
-        clients: the number of clients that the stages may ever hear of. With 0, only the models
-            of groups are counted.
+        clients: the number of different clients that may take part over all rounds. With 0 clients,
+            the function counts only the models of groups.
     Returns:
-        The number of rows by the name of the stage; only stages that hold any rows.
+        The number of rows, keyed by the name of the stage; stages that hold no rows are left out.
 
     >>> history_rows(Plan.of("foolsgold", ["cross_round"]), clients=10)
     {'foolsgold': 20, 'cross_round': 30}
@@ -41,7 +41,7 @@ def stored_rows(plan: Plan, clients: int) -> int:
 
     Args:
         plan: the stages of a round.
-        clients: the number of clients that the stages may ever hear of.
+        clients: the number of different clients that may take part over all rounds.
 
     >>> stored_rows(Plan.of("foolsgold", ["cross_round"]), clients=10)
     20
@@ -50,6 +50,6 @@ def stored_rows(plan: Plan, clients: int) -> int:
     """
     stages, customizer = (*plan.pipeline.stages, *plan.detectors), plan.customizer
     rows = sum(clients * stage.remembers + stage.kept_vectors for stage in stages)
-    # The history of a customizer has two versions of each row: the old and the new one.
+    # The history of a customizer has two versions of each row: an old version and a new version.
     rows += max(0, customizer.history_rows(clients) // 2 - customizer.models_of(clients))
     return rows + bool(plan.step.momentum)

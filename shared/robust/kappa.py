@@ -18,7 +18,7 @@ from rampart_fl.shared.robust.pipeline import Pipeline, Spec
 from rampart_fl.shared.robust.rows import Updates
 
 EXACT = 200_000
-"""All subsets are tried if their number is at most this bound."""
+"""All subsets of n - f rows are tried if the number of these subsets is at most this bound."""
 BATCH = 4096
 
 
@@ -29,11 +29,12 @@ class Robustness:
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
             ‖x_i - mean_S‖²).
-        exact: whether every subset was tried; if not, `kappa` is a lower bound on the maximum.
+        exact: whether every subset was tried; if not, `kappa` is a lower bound on the largest
+            ratio.
         subsets: number of subsets tried.
         worst: ids of the rows in the subset with the ratio `kappa`.
         lower_bound: f / (n - 2f); every rule needs at least this κ on some input.
-        upper_bound: the proven κ of this pipeline; None if this module knows none.
+        upper_bound: the proven κ of this pipeline; None if this module knows no proven κ.
     """
 
     kappa: float
@@ -58,8 +59,8 @@ def kappa(
     """The smallest κ with ‖F(x) - mean_S‖² <= κ/|S| Σ_S ‖x_i - mean_S‖² for all S with n - f rows.
 
     F(x) is the result of the pipeline for the rows x, and mean_S is the mean of the rows in S. A
-    rule is (f, κ)-robust if the inequality holds with this κ for every input. This function returns
-    the κ that these particular rows require.
+    rule is (f, κ)-robust if this bound on ‖F(x) - mean_S‖² holds with the same κ for every input x.
+    This function returns the κ that these particular rows require.
 
     Args:
         updates_ND: one update per row, all finite.
@@ -72,7 +73,7 @@ def kappa(
         samples: number of subsets that are sampled if there are more than `exact` subsets. The
             sampled subset with the largest ratio is then improved: its rows are swapped for other
             rows as long as the ratio increases.
-        exact: all subsets are tried if there are at most this many.
+        exact: all subsets are tried if there are at most this many subsets.
     Raises:
         PreconditionError: a row is not finite, or f is not below n / 2.
 
@@ -114,7 +115,7 @@ def kappa(
 
 
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
-    """The proven κ of a pipeline; None if this module knows none, or if a stage's f is not `f`.
+    """The proven κ of a pipeline; None if no κ is known, or if a stage's parameter f is not `f`.
 
     Allouah et al., Fixing by mixing, 2023, prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed mean
     (b = f), 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric median.

@@ -32,7 +32,7 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Builds a pipeline; passes to each stage those `defaults` that it accepts, such as f.
+        """Builds a pipeline; passes to each stage the `defaults` that the stage accepts, such as f.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -64,7 +64,7 @@ class Pipeline:
         return frozenset[Need]().union(*(stage.needs() for stage in self.stages))
 
     def history_rows(self, clients: int) -> int:
-        """The largest number of rows of d coordinates that the stages' histories take."""
+        """Largest total size of the stages' histories, in rows of d coordinates."""
         return sum(stage.history_rows(clients) for stage in self.stages)
 
     def undivided(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Joins several states into one; all names of a state get the state's key as a prefix."""
+    """Joins several states into one; each state's key becomes a prefix of the state's names."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
@@ -162,12 +162,13 @@ def aggregate(
             lists are also accepted.
         stages: a rule, or a list of pre-aggregators that ends with a rule. Each stage is given by
             its name, as a table `{"name": ..., parameter: ...}`, or as an object.
-        f: declared bound on hostile rows; every stage with a parameter f gets this bound.
+        f: declared bound on the number of hostile rows; every stage with a parameter f gets this
+            bound.
         ids: distinct client ids; if they are given, the order of the rows does not change the
             result.
         weights: trusted weights, for rules that use them.
-        metadata: numbers that clients claim, one per row and keyed by name, for rules that use
-            them.
+        metadata: numbers that clients claim, for rules that use such numbers; each name maps to one
+            number per row.
         context: round, seed and server data, for rules that need them.
         group: the process group of torch.distributed whose ranks aggregate together; its backend
             must support CPU tensors.

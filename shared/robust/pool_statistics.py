@@ -27,8 +27,8 @@ class Geometry:
 class PoolStatistics:
     """Measurements of one pool, shared by all views of the pool.
 
-    Passes over rows add measurements. The measurements are valid for one block of rows only. A view
-    of a different block or of different columns has its own `PoolStatistics`.
+    Passes over rows add measurements to this object. The measurements are valid for one block of
+    rows only. A view of a different block or of different columns has its own `PoolStatistics`.
 
     Args:
         unchecked: True while the rows are only assumed to be finite, because no pass has read all
@@ -46,6 +46,6 @@ class PoolStatistics:
     positions: tuple[int, ...] = ()
 
     def of_columns(self, which: slice) -> "PoolStatistics":
-        """What is known about these columns of the pool."""
+        """Statistics for a view of only these columns, with the measurements that stay valid."""
         squares_N = self.squares_N if which == self.squares_of else None
         return PoolStatistics(self.unchecked, squares_N)

@@ -20,8 +20,8 @@ PASS = 4096
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest total number of parameters of the models in one forward pass. This number bounds the
-memory that is needed in addition to the rows (16 MiB in float32)."""
+"""Largest total number of parameters of several models in one forward pass (16 MiB in float32, in
+addition to the rows). A model with more parameters than this limit has a pass of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def evaluate_models(
         rows: one update per client.
         context: the context, which must have the reference, the network and the public samples.
         stage: name of the stage that calls this function, for error messages.
-        labels: whether to compute the loss as well.
+        labels: whether to compute the loss in addition to the entropy.
     Raises:
         ConfigurationError: the context lacks something that the evaluation needs.
 

@@ -1,4 +1,4 @@
-"""Weights from quasi-gradients: the common base of the PAwBRoFL paper's spectral rules.
+"""Weights from quasi-gradients: the base class of the spectral rules in the PAwBRoFL paper.
 
 Legend: M rows, D coordinates.
 """
@@ -38,13 +38,14 @@ class QuasiGradientRule(Rule):
     """
 
     xi: float | None = Field(default=None, gt=0)
-    """ξ, the largest variance allowed along any direction, in squared units of the updates. If
-    None, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on a
-    row and contains n - f rows. Up to f hostile rows cannot inflate this value."""
+    """ξ, the largest variance allowed along any direction, in squared units of the updates. By
+    default, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on
+    a row and contains n - f rows. Up to f hostile rows cannot inflate the default value of ξ."""
     block_size: int | None = Field(default=None, ge=1)
-    """Number of coordinates in a block; each block has its own weights of the rows. If None, the
+    """Number of coordinates in a block; each block has its own weights of the rows. By default, the
     rows have the same weights in all coordinates, as in the paper. If coordinates are split across
-    ranks, each rank holds one block of all rows at a time."""
+    ranks, every rank holds a copy of one block at a time, with the block's coordinates of all
+    rows."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
@@ -82,8 +83,8 @@ class QuasiGradientRule(Rule):
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)
             first, end = max(start, place.start), min(stop, place.stop)
             if first < end:
-                # Each of these ranks combines the rows over the whole block, so that the result has
-                # the same bits on any number of ranks.
+                # Each rank that holds a part of the block combines the rows over the whole block,
+                # so that the result has the same bits on any number of ranks.
                 made_C = part.combine(solution.weights_M)
                 out_D[first - place.start : end - place.start] = made_C[first - start : end - start]
         return out_D

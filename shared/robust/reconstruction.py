@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Predict = Callable[[Tensor, Tensor], Tensor]
-"""(models_KD, x_KB) -> logits (K, B, C); twice differentiable."""
+"""Maps `models_KD` and `x_KB` to logits (K, B, C); must be twice differentiable."""
 
 WORST = 1e6
 """Errors that are larger than this value, or not finite, are set to this value."""
@@ -44,7 +44,7 @@ class SearchSettings:
         steps: number of gradient descent steps in which the samples should reproduce the update.
         rates: the search's learning rates for the samples, the labels and the clients' step sizes.
         momentum: momentum of the search.
-        enough: the search for a client ends when its error is below this value.
+        enough: a client's search ends when the client's error is below this value.
     """
 
     steps: int
@@ -84,8 +84,8 @@ def search(
     """The final errors (K,) of the searches, and the corresponding synthetic samples.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. The search for a client stops in three cases: its error is below `how.enough`, its error
-    is not finite, or `limits_K` iterations are done.
+    once. A client's search stops in three cases: the client's error is below `how.enough`, the
+    error reaches `WORST`, or the search has done the client's number of iterations in `limits_K`.
 
     Args:
         predict: the network.

@@ -64,10 +64,11 @@ class Part:
     """The coordinates that this process holds.
 
     Args:
-        dim: number D of coordinates over all ranks.
+        dim: total number D of coordinates of all ranks.
         start: the first coordinate of this rank.
-        stop: the end of this rank's coordinates.
-        group: the ranks that hold the remaining coordinates; None if this process holds all.
+        stop: the index after this rank's last coordinate.
+        group: the ranks that hold the remaining coordinates; None if this process holds all
+            coordinates.
     """
 
     dim: int
@@ -77,7 +78,7 @@ class Part:
 
     @staticmethod
     def of(held: int, group: Group | None) -> "Part":
-        """The part of a rank that holds `held` coordinates.
+        """The `Part` of a rank that holds `held` coordinates.
 
         Raises:
             ConfigurationError: the group has no backend for CPU tensors, or the ranks do not hold
@@ -123,8 +124,8 @@ class Part:
 
         Args:
             pieces: this rank's results in order, as pairs (first coordinate of the piece, result).
-                The coordinate in a pair is relative to the rank's first coordinate. No piece spans
-                two shards.
+                The coordinate in each pair is relative to the rank's first coordinate. No piece
+                spans two shards.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)
@@ -135,7 +136,8 @@ class Part:
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.cpu()
-        # The result is exact in any order, because each shard's sum is added only to zeros.
+        # The ranks' tensors may be added in any order, because each shard's sum is added only to
+        # zeros.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S:

@@ -18,7 +18,7 @@ AT_ONCE = 1 << 22
 
 @lru_cache(maxsize=4)
 def _signs(dim: int, size: int, device: torch.device, start: int, stop: int) -> Tensor:
-    """Random signs for the coordinates from `start` to `stop` of `dim`, as int8."""
+    """Random signs (int8) for the coordinates [start, stop) of a vector of length `dim`."""
     draws = generator(0, "sketch", dim, size)
     drawn_D = torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8)
     return (drawn_D[start:stop] * 2 - 1).to(device)
@@ -37,8 +37,8 @@ def sketch(
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
-        within: the first index of `vector_D` to sketch, and the index after the last one.
-            Coordinates outside this range are treated as 0.
+        within: (start, stop): only the coordinates `vector_D[start:stop]` are sketched; all other
+            coordinates are treated as 0.
 
     >>> x = torch.arange(4.0)
     >>> float(sketch(x, 8) @ sketch(2 * x, 8))
@@ -82,5 +82,5 @@ class Traces:
     start_MK: Tensor
 
     def keep(self, picks: Tensor) -> "Traces":
-        """The traces of some rows, in the order given."""
+        """The traces of some rows, in the order of `picks`."""
         return Traces(self.upload_MK[picks], self.start_MK[picks])

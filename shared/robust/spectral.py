@@ -2,7 +2,7 @@
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
 weight 0 therefore does not affect the accuracy for the other rows, even if its values are around
-1e30. No second N x D block is needed.
+1e30. The computation needs no second N x D block.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -87,7 +87,7 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 
 
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
-    """Like `largest`, but by Lanczos iteration; returns None if it does not converge.
+    """Like `largest`, but by Lanczos iteration; None if the iteration does not converge.
 
     Every direction is made orthogonal to all earlier directions, so no direction occurs twice.
     """
@@ -125,12 +125,12 @@ def reachable(distances_MM: Tensor) -> Tensor:
 
 
 def uniform(kept_M: Tensor) -> Tensor:
-    """Equal weights (M,) over the kept rows, in float64."""
+    """Float64 weights (M,): equal for all rows in the mask `kept_M`, and 0 for other rows."""
     return kept_M.double() / int(kept_M.sum())
 
 
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
-    """Squared radius and rows of the smallest row-centred ball that contains `count` rows.
+    """Squared radius and rows of the smallest ball that is centred on a row and has `count` rows.
 
     If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
     the hostile rows are.

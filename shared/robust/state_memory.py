@@ -29,8 +29,8 @@ def carry_over_rows(
         state: the state before this round.
         name: the block's name in the state.
         rows: the round's rows, which set the width, dtype, device and storage of the block.
-        clients: clients that get a row even if none is remembered; the rows of new clients are
-            zero.
+        clients: clients that get a row in any case; the row is zero if the client has no remembered
+            row.
         replaced: clients whose rows the caller writes; these rows are not copied.
     """
     known = {client: row for row, client in enumerate(state.ids.get(name, ()))}
@@ -51,7 +51,7 @@ def remembered(name: str, block: Block, at: Mapping[str, int]) -> State:
 
 
 def remembered_rows(state: State, name: str, rows: Rows, clients: Collection[str]) -> Rows:
-    """The remembered rows of some clients, as a view that reads a file like the round's rows."""
+    """The remembered rows of some clients, as a view; a file is read window by window."""
     at = {client: row for row, client in enumerate(state.ids[name])}
     index_M = torch.tensor([at[client] for client in clients], dtype=torch.long)
     held = state.block(name)
@@ -59,10 +59,10 @@ def remembered_rows(state: State, name: str, rows: Rows, clients: Collection[str
 
 
 def aligned(rows: Rows) -> int:
-    """A number of coordinates that divides every window.
+    """A number of coordinates that divides the width of every window except the last.
 
-    If chunks have this width, passes over pools with different numbers of rows yield the same
-    ranges of columns.
+    If chunks have the returned width, passes over pools with different numbers of rows yield the
+    same ranges of columns.
     """
     return min(rows.width(CHUNK), shards.GRAIN)
 

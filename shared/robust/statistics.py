@@ -57,7 +57,7 @@ def of_parameters(context: Context) -> Context:
 
 
 def aggregate(rows: Rows, context: Context) -> Tensor:
-    """The next statistics (S,): the reference's statistics, plus the median of their changes.
+    """The next statistics (S,): the reference's statistics, plus the clients' median change.
 
     Variances are kept >= 0. A coordinate whose new value would not be finite keeps its old value.
     If no row was accepted, all coordinates keep their old values.

@@ -44,16 +44,16 @@ class View:
             None if the view reads all rows of the pool.
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
-        metadata: numbers, one per row and keyed by name. Some numbers, such as "loss_gap", are
-            claims of the clients. The server determines all other numbers: "moved" is the norm of
-            the raw upload, "fresh" is 0 if the row was judged in an earlier round, and "age" is the
-            number of rounds since the server asked for the upload.
+        metadata: for each name, one number per row. Some numbers in the metadata, such as
+            "loss_gap", are claims of the clients. All other metadata come from the server: "moved"
+            is the norm of the raw upload, "fresh" is 0 if the row was judged in an earlier round,
+            and "age" is the number of rounds since the server asked for the upload.
         dropped: ids of rows that were left out because they were not finite.
         traces: sketches of the rows, for detectors that remember rows; None if no detector needs
             sketches.
         pool_statistics: measurements of the pool, shared by all views of it.
         file: the file that holds the pool; None if the pool is in memory.
-        storage: where stages keep blocks of their own with one row per client.
+        storage: where stages keep their own blocks, which have one row per client.
         part: which coordinates this rank holds, if the pool is split across ranks; otherwise None.
     """
 
@@ -85,7 +85,7 @@ class View:
 
     @property
     def whole_dim(self) -> int:
-        """Number of coordinates over all ranks."""
+        """Total number of coordinates of all ranks."""
         return self.place.dim
 
     @property
@@ -110,7 +110,7 @@ class View:
         return [True] * len(self) if fresh_M is None else [bool(new) for new in fresh_M.tolist()]
 
     def sources(self) -> list[Tensor]:
-        """The rows (D,) of the pool that the view reads, in order, without a copy."""
+        """The rows (D,) of the pool that the view reads, in reading order, without a copy."""
         if self.index_K is None:
             return list(self.block_ND.unbind(0))
         return [self.block_ND[i] for i in self.index_K.tolist()]
@@ -120,9 +120,9 @@ class View:
 
         A sum over all columns takes two steps: each shard adds up the sums of its windows in order,
         and then the shards' sums are added up. The windows do not depend on whether the pool is in
-        memory, in a file or split across ranks. Sums are therefore bit-for-bit equal. If the pool
-        is in a file, the next window is fetched while a pass works on the current window. At most
-        two windows of a file are in memory at once.
+        memory, in a file or split across ranks, so sums have the same bits in all three cases. If
+        the pool is in a file, the next window is fetched while a pass works on the current window.
+        At most two windows of a file are in memory at once.
         """
         size = max(1, len(self.block_ND)) * self.block_ND.element_size()
         width = max(shards.GRAIN, WINDOW // size // shards.GRAIN * shards.GRAIN)
@@ -172,7 +172,7 @@ class View:
                 yield start, stop, block_KC if mix_MK is None else mix_MK @ block_KC
 
     def keep(self, positions: Sequence[int] | Tensor) -> Self:
-        """The view restricted to some rows, in the order given (no copy of the pool)."""
+        """The view restricted to some rows, in the order of `positions`; the pool is not copied."""
         picks = torch.as_tensor(positions, dtype=torch.long).cpu()
         index_K, mix_MK = self.index_K, self.mix_MK
         if mix_MK is not None:
@@ -231,7 +231,7 @@ class View:
         """L new rows `by_LM @ rows`, without a copy of the pool.
 
         If L = M, the new rows keep the old rows' ids, weights, metadata and traces. Ids and weights
-        passed as arguments replace the old ones.
+        passed as arguments replace the old rows' ids and weights.
         """
         names = self.ids if ids is None else tuple(ids)
         assert len(names) == len(by_LM)

@@ -1,7 +1,7 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
-Row k is (start_k - base_k) + upload_k. Whichever model client k started from, row k is its trained
-model relative to the global model of the round (FedCAP's recovery and calibration).
+Row k is (start_k - base_k) + upload_k. Whichever model client k started from, row k is the client's
+trained model relative to the global model of the round (FedCAP's recovery and calibration).
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """
@@ -33,7 +33,7 @@ class Claim:
         samples: the number of training samples that the client claims.
         metrics: the other numbers that the client claims, by name.
         staleness: the age of the upload in rounds.
-        fresh: whether no earlier round has judged the upload.
+        fresh: False if an earlier round has already judged the upload.
     """
 
     samples: int
@@ -70,7 +70,8 @@ class _RowMeasurements:
 class Pool:
     """Rows of some clients relative to one reference model.
 
-    To add a row, write the upload into `row(client)`, then call `admit`. No other copy is made.
+    To add a row, write the upload into `row(client)`, then call `admit`. `admit` copies the upload
+    only if detectors see raw uploads.
 
     Args:
         plan: the stages of a round. The plan defines which claims the stages read, how large the
@@ -82,7 +83,8 @@ class Pool:
         clients: ids of the clients that get a row from the start; rows for other clients can be
             added later.
         storage: where the pool keeps its blocks; in memory by default.
-        spare: the block of a pool that is no longer needed; reused if it has one row per client.
+        spare: the block of a pool that is no longer needed; the block is reused if it has one row
+            per client.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
     """
 
@@ -143,15 +145,16 @@ class Pool:
         Args:
             client: the client's id.
             start_K: sketch of the model that the client trained from, if the plan needs sketches.
-            offset: the models (start, base) of `calibration.offset`; the start is overwritten.
+            offset: the models (start, base) of `calibration.offset`; the tensor of the start is
+                overwritten.
             diverged: whether the client says that its training has diverged.
         """
         slot = self._slots[client]
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # In float64, the squares of float64 numbers may overflow; those of float32 numbers cannot.
-        # If the norm is not finite, the numbers themselves are therefore checked.
+        # In float64, the squares of float64 numbers may overflow, but the squares of float32
+        # numbers cannot. If the norm is not finite, the numbers themselves are therefore checked.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])
         upload_K = self.sketch(row_D)
@@ -180,8 +183,8 @@ class Pool:
         """The calibrated rows of the clients in `claims`, in the order of their ids.
 
         Args:
-            claims: what is known about each upload, keyed by client; all clients have been
-                admitted.
+            claims: what is known about each upload, keyed by client; the upload of each client must
+                have been admitted.
             cap: the largest number of samples that counts in a row's weight.
         """
         dropped = {client for client in claims if self._measured[client].dropped}
@@ -218,14 +221,15 @@ class Pool:
         return self._storage.zeros(rows, self.reference_D)
 
     def _doubled(self, block: Block) -> tuple[Block, Tensor]:
-        """A block with twice as many rows, and the squared norms of the rows that it holds."""
+        """A copy of the block with room for twice as many rows, and the rows' squared norms."""
         larger = self._zeros(max(4, 2 * len(block)))
         squares_N = _unmeasured(larger)
         admitted = {self._slots[client] for client in self._measured}
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # The windows of a pass depend on the number of rows, and may change the last bits.
+                # The windows of a pass depend on the number of rows, and may change the last bits
+                # of norms.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)
@@ -234,8 +238,9 @@ class Pool:
     def _measure(self, block: Block, squares_N: Tensor, slot: int) -> None:
         """Measures the squared norm of a row's parameters, exactly as a pass over all rows does.
 
-        If the block is in a file, a later pass would read the file once more. A block in memory is
-        not measured here, because one pass over all rows is faster than one call for each row.
+        If the block is in a file, the norm is measured now, so that no later pass has to read the
+        file again. A block in memory is not measured here, because one pass over all rows is faster
+        than one call for each row.
         """
         if block.file is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])
@@ -272,7 +277,7 @@ class Pool:
 
 
 def _unmeasured(block: Block) -> Tensor:
-    """Squared norms (N,) that are not known yet."""
+    """Placeholders (NaN) for the squared norms (N,) of a block's rows."""
     return torch.full((len(block),), torch.nan, dtype=torch.float64)
 
 

@@ -29,14 +29,14 @@ class Neighbours:
     """The accepted rows of the last round, from which newcomers' models are mixed.
 
     The rows have no weights, claims or sketches: all three belong to the round that judged the
-    rows. A worker that loads the rows again after a restart therefore makes the same models for
-    newcomers.
+    rows. Newcomers' models do not depend on weights, claims or sketches, so a worker that loads the
+    rows again after a restart makes the same models.
 
     Args:
         reference_A: the model that the rows are relative to.
         rows: calibrated rows, restricted to the parameters.
-        similar: rows of the same clients, from which the customizer computes similarities; the raw
-            uploads if calibration is off.
+        similar: rows of the same clients, from which the customizer computes similarities; if
+            calibration is off, these rows are the raw uploads.
     """
 
     reference_A: Tensor
@@ -145,12 +145,13 @@ class Rounds:
 
         Args:
             round_: number of the round.
-            pool: the rows of the uploads, one for every claim.
+            pool: the rows of the uploads, with one row for every claim.
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages start over.
             standing: the barred clients, and the numbers that limit further evictions.
-            models: returns the customized models (A,) of the last round, by name. `models`
-                is called only if the customizer continues from the last round's models.
+            models: callback that returns the customized models (A,) of the last round, keyed by
+                name. `models` is called only if the customizer continues from the last round's
+                models.
             ended: callback that gets the name of each step when the step ends.
         Raises:
             PreconditionError: there are too few rows for a stage.
@@ -187,7 +188,8 @@ class Rounds:
         Args:
             clients: the clients that take part in the open round.
             customized: whether the last published round made customized models.
-            known: returns whether a client has its own model, a group's model, or a challenge.
+            known: callback that says whether a client has its own model, a group's model, or a
+                challenge.
         """
         if not customized or not self.plan.customizer.probes:
             return []
@@ -255,7 +257,7 @@ class Rounds:
 
 
 def check_divides(plan: Plan, spec: ModelSpec) -> None:
-    """Refuses stages and models whose vectors cannot be divided among ranks.
+    """Refuses models that cannot be divided among ranks, and stages that need whole rows.
 
     Raises:
         ConfigurationError: the message names what cannot be divided.

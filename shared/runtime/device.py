@@ -13,8 +13,8 @@ from rampart_fl.shared.errors import ConfigurationError
 def device(name: str) -> torch.device:
     """The device with this name, such as cpu, cuda or cuda:1.
 
-    On a GPU, torch then uses deterministic algorithms, so a repeated run gives bit-identical
-    results. If an operation has no deterministic algorithm, torch warns.
+    If the device is a GPU, torch is set to use deterministic algorithms, so a repeated run gives
+    bit-identical results. If an operation has no deterministic algorithm, torch warns.
 
     Raises:
         ConfigurationError: the device cannot be used.
@@ -22,8 +22,8 @@ def device(name: str) -> torch.device:
     >>> device("cpu")
     device(type='cpu')
     """
-    # cuBLAS is deterministic only if its workspace has a fixed size. cuBLAS reads this variable
-    # when a process uses cuBLAS for the first time.
+    # cuBLAS is deterministic only if its workspace has a fixed size. cuBLAS reads the size from
+    # an environment variable when a process uses cuBLAS for the first time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)
@@ -39,13 +39,14 @@ def device(name: str) -> torch.device:
 def prefer_deterministic() -> None:
     """Makes torch use deterministic algorithms, and warn if an operation has none.
 
-    If torch already refuses such operations, it continues to refuse them.
+    If torch is already set to refuse operations without a deterministic algorithm, this setting
+    stays.
     """
     if torch.get_deterministic_debug_mode():
         return
     torch.set_deterministic_debug_mode("warn")
-    # Otherwise, torch would also fill uninitialized tensors, which costs time and only reveals
-    # errors.
+    # By default, deterministic torch also fills uninitialized tensors, which costs time and serves
+    # only to reveal errors.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # untyped
 
 

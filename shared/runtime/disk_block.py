@@ -63,7 +63,7 @@ class MappedFile:
         return self._reader.submit(self._advise, list(parts), POPULATE_READ)
 
     def release(self, parts: Sequence[Tensor]) -> None:
-        """Frees the memory of contiguous parts of the block; a later access reads them again."""
+        """Frees the memory of contiguous parts of the block; a later access reads a part again."""
         self._advise(parts, RELEASE)
 
     def _advise(self, parts: Sequence[Tensor], advice: int) -> None:
@@ -121,19 +121,21 @@ class Block:
 class BlockStorage:
     """Where blocks are kept.
 
-    The limit holds for the sum of all blocks in memory that this storage made. A block counts until
-    the last tensor that shares its memory is gone.
+    The memory limit applies to the total size of all blocks in memory that this storage made. A
+    block counts towards the limit until the last tensor that shares the block's memory is gone.
 
     Args:
         memory: largest total size in bytes of the blocks in memory; None if there is no limit. Only
             blocks in the CPU's memory are counted.
-        folder: the folder for all other blocks; None for the system's temporary folder.
+        folder: the folder for the files of blocks that exceed the limit; None for the system's
+            temporary folder.
     """
 
     memory: int | None = None
     folder: Path | None = None
     _alive: WeakSet[mmap.mmap] = field(default_factory=WeakSet, init=False, repr=False)
-    """The memory of the blocks that count. A tensor keeps its memory alive, and so do its views."""
+    """The memory of the blocks that count towards the limit. A tensor and all views of the tensor
+    keep the tensor's memory alive."""
 
     @property
     def held(self) -> int:
@@ -141,14 +143,14 @@ class BlockStorage:
         return sum(map(len, self._alive))
 
     def maps(self, rows: int, row_bytes: int, device: torch.device, more: int = 0) -> bool:
-        """Whether a new block is kept in a file; only possible on the CPU.
+        """Whether a new block is kept in a file, which is possible only for a block on the CPU.
 
         Args:
             rows: number of rows of the block.
             row_bytes: size of a row in bytes.
             device: the device of the block.
             more: bytes of blocks in memory that are made before this block, minus the bytes of
-                blocks that are freed before.
+                blocks that are freed before this block is made.
         """
         if self.memory is None or device.type != "cpu":
             return False
@@ -157,7 +159,7 @@ class BlockStorage:
     def filed(
         self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
     ) -> int:
-        """How many of several new blocks are kept in files, if they are made one after another.
+        """How many of several new blocks are kept in files, if the blocks are made successively.
 
         Args:
             blocks: number of blocks.

@@ -20,7 +20,7 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
         mode: the file's permissions, before the umask.
     Raises:
         OSError: writing failed, and the old file is unchanged. The error always names a file;
-            Python's own error for a full disk does not.
+            Python's own error for a full disk does not name a file.
     """
     with replacing(path) as part:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -38,7 +38,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def create(path: Path, pieces: Iterable[bytes]) -> None:
-    """Writes a new file and syncs it to disk, but not its folder; see `new_folder`.
+    """Writes a new file, and syncs the file but not its folder to disk; see `new_folder`.
 
     Raises:
         FileExistsError: the file exists.
@@ -56,7 +56,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     The files in the folder must have been synced, for example by `create`.
 
     Args:
-        path: the new folder, which does not exist or is empty.
+        path: the new folder, which must not exist yet or must be empty.
     """
     part = path.with_name(f".{path.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -84,7 +84,7 @@ def replacing(path: Path, several: bool = False) -> Iterator[Path]:
     own = f".{uuid.uuid4().hex}" if several else ""
     part = path.with_name(f"{path.stem}{own}.part{path.suffix}")
     try:
-        part.unlink(missing_ok=True)  # A file left by a crash may have other permissions.
+        part.unlink(missing_ok=True)  # A file left by a crash may have wrong permissions.
         yield part
         place(part, path)
     except OSError as error:

@@ -21,8 +21,8 @@ from rampart_fl.shared.runtime import telemetry
 log = logging.getLogger(__name__)
 
 SECRETS = "RAMPART_SECRETS"
-"""Variable that names a folder of secrets. Each file in the folder has the name of a setting's
-variable, in lower case."""
+"""Environment variable that names a folder of secrets. Each file in the folder has the name of a
+setting's variable, in lower case."""
 
 
 def secrets_folder() -> Path | None:
@@ -46,7 +46,7 @@ def secret(variable: str) -> str | None:
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of a process: RAMPART_<FIELD> sets a field; the field's docstring is its help."""
+    """Settings of a process: RAMPART_<FIELD> sets a field; docstrings of fields are help texts."""
 
     model_config = SettingsConfigDict(
         env_prefix="RAMPART_", extra="ignore", frozen=True, use_attribute_docstrings=True

@@ -2,13 +2,13 @@
 
 All requests between Rampart's processes use this policy. The exceptions are:
 
-- Requests to Redis: redis-py's own policy handles Redis's errors (see
+- Requests to Redis follow redis-py's own retry policy (see
   services/aggregator/state/redis_connection.py).
-- Requests to an object store: obstore has its own policy (see
+- Requests to an object store follow obstore's own retry policy (see
   services/aggregator/state/object_blobs.py).
-- Background loops, such as the event hub and the renewal of the worker's lease: a loop repeats its
-  work after a fixed pause. The renewal of a client's token is repeated after any failure, even
-  after a full disk (see shared/agent/identity.py).
+- Background loops, such as the event hub and the renewal of the worker's lease, repeat their work
+  after a fixed pause. The renewal of a client's token is repeated after any failure, even after a
+  full disk (see shared/agent/identity.py).
 """
 
 import logging
@@ -36,8 +36,8 @@ QUIET = 10.0
 """A warning is logged if a request is retried for more than this number of seconds."""
 GROWING = wait_exponential(multiplier=0.1, max=2.0)
 SECONDS = re.compile(r"[0-9]{1,6}")
-"""The accepted form of a Retry-After header: whole seconds. Proxies may also send dates, which are
-ignored."""
+"""The accepted form of a Retry-After header: whole seconds. Proxies may also send this header with
+a date, which is ignored."""
 
 
 class TemporaryFailure(Exception):
@@ -62,7 +62,7 @@ async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: floa
     """Calls `attempt` until it does not raise `TemporaryFailure`; returns its result.
 
     Args:
-        attempt: makes one attempt.
+        attempt: callback that makes one attempt.
         where: the URL that is requested, for messages.
         patience: seconds after which no further attempt is made.
     Raises:

@@ -8,8 +8,8 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""A product: number of parameters of the model times number of samples per step. If the product is
-below this value, additional threads hardly make training faster."""
+"""If the model's number of parameters times the number of samples per step is less than this
+number, additional threads hardly make training faster."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

@@ -42,8 +42,8 @@ class Certificate:
         clients: number of clients in the federation.
         present: number of attackers that took part in the training.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients in addition to the `present` attackers. For all m beyond the end of the curve,
-            no sample is certified.
+            clients in addition to the `present` attackers. No sample is certified for a number m of
+            hostile clients beyond the end of the curve.
         error: bound on the probability, for each sample, that the certified number of hostile
             clients is too large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
@@ -83,8 +83,8 @@ def certify_groups(
     Raises:
         ConfigurationError: the experiment has no groups that train separately, does not draw every
             client for every round, or ends rounds when enough uploads have arrived. If rounds drew
-            only some clients, a client that leaves could change which others are drawn. If rounds
-            ended early, a client that uploads early could change which other updates a round
+            only some clients, a client that leaves could change which other clients are drawn. If
+            rounds ended early, a client that uploads early could change which other updates a round
             includes.
     """
     if not build_plan(experiment).customizer.isolates:
@@ -115,7 +115,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of the clients, drawn with replacement; all subsets if at most `count` exist.
+    """Random subsets of clients, with possible repeats; all subsets if at most `count` exist.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)
@@ -152,9 +152,10 @@ def certify_subsets(
         size: number k of clients in a subset.
         error: bound on the probability, for each sample, that the certified number of hostile
             clients is too large. `error` is not used if all subsets vote.
-        device: where to train.
+        device: the device on which the federations train.
         on_progress: called after every subset.
-        each: trains the subsets; by default, one after another in this process.
+        each: callback that trains the subsets; by default, the subsets train one after another in
+            this process.
     Raises:
         ConfigurationError: clients get models other than the global model, or not every client is
             drawn for every round.

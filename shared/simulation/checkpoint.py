@@ -42,8 +42,8 @@ TYPES: tuple[type[Any], ...] = (
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
 DERIVED = {"pool_statistics", "traces", "storage", "files"}
-"""Fields that are not saved. They are computed again, belong to a finished round, or say which
-tensors are in files; a simulation keeps all tensors in memory."""
+"""Fields that are not saved. A field is not saved if it is computed again, belongs to a finished
+round, or says which tensors are in files (a simulation keeps all tensors in memory)."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""
 

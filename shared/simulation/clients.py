@@ -68,7 +68,8 @@ class Clients:
     plan: Plan
     device: str
     server_update: Callable[[Tensor, int], Tensor | None] | None = None
-    """(global model, round) -> the server's own update, for attackers with full knowledge."""
+    """Returns the server's own update for a global model and a round. Attackers with full knowledge
+    use the server's own update."""
     _cohorts: dict[tuple[bool, ...], Cohort] = field(default_factory=dict)
 
     @staticmethod

@@ -9,7 +9,7 @@ and G² bound, but not how to measure them. This module estimates both Φ and G�
 client trains its pilot model alone (λ = 0) on every second training sample, for as many rounds as
 the experiment has. The other training samples are held out.
 
-- Pdim: the model's number of parameters, or the personalizer's `pdim`.
+- Pdim: the personalizer's setting `pdim` if it is given, or else the model's number of parameters.
 - Φ_i: the largest gap |e_i(h) - e_C(h)|, estimated from the pilot models h. Here e_j(h) is the
   fraction of client j's held-out training samples that h misclassifies. The number e_C(h) is the
   mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
@@ -42,7 +42,7 @@ from rampart_fl.shared.simulation.exact_round import ExactRound
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The terms of the formula, for every client.
+    """The terms of the formula for λ, for every client.
 
     Args:
         pdim: the pseudo-dimension of the model.

@@ -78,7 +78,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """For each p in `places`: p, and all clients' uploads (N, D) after a step from model p."""
+        """Yields each p of `places` with all clients' uploads (N, D) after a step from model p."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):

@@ -42,7 +42,7 @@ class SimulationResult:
 
     Args:
         experiment: the experiment that was run.
-        records: one per round, in the form in which the services keep them.
+        records: one record per round, in the form in which the services keep records.
         figures: the final figures; see `rampart_fl.shared.figures.final.final_figures`.
         global_D: the last global model.
         models: the model that each client would train from next, keyed by client.

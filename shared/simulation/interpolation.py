@@ -25,7 +25,7 @@ from rampart_fl.shared.simulation.server import Server
 def run_round(clients: Clients, server: Server, round_: int) -> RoundRecord:
     """Runs a round, which updates the state of both sides; returns the round's record.
 
-    The round has as many steps as the client with the most batches needs.
+    The number of steps in the round is the largest number of batches of any client.
     """
     exact, names = ExactRound(clients, server, round_), clients.names
     cohort = clients.cohort(round_)
@@ -81,7 +81,7 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end.
+    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end of each batch.
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

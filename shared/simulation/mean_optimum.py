@@ -5,7 +5,7 @@
 A = σ²/m is the variance of an honest client's own mean, and B = Δ² is the variance of the honest
 clients' true means. κ bounds the error of the server's pipeline, and is 0 if f is 0. Instead of B,
 Proposition 1 uses the squared distance between each client's true mean and the mean of all true
-means. On average, this squared distance is B.
+means; on average, this squared distance is B.
 
 Legend: N honest clients, M samples, d coordinates.
 """

@@ -99,8 +99,8 @@ class Server:
         Args:
             round_: the number of the round.
             names: the clients.
-            probes: the answers (D,) of the clients that were probed, keyed by client. A client
-                that has neither a model nor a probe gets the global model.
+            probes: the answers (D,) of the clients that were probed, keyed by client. A client that
+                has no model and answered no probe gets the global model.
         """
         challenged = {name: self.challenged(name) for name in names}
         return torch.stack(
@@ -177,8 +177,8 @@ class Server:
         """Bytes that each client downloads and uploads in a round; call this method before `close`.
 
         The answer to a probe is counted as if it were as large as the client's update. The real
-        sizes of the two uploads may differ slightly, because their metrics may have different
-        numbers of digits.
+        sizes of the answer and of the update may differ slightly, because the metrics in the two
+        uploads may have different numbers of digits.
         """
         spec = self.rounds.spec
         model, down, up = model_bytes(spec), {}, {}

@@ -2,8 +2,8 @@
 
 If the weight is too small, the term does not protect the models. If the weight is too large, the
 term prevents learning. The right weight depends on the model and the data. The search begins with a
-sparse grid over decades and continues with a denser grid around the best value (MSDFL, section
-VII-F).
+sparse grid over several powers of ten and continues with a denser grid around the best value
+(MSDFL, section VII-F).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,15 +38,15 @@ def coarse_to_fine(
 ) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of 2 · points - 1 values around the best value so far. In both
+    Each refinement is a grid of `2 * points - 1` values around the best value so far. In both
     directions, the new grid extends half a step of the previous grid from the best value. Values
     outside the bounds are skipped. No value is scored twice.
 
     Args:
         score: the function to maximize.
-        low: the least value.
-        high: the largest value.
-        points: the number of values of the first grid.
+        low: the smallest value that the search may try.
+        high: the largest value that the search may try.
+        points: the number of values in the first grid.
         refinements: the number of grids after the first.
 
     >>> import math
@@ -92,7 +92,8 @@ def search_weight(
 
     Args:
         experiment: the experiment to simulate.
-        term: the name of a term of the objective; added to the objective if it is not there yet.
+        term: the name of a term of the objective; the term is added if the objective does not
+            contain the term yet.
         seeds: the seeds to simulate; the experiment's own seed by default.
         figure: the name of one of the metrics that
             `rampart_fl.shared.figures.final.final_figures` returns.

@@ -8,13 +8,13 @@
         assert "mine" in running.operator.rounds()[-1].participants
 
 The federation consists of the real services on loopback: the aggregator, and Redis, which fsyncs
-every write. It starts once per session, and is stopped at the end of the session. Each call of
-`rampart_run` submits one run, which is stopped and deleted after the test, even if the test fails.
-Clients that the test starts by name stay enrolled, so the same name denotes the same client in
-every test. The tokens of other clients are revoked after the test. All files are in pytest's
+every write. The federation starts once per session, and is stopped at the end of the session. Each
+call of `rampart_run` submits one run, which is stopped and deleted after the test, even if the test
+fails. Clients that the test starts by name stay enrolled, so the same name denotes the same client
+in every test. The tokens of other clients are revoked after the test. All files are in pytest's
 temporary folders.
 
-`rampart_fl.services.console.testing` does the same without pytest.
+`rampart_fl.services.console.testing` starts federations of real services without pytest.
 
 pytest imports this module in every session, so it imports the services only on use.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def rampart_settings() -> dict[str, str]:
     """The aggregator's settings, such as `{"offline_after": "5"}`; override this fixture to add
-    any."""
+    settings."""
     return {}
 
 

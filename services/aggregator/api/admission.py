@@ -33,8 +33,8 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes per disk write of a large body."""
 SMALL = 2 * PIECE
-"""A body counts as small if it has fewer bytes than this. A small body takes no more memory than a
-large body: while one piece of a large body is written, the next piece arrives."""
+"""A body counts as small if it has fewer than `SMALL` bytes. A small body takes no more memory than
+a large body, of which two pieces are in memory: one that is written, and one that arrives."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 
@@ -145,8 +145,9 @@ class Admission:
                 or None if the bytes are to be discarded.
         Raises:
             SlowBody: the upload paused for too long, or its average rate was too low.
-            TooLarge: there are more bytes than declared, or more than allowed after decompression.
-            Malformed: there are fewer bytes than declared, or the bytes are not valid zstd.
+            TooLarge: the body has more bytes than declared, or more than allowed after
+                decompression.
+            Malformed: the body has fewer bytes than declared, or is not valid zstd.
             Refusal: raised by `judge`.
         """
         run = asyncio.get_running_loop().run_in_executor

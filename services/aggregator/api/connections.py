@@ -4,16 +4,16 @@ By default, uvicorn has these gaps:
 
 - uvicorn limits neither the size of a request's head (request line and headers) nor the time until
   the head is complete;
-- it responds in plain text to bytes that are not HTTP;
-- after it has sent the response, it waits indefinitely for the rest of the request's body;
-- it waits indefinitely for a client to read the response;
-- it accepts connections until the process has no file descriptors left.
+- uvicorn responds in plain text to bytes that are not HTTP;
+- after uvicorn has sent the response, it waits indefinitely for the rest of the request's body;
+- uvicorn waits indefinitely for a client to read the response;
+- uvicorn accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
 answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
 two other waits: the wait for the rest of a body after the response, and each pause in which the
 client does not read the response.
-If too many connections are open, a new one is refused.
+If too many connections are open, a new connection is refused.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class SmallEvent(asyncio.Event):
 
 
 class Pipeline(list[Any]):
-    """The pipelined requests of a connection; a deque takes 700 bytes more."""
+    """A list of a connection's pipelined requests; a deque would take 700 bytes more."""
 
     __slots__ = ()
 
@@ -68,7 +68,8 @@ class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
     # Objects of one class share the keys of their attributes only while there are at most 30 keys.
-    # `__slots__` keeps the number of keys below this limit, which saves 1.3 KiB per connection.
+    # `__slots__` keeps a connection's number of keys within this limit, which saves 1.3 KiB per
+    # connection.
     __slots__ = ("_body_open", "_head", "_stalled", "_timer", "_unanswered")
     patience: ClassVar[float] = 30.0
     """Time limit in seconds for each of these: a head; the rest of a body after the response; a
@@ -84,7 +85,7 @@ class Connection(HttpToolsProtocol):
         self._body_open = False
         self._unanswered: list[RequestResponseCycle] = []
         # Most connections wait for news, so their objects stay small. Clients rarely pipeline
-        # requests, so these lists are short.
+        # requests, so a list of pipelined requests is short.
         self.pipeline = Pipeline()  # type: ignore[assignment]  # it has all methods that are called
 
     @classmethod
@@ -97,7 +98,7 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Starts the timer for the first head; refuses the connection if too many are open."""
+        """Starts the timer for the first head; refuses a connection above the maximum number."""
         super().connection_made(transport)
         self.flow._is_writable_event = SmallEvent(on=True)
         if len(self.connections) > self.most:

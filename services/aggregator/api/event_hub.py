@@ -94,7 +94,7 @@ class EventHub:
 
     Args:
         stores: the stores of the federation.
-        flush_every: seconds between two writes; each write stores when clients last sent requests.
+        flush_every: seconds between two writes of the times at which clients last sent requests.
     """
 
     def __init__(self, stores: Stores, flush_every: float = 2.0) -> None:
@@ -131,9 +131,9 @@ class EventHub:
     def listen(self, topic: str) -> Listener:
         """Listens for events about a topic, which is the id of a client or of a request.
 
-        The context is a function that waits for the next event, at most for the given seconds. The
-        function returns whether an event came. No event is missed: if an event comes after the
-        context has begun and before the function is called, the function returns at once.
+        Entering the context gives a function that waits for the next event, up to a given number of
+        seconds. The function returns whether an event came. No event is missed: if an event comes
+        after the context has begun and before the function is called, the function returns at once.
         """
         return Listener(self, topic)
 

@@ -40,12 +40,12 @@ OF_RUN = _named(
 OF_STATUS = _named(link("one_round", run="run", round="round"), link("rounds", run="run"))
 """Links from a run's status to the run's rounds."""
 OF_CLIENT = _named(link("client", client_id="client_id"), link("ticket"))
-"""Links from the response to a join request: to the new client's entry and first ticket."""
+"""Links in the response to a join request: the new client's entry, and its first ticket."""
 OF_TICKET = _named(
     link("model", run="run", name="models/model"),
     link("upload", run="run", round="round"),
     link("acceptance", run="run"),
 )
-"""Links from a ticket: to its model, to the upload, and to the request that accepts the run."""
+"""Links of a ticket: its model, the upload, and the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
-"""The link of a new join token, to the request in which a client uses the token."""
+"""The link of a new join token leads to the request in which a client uses the token."""

@@ -50,7 +50,7 @@ class OperatorTokens:
         name, record = entry
         # After an operator's token was revoked or has expired, a new token may be issued under
         # the same name. If the hash of the given token differs from the hash in the record, the
-        # given token is an older one.
+        # given token is an older token of this operator.
         if record.revoked_at is not None or record.token_hash != hash_:
             raise OperatorRevoked(f"the token of {name} was revoked")
         if record.expires_at is not None and record.expires_at <= time.time():

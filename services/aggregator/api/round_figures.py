@@ -15,9 +15,9 @@ from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
 
 
 class RecordFields(TypedDict):
-    """The fields of a stored round that its summary reads.
+    """The fields of a round's record that `round_figures` reads.
 
-    A record is large, so `round_figures` does not validate it again. The summary is validated.
+    A record is large, so `round_figures` does not validate the record again, but only the summary.
     """
 
     round: int

@@ -31,7 +31,7 @@ least recently used run first."""
 CONVERSION = 20.0
 """Seconds that a request waits for a worker to convert state with an older schema."""
 RETRY = 1.0
-"""Seconds to wait before the next attempt to reach Redis, after Redis did not answer."""
+"""Seconds between two attempts to reach Redis while Redis does not answer."""
 
 
 class Runtime:
@@ -103,8 +103,8 @@ class Runtime:
 
         An older schema of the stored state does not delay readiness. A rolling update first waits
         until the new processes are ready, and then stops the old ones. A new worker converts the
-        state after the old processes have stopped. If the new api processes waited for this
-        conversion, the update would never end.
+        state after the old processes have stopped. If the new api processes waited for the
+        conversion of the state, a rolling update would never end.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

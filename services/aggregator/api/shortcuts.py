@@ -1,10 +1,10 @@
 """Answers the two busiest kinds of requests directly: `GET /v1/ticket` and uploads.
 
-Each client sends at least one of these requests per round. For both kinds of requests, FastAPI's
-dependency resolution takes most of the time. The stack frames of FastAPI and its
-middleware account for most of the memory of a waiting request. A shortcut therefore bypasses
-FastAPI and all middleware: the shortcut calls the same functions with the same arguments. The
-shortcut passes malformed requests to the regular route, which reports the error.
+Each client sends at least one ticket request or upload per round. When FastAPI answers a ticket
+request or an upload, dependency resolution takes most of the time. The stack frames of FastAPI and
+its middleware account for most of the memory of a waiting request. A shortcut therefore bypasses
+FastAPI and all middleware: the shortcut calls the same functions, with the same arguments, as the
+regular route. The shortcut passes malformed requests to the regular route, which reports the error.
 """
 
 import re

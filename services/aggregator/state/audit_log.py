@@ -1,9 +1,8 @@
 """The audit log: one script carries out an operator's action and writes its log entry.
 
 The head of the log is the hash of its last entry. Redis scripts cannot compute SHA-256, so the
-caller reads the head, computes the next entry, and passes both to the script. If the head has
-changed before the script runs, the script changes nothing, and the caller tries again with the new
-head.
+caller reads the head, computes the next entry, and passes both to the script. If the head changes
+before the script runs, the script does nothing, and the caller tries again with the new head.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,8 +35,8 @@ end
 """
 """The beginning of every script that carries out an operator's action. After the script has checked
 that the action is possible, it calls `recorded()`. If the head is still the expected head,
-`recorded()` writes the entry and returns true, and the script carries out the action. Otherwise,
-the script returns {'moved'}."""
+`recorded()` writes the entry and returns true, and the script carries out the action. If the head
+has changed, the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
@@ -99,7 +98,8 @@ class AuditLog:
     ) -> list[str]:
         """Runs a script that begins with `AUDITED`; returns its result.
 
-        If the head has changed before the script runs, the script runs again with a new entry.
+        If the head of the log changes before the script runs, `perform` runs the script again, with
+        a new entry.
 
         Args:
             act: the action. The script writes the action's entry only if it carries out the action.

@@ -1,10 +1,10 @@
 """Blobs: immutable bytes keyed by their SHA-256, in a local folder.
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
-fsynced. Small blobs that arrive together share one file (segments.py), which is written in the same
-way. Once a blob's writer has returned the digest, the blob therefore survives a power failure. On
-Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
-(run_blobs.py).
+fsynced. Small blobs that arrive together share one file (segments.py), which is also written to a
+temporary file, fsynced and renamed. As soon as the writer of a blob has returned the digest, the
+blob survives a power failure. On Kubernetes, an object store holds the blobs (see object_blobs.py).
+Each run has its own blobs (run_blobs.py).
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class BlobReader(Protocol):
 
 @contextmanager
 def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
-    """Converts disk errors, such as a full disk, to `Unavailable`; re-raises `expected` errors."""
+    """Converts disk errors, such as a full disk, to `Unavailable`, except types in `expected`."""
     try:
         yield
     except expected:
@@ -46,7 +46,7 @@ def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
 
 
 class BlobWriter:
-    """A blob that is being written; when the context ends, uncommitted bytes are deleted."""
+    """A blob that is being written; the end of the context deletes uncommitted bytes."""
 
     def __init__(self, store: "Blobs", path: Path) -> None:
         self._store = store
@@ -135,7 +135,7 @@ class Blobs:
         self._segments.add(blobs)
 
     def growth(self, blobs: int, blob_bytes: int) -> int:
-        """The maximum number of bytes that `blobs` new blobs add to the folder."""
+        """The maximum number of bytes by which a number of new blobs enlarges the folder."""
         return blobs * blob_bytes
 
     def path(self, digest: str) -> Path:
@@ -189,7 +189,7 @@ class Blobs:
 
     @converted_disk_errors()
     def sweep(self, referenced: set[str], age: float) -> int:
-        """Deletes files older than `age` seconds: unreferenced blobs and temporary files.
+        """Deletes unreferenced blobs and temporary files that are older than `age` seconds.
 
         Returns:
             The number of deleted files.

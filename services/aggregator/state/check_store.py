@@ -1,4 +1,4 @@
-"""Checks of experiments: a worker does them for the API, because the API has no torch."""
+"""Checks of experiments, which a worker does for the API, because the API has no torch."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -46,7 +46,7 @@ class CheckStore:
         await self.redis.run(ASK, keys, request, question, KEPT)
 
     async def question(self, request: str) -> str | None:
-        """The experiment of a request; None if no request waits for the answer any more."""
+        """The experiment to check for a request; None if the request is answered or expired."""
         if await self.result(request) is not None:
             return None
         return cast(str | None, await self.redis.ask("get", self.keys.checks(f"{request}:asked")))

@@ -149,7 +149,7 @@ class JoinTokenRecord(NamedTuple):
     expires_at: float
     """Unix time at which the join token expires."""
     client_id: str | None = None
-    """The id of the client that joins; None if the client may request an id."""
+    """The id that the joining client gets; None if the client may request an id."""
     sample_cap: int | None = None
     """The cap on the client's sample count; None if each run's own cap applies."""
     labels: Mapping[str, str] = LABELS
@@ -298,7 +298,7 @@ class ClientStore:
         return (await self.audit.perform(act, READMIT, keys, client))[0]
 
     async def of_token(self, token_hash: str) -> TokenRecord | None:
-        """The record of the token with this hash."""
+        """The record of the client's token with this hash; None if there is no such token."""
         raw = await self.redis.ask("hget", self.keys.tokens, token_hash)
         return None if raw is None else TokenRecord(**json.loads(raw))
 
@@ -313,7 +313,7 @@ class ClientStore:
         return {client: ClientRecord(**fields) for client, fields in stored.items()}
 
     async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
-        """The `ClientFacts` of these clients, keyed by client id."""
+        """The `ClientFacts` of the given clients, keyed by client id."""
         if not clients:
             return {}
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
@@ -332,7 +332,7 @@ class ClientStore:
         return {client: float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the time of each client's last request, and the software named in it."""
+        """Stores the time of each client's last request, and the software named in the request."""
         if not requests:
             return
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:

@@ -1,4 +1,4 @@
-"""Requests for customized models outside of a round, and the worker's answers to them."""
+"""Requests for customized models that clients make outside of a round, and the worker's answers."""
 
 from dataclasses import dataclass
 from typing import cast

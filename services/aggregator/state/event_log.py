@@ -49,7 +49,7 @@ class EventLog:
     async def trim(self, kept: int = 1000) -> None:
         """Deletes old events; keeps approximately the newest `kept` events.
 
-        Call this method only for the federation's log. For the run's log, the script that publishes
+        Call `trim` only for the federation's log. For the run's log, the script that publishes
         a round deletes the old events.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)

@@ -127,7 +127,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, held[0], by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
-        """The proposal to evict a client, as JSON and parsed; None if there is no proposal."""
+        """The proposal to evict a client, as a pair (JSON, parsed); None without a proposal."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         if raw is None:
             return None
@@ -139,7 +139,7 @@ class EvictionStore:
         return _bars(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> BarredClients:
-        """The barred clients, read atomically."""
+        """The evicted and the quarantined clients, both read in one transaction."""
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.evicted)
             pipe.hgetall(self.keys.quarantined)
@@ -156,5 +156,5 @@ class EvictionStore:
 
 
 def _bars(raw: Mapping[str, str]) -> dict[str, Bar]:
-    """Parses a Redis hash of the reasons why clients are barred; sorts it by client id."""
+    """Parses a Redis hash of the reasons why clients are barred; sorts the reasons by client id."""
     return {client: parse_bar(raw[client]) for client in sorted(raw)}

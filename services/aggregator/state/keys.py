@@ -104,13 +104,13 @@ class FederationKeys:
         self.events = f"{prefix}events"
 
     def attempts(self, name: str, window: int) -> str:
-        """The key that counts the attempts with one name in one time window."""
+        """The key that counts, in one time window, the attempts that `name` describes."""
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the answer to `request`.
+        """The key of the answer to a request for a check.
 
-        With the argument `<request>:asked`, the result is the key of the experiment.
+        With the argument `<request>:asked`, the method returns the key of the experiment to check.
         """
         return f"{self.prefix}checks:{request}"
 
@@ -141,7 +141,7 @@ class RunKeys:
         self.events = f"{prefix}events"
 
     def receipts(self, round_: int | str) -> str:
-        """The key of one round's receipts; "*" gives a pattern for the keys of all rounds."""
+        """The key of one round's receipts; "*" as the round gives a pattern for all these keys."""
         return f"{self.prefix}receipts:{round_}"
 
     def customization(self, request: str) -> str:

@@ -1,4 +1,4 @@
-"""The lease, which ensures that at most one worker decides rounds, and its fencing token."""
+"""The lease and its fencing token; the lease lets at most one worker decide rounds."""
 
 from dataclasses import dataclass
 
@@ -65,11 +65,11 @@ class LeaseStore:
     """Acquires, extends and releases the lease.
 
     Each new lease gets a new fencing token. Every script of a worker compares the worker's token
-    with the newest one, so a worker that has lost its lease cannot write.
+    with the newest token, so a worker that has lost its lease cannot write.
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. `acquire` uses these keys to find the current run and to
+        keys: the keys of the federation. `acquire` uses `keys` to find the current run and to
             extend the run's deadline.
     """
 
@@ -99,7 +99,7 @@ class LeaseStore:
         await self.redis.run(RENEW, keys, *arguments)
 
     async def holder(self) -> str | None:
-        """The name of the worker that holds the lease; None if none does."""
+        """The name of the worker that holds the lease; None if no worker holds it."""
         name: str | None = await self.redis.ask("get", self.keys.lease)
         return name
 

@@ -1,8 +1,8 @@
-"""The members of a run: which clients accepted its offer, and which slot each holds.
+"""The members of a run: the clients that accepted the run's offer, and each member's slot.
 
-Clients answer the offer before the run starts. When the run starts, the worker assigns a slot to
-each client that accepted, and these clients become members. A client that accepts after the run has
-started gets a free slot at once, if there is one.
+Clients answer a run's offer before the run starts. When the run starts, the worker assigns a slot
+to each client that accepted the offer, and these clients become members. A client that accepts the
+offer after the run has started gets a slot at once, if a slot is free.
 """
 
 import json
@@ -128,7 +128,7 @@ class MemberStore:
         return int(await self.redis.ask("hlen", self.keys.answers))
 
     async def acceptances(self) -> tuple[dict[str, int | None], int]:
-        """The clients that accepted and are not barred, each with the slot it requested.
+        """The clients that accepted the offer and are not barred, each with its requested slot.
 
         Returns:
             The clients, sorted by id, and the number of all answers; `assign_slots` needs this
@@ -145,14 +145,15 @@ class MemberStore:
         return willing, len(parsed)
 
     async def assign_slots(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
-        """Makes these clients the members of the run, unless the members are already fixed.
+        """Makes the clients in `slots` the run's members, unless the members are already fixed.
 
         Args:
             fence: the worker's fencing token.
             slots: maps each client to its slot.
             answers: number of answers that were read to assign the slots.
         Returns:
-            False if another client has answered meanwhile; the slots must then be assigned again.
+            False if another client has answered since the caller read the answers; in this case,
+            the caller must assign the slots again.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)

@@ -92,7 +92,7 @@ class ObjectBlobs(Blobs):
             self._keep(writer.path, digest)
 
     def cached(self, digest: str) -> bool:
-        """Whether a blob is in the cache, so that `open` downloads nothing."""
+        """Whether a blob is in the cache; `open` downloads only blobs that are not in the cache."""
         return super().exists(digest)
 
     def size(self, digest: str) -> int:
@@ -137,7 +137,7 @@ class ObjectBlobs(Blobs):
         if self._most == float("inf"):
             return new
         held = sum(size for _, size, _ in self._held())
-        # At its limit, the cache stores a new blob first, and then deletes old ones.
+        # A cache that has reached its limit stores a new blob before it deletes old blobs.
         return int(min(new, max(0, self._most - held) + blob_bytes))
 
     def exists(self, digest: str) -> bool:
@@ -181,7 +181,7 @@ class ObjectBlobs(Blobs):
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Deletes all cached blobs, but none in the object store."""
+        """Deletes all blobs from the cache, but no blob from the object store."""
         super().clear()
 
     def _adopt(self, path: Path, digest: str) -> None:
@@ -193,8 +193,8 @@ class ObjectBlobs(Blobs):
         """Moves a file into the cache.
 
         Whenever new blobs add up to a tenth of the cache's limit, this method checks the size of
-        the cache. The method then deletes the least recently read blobs until the cache takes at
-        most nine tenths of the limit.
+        the cache. If the cache exceeds nine tenths of the limit, the method deletes the least
+        recently read blobs until the cache no longer exceeds nine tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)
@@ -220,6 +220,6 @@ class ObjectBlobs(Blobs):
 
 
 def _pieces(response: Any) -> Iterator[Buffer]:
-    """Yields the bytes of an object as they arrive; converts only the store's errors."""
+    """Yields the bytes of an object as they arrive; converts errors of the object store."""
     with converted_store_errors():
         yield from response.stream(PIECE)

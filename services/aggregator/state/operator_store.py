@@ -50,7 +50,7 @@ return {'revoked'}
 class OperatorRecord(NamedTuple):
     """What Redis stores about an operator; the fields are the keys of the stored JSON.
 
-    All times are Unix times.
+    All times in this record are Unix times.
     """
 
     role: Role
@@ -80,10 +80,13 @@ class OperatorStore:
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
     ) -> str:
-        """Adds an operator. An operator of the same name is replaced if its token is not valid.
+        """Adds an operator.
+
+        An existing operator of the same name is replaced if the existing operator's token is no
+        longer valid.
 
         Returns:
-            "added", or "taken" if the name has a valid token.
+            "added", or "taken" if an operator of this name has a valid token.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)

@@ -3,15 +3,15 @@
 A round has up to two blobs: its record as compressed JSON, and its mixing weights as a tensor.
 Redis has an entry for each of the newest rounds, with the digests of the round's blobs (see
 round_entry.py). If there are more than `ROUNDS` entries, or if the entries would exceed `bound`
-bytes, the older entries move to a blob, called a *segment*. Redis then keeps only the segment's
-digest. The entries in Redis therefore never exceed `bound` bytes, and an older round takes only a
-few bytes in Redis.
+bytes, the older entries move to a blob, called a *segment*. For the rounds in a segment, Redis
+keeps only the segment's digest. The entries in Redis therefore never exceed `bound` bytes, and an
+older round takes only a few bytes in Redis.
 
 In addition to the entries, Redis has notes on clients whose update came after the end of a round.
-Code that reads an entry adds the notes to it. When an entry moves to a segment, the notes on its
-round become part of the entry. The entry of the newest round stays in Redis, so that notes on late
-updates can be added. The newest round's entry moves to a segment only if it alone exceeds `bound`
-bytes.
+Code that reads an entry adds the notes to the entry. When an entry moves to a segment, the notes on
+the entry's round become part of the entry. The newest round's entry usually stays in Redis, so that
+notes on late updates can be added. The newest round's entry moves to a segment only if this entry
+alone exceeds `bound` bytes.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class FiledRecord:
     status: Literal["published", "failed"]
     entry: str
     segment: str | None = None
-    """Digest of the segment to which entries move; None if all of them stay in Redis."""
+    """Digest of the segment to which entries move; None if all entries stay in Redis."""
     moved: tuple[int, ...] = ()
     """The rounds whose entries move to the segment, in order."""
     forgotten: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class RecordStore:
         blobs: the store of the records.
         disk: threads that read and write blobs; by default, the threads of asyncio.
         bound: maximum size in bytes of the entries in Redis.
-        kept: at least this many of the newest rounds keep their records; None keeps all records.
+        kept: minimum number of newest rounds whose records are kept; None to keep all records.
     """
 
     redis: RedisAccess
@@ -117,22 +117,22 @@ class RecordStore:
         return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 
     async def seal(self, entries: Mapping[int, str]) -> str:
-        """Writes a segment with these entries; returns its digest."""
+        """Writes the entries to a new segment; returns the segment's digest."""
         return await self._on_disk(lambda: self.blobs.put(pack_segment(entries)))
 
     async def seal_rest(self) -> tuple[int, str] | None:
         """At the end of the run, writes a segment with all entries that are still in Redis.
 
         Returns:
-            The segment's last round and its digest; None if there are no entries.
+            The last round in the segment, and the segment's digest; None if Redis has no entries.
         """
         entries, late = await self._read_maps()
         return (max(entries), await self.seal(_with_late(entries, late))) if entries else None
 
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
-        # Late clients are read before the entries. If the entries were read first, an entry could
-        # move to a segment before its late clients are read, and its late clients would be lost.
+        # Notes on late clients are read before the entries. If the entries were read first, an
+        # entry could move to a segment before the notes are read, and the notes would be lost.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}
@@ -140,9 +140,9 @@ class RecordStore:
     # -- reading -------------------------------------------------------------------------------
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
-        """The entries of the rounds `first` to `last` that are still kept, in order."""
+        """The entries of rounds `first` to `last`, in order, without rounds no longer kept."""
         # The entries in Redis are read before the segments. Entries move only from Redis to
-        # segments, so an entry that moves between the two reads is found in a segment.
+        # segments, so no entry is missed if it moves while this method reads.
         texts, late = await self._read_maps()
         entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)
@@ -163,7 +163,7 @@ class RecordStore:
         return None
 
     async def record_json(self, entry: RoundEntry) -> bytes | None:
-        """The record that an entry names, as JSON of a `StoredRound`; None if it was deleted."""
+        """The record of an entry, as JSON of a `StoredRound`; None if the record was deleted."""
 
         def read() -> bytes:
             with self.blobs.open(entry.record) as file:

@@ -1,8 +1,8 @@
 """Runs Redis commands and atomic scripts; replicas must confirm the scripts' writes.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts. The only exception is the script that acquires a lease, because this
-script makes a new token.
+token to all of its scripts, except to the script that acquires a lease, because that script makes a
+new token.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ local function fenced(key, token)
   return redis.call('GET', key) ~= token
 end
 """
-"""The beginning of every script that checks the worker's fencing token."""
+"""The Lua code at the beginning of every script that checks the worker's fencing token."""
 
 
 class LeaseLost(RampartError):
@@ -54,7 +54,7 @@ class RedisAccess:
     Args:
         client: a Redis client made by `connect`.
         replicas: number of replicas that must confirm the writes of a script. With at least one
-            replica, a failover to the most recent replica loses no confirmed write.
+            replica, a failover to the most up-to-date replica loses no confirmed write.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", replicas: int = 0) -> None:

@@ -13,8 +13,9 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""Number of retries of a command; each attempt to connect for the command has the same number of
-retries. A command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis
+"""Number of retries of a command, and also of each attempt to connect for the command.
+
+A command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis
 is down, a command that needs a new connection fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
@@ -48,7 +49,7 @@ def connect(
             name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://` with
             TLS. NAME is the Sentinels' name for the primary.
         password: the Redis password; None if Redis has none.
-        sentinel_password: password of the Sentinels; None if they have none.
+        sentinel_password: password of the Sentinels; None if the Sentinels have none.
 
     Raises:
         ConfigurationError: the URL names no Sentinel or no primary.

@@ -66,7 +66,7 @@ EventType = Literal[
     "customize",
     "customized",
 ]
-"""What an event reports. A stream from an older version may have further types of events."""
+"""The types of events. A stream from an older version may have further types of events."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +146,15 @@ class Run(RunSummary):
     abstained: tuple[str, ...]
     """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
     slots_assigned: bool
-    """Whether the clients that accepted have got slots, which makes them the run's members."""
+    """Whether the clients that accepted the run have slots, and thus are the run's members."""
 
 
 @dataclass(frozen=True)
 class BarredClients:
     """The barred clients, sorted by id, with reasons; also two counts that limit evictions.
 
-    `clients` is the number of members now. `founders` is the number of members when round 0 opened.
+    `clients` is the current number of members. `founders` is the number of members when round 0
+    opened.
     """
 
     evicted: dict[str, Bar]
@@ -195,7 +196,7 @@ class ClientRunState:
     answered: bool = False
     """Whether the client has accepted or declined the run."""
     receipt: Receipt | None = None
-    """The receipt of the upload that the caller asked about, if there is one."""
+    """The receipt of the upload that the caller asked about; None if no receipt is stored."""
 
 
 _BAR: TypeAdapter[Bar] = TypeAdapter(Bar)

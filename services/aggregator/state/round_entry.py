@@ -1,4 +1,4 @@
-"""A short entry for a finished round: digests of its blobs, and a column of the verdict matrix.
+"""A short entry for a finished round: digests of blobs, and a column of the verdict matrix.
 
 The entries of the newest rounds are in Redis. The entries of older rounds are in segments, which
 are blobs with the entries of up to `ROUNDS` consecutive rounds.
@@ -33,9 +33,9 @@ class RoundEntry(BaseModel):
     - `record` is the digest of the round's record. `mixing` is the digest of the round's mixing
       weights, if there are any.
     - `clients` has the ids of the round's clients, including absent clients, separated by spaces.
-    - `decisions` has one letter for each of these clients, as in `VerdictMatrix`.
-    - `scores` has these clients' scores as little-endian float32 in base64, each score with
-      three significant digits. NaN means that the verdict has no score.
+    - `decisions` has one letter for each client in `clients`, as in `VerdictMatrix`.
+    - `scores` has one score for each client in `clients`, as little-endian float32 in base64. Each
+      score has three significant digits. The score NaN means that the verdict has no score.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,7 +65,7 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """The entry with clients marked as late; `late` has their ids, separated by spaces."""
+        """A copy that marks clients as late; `late` has these clients' ids, separated by spaces."""
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})

@@ -160,7 +160,7 @@ class RoundStore:
         selected: Sequence[str],
         clear: bool = True,
     ) -> None:
-        """Opens a round, or the evaluation, and stores its tickets.
+        """Opens a round or the evaluation, and stores the clients' tickets.
 
         Opening a round also ends the quarantines that last until this round.
         """

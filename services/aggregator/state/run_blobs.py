@@ -17,8 +17,9 @@ from rampart_fl.services.aggregator.state.object_blobs import (
 )
 
 ROOM = bytes(1 << 16)
-"""The bytes that `check` writes: too many to fit into a file's inode, so that `check` finds out
-whether the disk has free blocks."""
+"""The bytes that `check` writes to find out whether the disk has free blocks.
+
+A smaller number of bytes could fit into the file's inode, and then need no block."""
 OPEN = 16
 """Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
 least recently used run first."""
@@ -27,7 +28,7 @@ least recently used run first."""
 class RunBlobs:
     """The blobs of a federation: each run has its own folder or object store prefix.
 
-    Therefore no run can read, replace or delete another run's blobs, even if their bytes are equal.
+    No run can read, replace or delete another run's blobs, even if two runs store equal bytes.
 
     Args:
         location: a folder's path, or an object store's URL (s3://, gs://, az://, memory://).
@@ -70,7 +71,7 @@ class RunBlobs:
             self._opened.pop(run, None)
 
     def size(self) -> int:
-        """Total size of all runs' blobs in bytes; in a folder, this includes unfinished files."""
+        """Total size of all runs' blobs in bytes; in a folder, unfinished files are included."""
         if self._store is not None:
             import obstore
 
@@ -98,7 +99,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """Blobs of an old version without runs; these are directly in the folder or at the URL."""
+        """Blobs that a version without runs stored directly in the folder or at the URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)

@@ -1,7 +1,8 @@
 """The registry of runs: the queue, the current run, and how each run ended.
 
-An entry is a `RunInfo` as JSON. During a run, the run's state (see run_store.py) has the status and
-the round. When the run ends, the entry gets the final status and the last round.
+An entry of the registry is a `RunInfo` as JSON. During a run, the run's state (see run_store.py)
+has the status and the round. When the run ends, the run's entry gets the final status and the last
+round.
 """
 
 import json
@@ -18,7 +19,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 LONGEST_NAME = 48
 """Maximum length of a run's name, which is the part of its id before the number."""
 FOUNDING = "founding"
-"""The submission key for the experiment in the aggregator's settings."""
+"""The submission key of the experiment that the aggregator's settings name."""
 
 SUBMIT = (
     AUDITED
@@ -130,7 +131,7 @@ class RunRegistry:
             name: first part of the run's id; by default, the experiment's name.
             wait_until: Unix time at which the run is cancelled if it has not started.
         Returns:
-            The run, and whether it is new.
+            The run, and whether this call submitted it.
         """
         name = name or experiment.name[:LONGEST_NAME]
         while True:
@@ -206,7 +207,7 @@ class RunRegistry:
         return answer[0]
 
     async def drop(self, fence: int, run: str, now: float, state: str, reason: str) -> None:
-        """Removes a run from the queue, because it failed or waited for too long."""
+        """Removes a run from the queue, because the run failed or waited for too long."""
         keys = (self.keys.runs, self.keys.queue, self.keys.events, self.keys.fence)
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
@@ -234,7 +235,7 @@ class RunRegistry:
     # -- the federation ------------------------------------------------------------------------
 
     async def set_ready(self, fence: int) -> None:
-        """Records that the federation has a worker and that its state has the current schema."""
+        """Records that the federation has a worker, and that Redis has the current schema."""
         keys = (self.keys.schema, self.keys.fence, self.keys.events)
         await self.redis.run(READY, keys, fence, SCHEMA)
 

@@ -1,4 +1,4 @@
-"""The state of a run: one hash holds its experiment, phase, status, mode and snapshot."""
+"""The state of a run: one hash with the run's experiment, phase, status, mode and snapshot."""
 
 import json
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ return {'done', ARGV[1]}
 """
 )
 STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping": "stop"}
-"""The action that sets each status, as named in the audit log."""
+"""Maps each status to the action that sets the status, as named in the audit log."""
 
 HOLD = (
     FENCED
@@ -256,7 +256,7 @@ class RunStore:
             await self.redis.run(HOLD, keys, fence, self.run, reason)
 
     async def wait_reason(self) -> str:
-        """What the run waits for, as recorded by `hold`; empty if it need not wait."""
+        """What the run waits for, as recorded by `hold`; empty if the run need not wait."""
         reason: str | None = await self.redis.ask("hget", self.federation.held, self.run)
         return reason or ""
 
@@ -280,8 +280,8 @@ class RunStore:
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
             reason: why the run failed; if empty, the run keeps the reason for which it was stopped.
-            segment: a segment of all entries that are left in Redis, as (last round, digest); None
-                if Redis has no entries.
+            segment: the last round and the digest of a segment that has all entries left in Redis;
+                None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         brief = await self.brief()

@@ -2,8 +2,9 @@
 
 Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs; Redis has only a
 short entry for each of the newest rounds, and digests of blobs that hold the older entries (see
-record_store.py). Schema 3 has runs. A federation of schema 2 becomes a single run. The migration
-moves the federation's keys and blobs to this run, and registers the run.
+record_store.py). Schema 3 divides the work of a federation into runs. A federation of schema 2
+becomes a single run. The migration moves the federation's keys and blobs to this run, and registers
+the run.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 
 log = logging.getLogger(__name__)
 MOVED = ("history", "segments", "tickets", "pulls", "evicted", "quarantined", "events")
-"""Names of the keys of schema 2 that the run keeps under its own prefix."""
+"""Names of the keys of schema 2 that move to the prefix of the run."""
 
 TO_BLOBS = (
     FENCED
@@ -74,8 +75,8 @@ return {'migrated'}
 async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     """Converts a federation of an older schema; does nothing if there is no such federation.
 
-    Each step writes blobs first, and then changes Redis with one atomic script. If a worker dies
-    between the two operations, the next worker repeats the step.
+    Each step of the conversion writes blobs first, and then changes Redis with one atomic script.
+    If a worker dies before the script has run, the next worker repeats the step.
 
     Args:
         stores, blobs: the federation's state.
@@ -140,7 +141,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     assigned = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
-    # Extend the deadline by the time without a worker, as in every takeover (see lease_store.py).
+    # Add the time without a worker to the deadline, as `LeaseStore.acquire` does.
     later = deadline and str(float(deadline) + max(0.0, now - began))
     fields = {"schema": "3", "snapshot": json.dumps(snapshot), **assigned}
     fields |= {"alive_at": str(now), "deadline": later}
@@ -187,4 +188,4 @@ def _slots(clients: Collection[str], most: int) -> dict[str, int]:
 
 Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
 STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
-"""For each older schema, the function that converts it to the next schema."""
+"""For each older schema, the function that converts state of this schema to the next schema."""

@@ -33,7 +33,7 @@ class Segments:
 
     Args:
         folder: folder of the segments; created with the first segment.
-        unfinished: folder for unfinished files, on the same file system.
+        unfinished: folder for unfinished files, on the same file system as `folder`.
         remove: a function that deletes a file.
     """
 
@@ -45,7 +45,7 @@ class Segments:
         self._places: dict[str, dict[str, Place]] = {}
         """The location of each blob, by digest and segment."""
         self._live: dict[str, set[str]] = {}
-        """For each segment, the digests that this process knows of and has not deleted."""
+        """For each known segment, the digests of the blobs that this process has not deleted."""
 
     def add(self, blobs: Mapping[str, bytes | bytearray]) -> None:
         """Makes blobs durable, as one segment.
@@ -106,11 +106,11 @@ class Segments:
         return set(self._places)
 
     def sweep(self, referenced: set[str], oldest: float) -> int:
-        """Deletes segments that were written before a Unix time and are not needed.
+        """Deletes segments that are not needed and were written before the Unix time `oldest`.
 
         A segment is needed if it has at least one referenced blob that is in no newer segment.
-        Therefore, if clients upload the same bytes in every round, only the newest segment is
-        needed for these bytes.
+        For example, if clients upload the same bytes in every round, only the newest segment with
+        these bytes is needed.
 
         Returns:
             The number of deleted segments.
@@ -158,7 +158,8 @@ class Segments:
     def _digests_in(self, name: str) -> set[str]:
         """The digests in a segment.
 
-        If the segment is new to this process, the method reads the index, but does not cache it.
+        If this process does not know the segment yet, the method reads the segment's index, but
+        does not cache the index.
         """
         if (live := self._live.get(name)) is not None:
             return set(live)

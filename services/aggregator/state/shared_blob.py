@@ -1,6 +1,6 @@
 """Unfinished blobs that several processes of one machine write together.
 
-Each process writes its own part of the bytes.
+Each process writes its own part of a blob's bytes.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from rampart_fl.services.aggregator.state.blobs import Blobs, Buffer, converted_
 class SharedBlob:
     """An unfinished blob, as seen by one of the processes that write it.
 
-    Nobody hashes the bytes as they are written, because a digest needs all bytes in order. Once all
-    bytes are written, one process reads the file again to compute the digest.
+    No process hashes the bytes while it writes them, because a digest needs all bytes in order.
+    Once all bytes are written, one process reads the file again to compute the digest.
 
     Args:
-        store: the blobs to which the blob will belong.
+        store: the store to which the finished blob will belong.
         path: the file that `created` yielded in one of the processes.
     """
 
@@ -33,7 +33,7 @@ class SharedBlob:
     @staticmethod
     @contextmanager
     def created(store: Blobs, size: int) -> Iterator[Path]:
-        """Creates a file of `size` bytes; the context deletes it, unless `commit` moved it."""
+        """Creates a file of `size` bytes; the end of the context deletes an uncommitted file."""
         path = store.unfinished / secrets.token_hex(16)
         try:
             with converted_disk_errors(), path.open("xb") as file:
@@ -53,7 +53,7 @@ class SharedBlob:
 
     @converted_disk_errors()
     def digest(self) -> str:
-        """SHA-256 of the file, to which every process must have written its bytes."""
+        """SHA-256 of the file; call this method after every process has written its bytes."""
         with self.path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 

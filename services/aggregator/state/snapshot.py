@@ -18,8 +18,8 @@ class Snapshot(BaseModel):
 
     - `global_model` and `reference` are digests of models. `state` is the digest of the blob with
       the stages' state; None if the stages have no state.
-    - `pool` has the receipts of the updates that the server keeps as rows. The rows are relative to
-      the model `reference`.
+    - `pool` has the receipts of the updates that the server keeps as rows. Each row is a
+      difference from the model `reference`.
     - `origins` maps a client to the digest of the model to which the server added the client's
       upload. A client is in `origins` only if it trained from a challenged model.
     - `customized` maps the names of all models, except the global one, to their digests.
@@ -28,11 +28,12 @@ class Snapshot(BaseModel):
     - `groups` has the names of the groups' models. A client that has neither an entry in
       `assignment` nor a model of its own gets the group model that the hash of its id selects.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
-    - `challenged` maps a client to the name of the model from which it trains instead of its own.
+    - `challenged` maps a client to the name of the model from which the client trains instead of
+      the client's own model.
     - `position` is the position of the last event that the round has handled.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model, if this model is not initialized from the
-      seed. Clients initialize their personal models with this first model.
+      seed. Clients initialize their personal models with the model `initial`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +54,7 @@ class Snapshot(BaseModel):
 
     @staticmethod
     def parse(text: str) -> "Snapshot":
-        """Parses a stored snapshot; rejects any other schema version."""
+        """Parses a stored snapshot; rejects a snapshot of another schema version."""
         raw = json.loads(text)
         version = raw.get("schema_version")
         if version != SCHEMA:
@@ -95,7 +96,7 @@ class Snapshot(BaseModel):
         return self.ticket_models(client, final=True)["model"]
 
     def has_own_model(self, client: str) -> bool:
-        """Whether a client has any of these: its own model, a group's model, a challenge."""
+        """Whether a client has its own model, the model of a group, or a challenge."""
         return bool(self._names(client)) or client in self.challenged
 
     def blobs(self) -> set[str]:

@@ -79,13 +79,13 @@ class Stores:
         sentinel_password: str | None = None,
         replicas: int = 0,
     ) -> "Stores":
-        """Makes the stores of a namespace; they connect to Redis on first use.
+        """Makes the stores of a namespace; a store connects to Redis on first use.
 
         Args:
             url: URL of Redis.
-            password: password of Redis; None if it has none.
+            password: password of Redis; None if Redis has none.
             namespace: first part of all keys; each federation needs a separate namespace.
-            sentinel_password: password of the Sentinels that the URL names; None if they have none.
+            sentinel_password: password of the Sentinels in the URL; None without a password.
             replicas: number of replicas that must confirm every write.
         """
         client = connect(url, password, sentinel_password)

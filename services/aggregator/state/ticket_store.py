@@ -64,7 +64,7 @@ class TicketStore:
         self._standings = RequestBatcher(self._stand)
 
     async def aclose(self) -> None:
-        """Cancels pending ticket lookups; call this before the connection is closed."""
+        """Cancels pending ticket lookups; call this method before the connection is closed."""
         await self._standings.close()
 
     async def grant(self, fence: int, client: str, ticket: Ticket) -> None:
@@ -106,7 +106,7 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: names an upload by round and kind; if given, its receipt is looked up, too.
+            upload: round and kind of an upload; if given, the upload's receipt is also looked up.
         """
         return await self._standings.ask((client, upload))
 

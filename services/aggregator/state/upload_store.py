@@ -63,7 +63,7 @@ class UploadStore:
         self._accepting = RequestBatcher(self._accept)
 
     async def aclose(self) -> None:
-        """Cancels pending uploads; call this before the connection is closed."""
+        """Cancels pending uploads; call this method before the connection is closed."""
         await self._accepting.close()
 
     async def accept(self, receipt: Receipt) -> tuple[str, Receipt | None]:
@@ -98,8 +98,8 @@ class UploadStore:
         """Stores a note that a member's update came after the end of a round.
 
         The store accepts notes only for the round that is being aggregated, and for rounds whose
-        entries are in Redis. The size of all notes is therefore bounded, however often a client
-        uploads.
+        entries are in Redis. The total size of the notes is therefore bounded, however often a
+        client uploads.
         """
         keys = self.keys
         names = (keys.state, keys.history, keys.late, keys.events)
@@ -123,5 +123,5 @@ class UploadStore:
 
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
-    """The receipt that Redis stores; not parsed if it equals the receipt that was sent."""
+    """The stored receipt; skips the parsing if the stored text equals the text that was sent."""
     return receipt if stands == text else Receipt.model_validate_json(stands)

@@ -17,18 +17,18 @@ from rampart_fl.shared.round.rounds import Rounds
 
 @dataclass(frozen=True)
 class ServedDigests:
-    """The digests of the models served to clients, in the form that `round.calibration` needs.
+    """The digests of the models sent to clients, in the form that `round.calibration` needs.
 
     Args:
         snapshot: determines which model each client got.
-        digest: the model that rows are relative to.
+        digest: digest of the reference model, to which rows are relative.
     """
 
     snapshot: Snapshot
     digest: str
 
     def reference(self) -> str:
-        """The digest of the model that rows are relative to."""
+        """The digest of the reference model, to which the rows of the pool are relative."""
         return self.digest
 
     def own(self, client: str) -> str:
@@ -41,7 +41,7 @@ class ServedDigests:
         return None if name is None else self.snapshot.customized[name]
 
     def same(self, one: str, other: str) -> bool:
-        """Whether both digests refer to the same model."""
+        """Whether two digests refer to the same model."""
         return one == other
 
 
@@ -52,7 +52,7 @@ class RememberedDigests:
     snapshot: Snapshot
 
     def reference(self) -> str:
-        """The digest of the model that rows are relative to."""
+        """The digest of the reference model, to which the rows of the pool are relative."""
         return self.snapshot.reference
 
     def own(self, client: str) -> str:
@@ -65,7 +65,7 @@ class RememberedDigests:
         return started[client] if client in self.snapshot.origins else None
 
     def same(self, one: str, other: str) -> bool:
-        """Whether both digests refer to the same model."""
+        """Whether two digests refer to the same model."""
         return one == other
 
 
@@ -73,10 +73,10 @@ class Arrivals:
     """Fills a pool with accepted uploads.
 
     Args:
-        rounds: the rounds of the experiment; their plan determines how rows are calibrated.
+        rounds: the rounds of the experiment; `rounds.plan` says how rows are calibrated.
         vectors: reads models and updates from blobs.
         served: the models that the server sent to clients.
-        pool: the pool to fill; the pool and `served` have the same reference.
+        pool: the pool to fill; the pool and `served` have the same reference model.
     """
 
     def __init__(
@@ -84,14 +84,15 @@ class Arrivals:
     ) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
-        """The digest of the model to which the server added a client's upload, keyed by client. A
-        client is included only if it trained from a challenged model."""
+        """The digest of the model to which the server added a client's upload, keyed by client.
+
+        Only clients that trained from a challenged model are included."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served
         self._start_D: Tensor | None = None
         self._started: str | None = None
-        """Digest of the model in `_start_D`; None after that tensor was overwritten."""
+        """Digest of the model in `_start_D`; None after the tensor `_start_D` was overwritten."""
         self._sketches: dict[str, Tensor | None] = {}
         """Sketches of the models that clients started from, by the model's digest."""
 
@@ -112,7 +113,7 @@ class Arrivals:
         self._start_D = self._started = None
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """Two models whose difference is added to an upload; the caller may overwrite the first."""
+        """Two models whose difference is added to an upload; the first model may change."""
         digests = offset(self._served, client, started, self._plan.customizer.isolates)
         if digests is None:
             return None

@@ -5,8 +5,8 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 
 async def blobs_in_use(stores: RunStores, position: str) -> set[str]:
     """Digests of the blobs that are named by a run's tickets, or by its events after `position`."""
-    # Read tickets before events. An upload may consume a ticket after the tickets were read, but
-    # the events then include the upload.
+    # Read tickets before events. If an upload consumes a ticket between the two reads, the events
+    # include the upload.
     tickets = await stores.tickets.outstanding()
     digests = {digest for ticket in tickets.values() for digest in ticket.models.values()}
     while waiting := await stores.events.read(position, 0):

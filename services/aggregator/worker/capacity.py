@@ -1,4 +1,4 @@
-"""Checks that a worker can run an experiment with its ranks and its memory limit."""
+"""Checks that a worker's ranks and memory limit are sufficient for an experiment."""
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
@@ -24,6 +24,6 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
     if settings.pool_memory is not None:
         most, files = 4 * ranks.most(spec.dim), ranks.device(settings.device).type == "cpu"
         memory_for_blocks(experiment, plan, spec.dim, most, settings.pool_memory, files)
-        # The limit applies to the process with the most coordinates.
+        # The process with the most coordinates must not exceed RAMPART_POOL_MEMORY.
         limit = settings.pool_memory * 4 * spec.dim // most
     return of_model(experiment, spec, plan, limit)

@@ -1,7 +1,7 @@
 """Runs the phases of a run under one lease, by carrying out the phase machine's commands.
 
 Every transition is one atomic Redis script, which does nothing unless the worker's fencing token is
-current. A worker may die at any point. The next worker reads the same events from the last
+current. If a worker dies, at any point, the next worker reads the same events from the last
 published position on, and therefore computes the same digests.
 """
 
@@ -43,7 +43,9 @@ from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
 Observer = Callable[[RoundRecord, int | None], None]
-"""Called with a finished round's record and the pool's size in bytes (None if the round failed)."""
+"""Is called with the record of a finished round, and the size of the pool in bytes.
+
+If the round failed, the size is None."""
 
 
 class Coordinator:
@@ -101,7 +103,7 @@ class Coordinator:
     # -- the main flow -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Takes over the run, and runs its phases until it has ended."""
+        """Takes over the run, and runs the phases until the run has ended."""
         state, event = await self.take_over()
         while event is not None:
             state, event = await self.advance(state, event)
@@ -130,7 +132,7 @@ class Coordinator:
     async def advance(self, state: State, event: PhaseEvent) -> tuple[State, PhaseEvent | None]:
         """Takes one step of the phase machine; returns the next state and event.
 
-        The event is None once the run has ended.
+        The next event is None once the run has ended.
         """
         step = self.machine.step(state, event, self.clock())
         for command in step.commands:
@@ -226,7 +228,7 @@ class Coordinator:
         log.info("round opened", extra={"round": number, "clients": len(command.selected)})
 
     async def load(self, arrived: Sequence[Event]) -> None:
-        """Loads the updates that these events report."""
+        """Loads the updates that the given events report."""
         receipts = {event.client: event.receipt for event in arrived}
         self.opened.receipts |= receipts
         started = time.perf_counter()
@@ -263,7 +265,7 @@ class Coordinator:
                 standing,
             )
         except PreconditionError as error:
-            # The traceback refers to rows. The next call may need the memory of these rows.
+            # The traceback refers to rows, whose memory the next call may need.
             error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
@@ -327,7 +329,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Gives each member that is not evicted its last ticket, to evaluate the final models."""
+        """Asks the members that are not evicted, in a last ticket, to evaluate the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

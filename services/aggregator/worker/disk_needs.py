@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.evidence.challenges import Challenger
 
 
 def models_of(plan: Plan, clients: int) -> int:
-    """The largest number of models that a round of this many clients stores."""
+    """The largest number of models that a round with this number of clients stores."""
     models = 1 + plan.customizer.models_of(clients)
     challengers = (one for one in plan.detectors if isinstance(one, Challenger))
     if any(getattr(one, "challenges", True) for one in challengers):
@@ -28,8 +28,8 @@ class DiskNeeds:
         clients: number of clients, each of which sends an update.
         models: number of models that the round stores.
         kept: number of rows in the state of the stages.
-        filed: number of rows in files that are deleted after use: rows of the pool and new rows of
-            the stages' state.
+        filed: number of rows in files that are deleted after use. These rows are the pool's rows
+            and the new rows of the stages' state.
     """
 
     vector_bytes: int
@@ -39,7 +39,7 @@ class DiskNeeds:
     filed: int
 
     def shortage(self, blobs: Blobs) -> str:
-        """Why the round has to wait for disk space; empty if there is enough.
+        """Why the round has to wait for disk space; empty if the space suffices.
 
         Raises:
             Unavailable: the disk does not answer.

@@ -1,4 +1,4 @@
-"""The disk quota: a run waits until there is room for its blobs and those of all other runs."""
+"""The disk quota: a run waits until its blobs fit into the space that other runs leave."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ class DiskQuota:
         self._measured = -FRESH
 
     def check(self, needed: int) -> None:
-        """Refuses a run that does not fit even if all other runs are deleted.
+        """Refuses a run that exceeds the quota even if all other runs are deleted.
 
         Args:
             needed: estimated size of the run's blobs in bytes.
@@ -41,7 +41,7 @@ class DiskQuota:
             )
 
     async def shortage(self, needed: int) -> str:
-        """Why a run has to wait; empty if its blobs fit into the quota now.
+        """Why a run has to wait for disk space; empty if the run's blobs fit into the quota now.
 
         Args:
             needed: estimated size of the run's blobs in bytes.

@@ -1,4 +1,4 @@
-"""Disk space for the next round: a round opens only if it fits, and operators see why it waits."""
+"""Delays a round until the disk has space for the round, and informs the operators of the delay."""
 
 import logging
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class DiskSpace:
 
     Args:
         state: the state of the run, which records what the run waits for.
-        round_engine: knows what a round stores.
+        round_engine: computes how much disk space a round needs.
         compute: runs a function on the round engine's thread.
         experiment: the run's experiment.
         fence: the lease's fencing token.
@@ -38,7 +38,7 @@ class DiskSpace:
         self._reported = False
 
     async def lacking(self, round_: int, candidates: Sequence[str] | None) -> bool:
-        """Whether a round has to wait for disk space, as reported to the operators.
+        """Whether a round has to wait for disk space; also reports the wait to the operators.
 
         Args:
             round_: number of the round.

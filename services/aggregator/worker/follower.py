@@ -15,7 +15,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
     round_engine: RoundEngine | None = None
     while (call := ranks.next_call()) is not None:
         name, arguments, named = call
-        with suppress(*EXPECTED_ERRORS):  # Rank 0 raises the same error, and handles it.
+        with suppress(*EXPECTED_ERRORS):  # Rank 0 raises and handles the same error.
             if name == "begin":
                 run, experiment, spec = arguments
                 round_engine = RoundEngine(

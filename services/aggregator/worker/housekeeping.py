@@ -31,7 +31,7 @@ class Housekeeping:
         self._fence = fence
         self._models_kept = models_kept
         self._swept: set[str] = set()
-        """Runs that were swept after they had ended, so they have no unused blobs."""
+        """Runs that need no further sweep, because they were swept after their end."""
 
     async def sweep_regularly(self) -> None:
         """Sweeps the blobs of all runs while the worker holds the lease."""
@@ -52,7 +52,7 @@ class Housekeeping:
                 self._swept |= {info.run} if info.state in OVER and over else set()
 
     async def _sweep_run(self, run: str, state: Run) -> bool:
-        """Deletes a run's unused blobs; returns False if it cannot tell which blobs are used."""
+        """Deletes a run's unused blobs; returns False if it is unknown which blobs are used."""
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
         records = stores.records(blobs)
         try:
@@ -70,7 +70,7 @@ class Housekeeping:
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
-        # While a round is decided, nothing refers to its new models yet.
+        # Until a round has been decided, nothing refers to the new models of the round.
         deciding = time.time() - state.opened_at if state.phase == "aggregating" else 0.0
         await asyncio.to_thread(blobs.sweep, kept, SWEEP + deciding)
         return True
@@ -83,7 +83,7 @@ class Housekeeping:
             log.info("run removed", extra={"run": run})
 
     async def expire(self) -> None:
-        """Cancels each run that has not begun its first round within its maximum waiting time."""
+        """Cancels each run that has not begun a round within the run's maximum waiting time."""
         now, runs = time.time(), self._stores.runs
         for info in await runs.entries():
             if info.wait_until is None or info.wait_until > now or info.state in OVER:

@@ -1,4 +1,4 @@
-"""The global models of a run's newest rounds, which are kept for runs that start from them."""
+"""The global models of a run's newest rounds, kept because other runs may start from them."""
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
@@ -41,7 +41,7 @@ class KeptModels:
             self.add(round_, models.get("global"))
 
     def add(self, round_: int, digest: str | None) -> set[str]:
-        """Adds a round's model, if there is one; returns the digests that are no longer kept."""
+        """Adds a round's model, if any; returns the digests of models that are no longer kept."""
         if digest is None:
             return set()
         self.models[round_] = digest

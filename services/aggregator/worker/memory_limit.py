@@ -18,16 +18,16 @@ def memory_for_blocks(
 ) -> int:
     """The part of the memory limit that remains for blocks of rows, in bytes.
 
-    The rows that stages keep for every client are such blocks, too.
+    The rows that stages keep for every client are also stored in blocks of rows.
 
     Args:
         experiment: the experiment that is run.
         plan: the stages of a round.
         dim: number of coordinates of the model.
-        row_bytes: size in bytes of a row of one process.
+        row_bytes: size in bytes of the part of a row that one process has.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
-        files: whether blocks may be in files, as on the CPU. If not, all blocks must fit into
-            memory, and so must the rows that stages keep for every client.
+        files: whether blocks may be in files, as on the CPU. If `files` is false, all blocks must
+            fit into memory, including the rows that stages keep for every client.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says what takes how much memory.
@@ -35,7 +35,8 @@ def memory_for_blocks(
     clients, rows = experiment.most_clients, experiment.most_rows
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
-    # A file may hold rows of clients, but not the models of groups, which remain without clients.
+    # Files may hold rows of clients, but not the models of groups. With 0 clients, `history_rows`
+    # counts only the models of groups.
     histories = history_rows(plan, 0 if filed else clients)
     history = needed = row_bytes * sum(histories.values())
     if not filed:

@@ -19,12 +19,12 @@ from rampart_fl.shared.robust.shards import Part
 
 
 class ModelStore:
-    """Writes the models of one run; if ranks divide the coordinates, each rank writes its own.
+    """Writes the models of one run; each rank writes the coordinates that it has.
 
     Args:
         blobs: the run's blobs.
         spec: the tensors of a model.
-        ranks: the processes that hold the coordinates.
+        ranks: the processes among which the coordinates are divided.
     """
 
     def __init__(self, blobs: Blobs, spec: ModelSpec, ranks: Ranks) -> None:
@@ -51,7 +51,7 @@ class ModelStore:
         self._disk.shutdown(wait=False)
 
     def _write(self, count: int, chunks: Iterable[Chunk]) -> list[str]:
-        """Writes several models; every rank gets the digests of all of them."""
+        """Writes several models; every rank gets the digests of all these models."""
         if self._part is None:
             return self._write_alone(count, chunks)
         return self._write_together(self._part, count, chunks)
@@ -86,7 +86,7 @@ class ModelStore:
             committed = []
             for file in files[ranks.rank :: ranks.size]:
                 digest = file.digest()
-                # Meanwhile, the disk receives the bytes of the models that were hashed before.
+                # While this model is hashed, the disk receives the bytes of earlier models.
                 committed.append((digest, self._disk.submit(file.commit, digest)))
             for _, done in committed:
                 done.result()
@@ -95,5 +95,5 @@ class ModelStore:
 
 
 def _rows(chunk_LC: Tensor) -> list[memoryview]:
-    """The bytes of each model's coordinates."""
+    """For each model, the bytes of the model's coordinates in this chunk."""
     return [model_C.data for model_C in chunk_LC.detach().cpu().contiguous().numpy()]

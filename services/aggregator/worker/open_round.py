@@ -55,7 +55,7 @@ def published_record(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def models_sent(client: str) -> int:
-        """Number of models sent to a client: the models of its ticket, and one more for a probe."""
+        """Number of models sent to a client: those of the ticket, and one more for a probe."""
         return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
@@ -102,7 +102,7 @@ def failed_record(
 def barring_evidence(
     experiment: Experiment, decided: RoundResult, round_: int, now: float
 ) -> tuple[dict[str, Finding], dict[str, Quarantine]]:
-    """The evidence to store about the clients that this round bars, by client id.
+    """Evidence to store about the clients that this round bars, keyed by client id.
 
     Returns:
         The clients that are evicted, and those that are quarantined.

@@ -101,7 +101,7 @@ ARROWS = (
     Arrow("evaluating", EvaluationRead, "done", "all measured, or deadline passed", (Finish,)),
 )
 TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in ARROWS)
-"""The (phase, event, next phase) of all arrows. The machine makes only these transitions."""
+"""All transitions that the machine makes, as triples (phase, event, next phase)."""
 
 QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
     "joining": (ReadClients, ReadEvents),

@@ -73,7 +73,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class PrepareRound:
-    """Prepare this worker for the open round, even if another worker opened it."""
+    """Prepare this worker for the open round, even if another worker opened the round."""
 
     selected: tuple[str, ...]
 
@@ -149,7 +149,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Asks for the next events; the worker waits until one arrives or the time `until` comes."""
+    """Asks for the next events; the worker waits for an event, at most until the time `until`."""
 
     after: str
     """Only events after this position are read."""

@@ -8,7 +8,7 @@ from rampart_fl.shared.protocol.messages import RunState
 
 @dataclass(frozen=True)
 class LeaseTaken:
-    """A worker takes over the run from Redis; this is the first event of every worker."""
+    """A worker takes over the run from Redis; every worker starts with this event."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@
                                                                                   └──> evaluating
     evaluating ──> done
 
-The machine decides, and `coordinator.py` carries out its commands. The machine itself never waits,
-reads a clock or accesses Redis. `phase_arrows.py` lists the transitions.
+The machine makes the decisions, and `coordinator.py` carries out the machine's commands. The
+machine itself never waits, reads a clock or accesses Redis. `phase_arrows.py` lists the
+transitions.
 """
 
 from collections.abc import Sequence
@@ -101,7 +102,7 @@ class PhaseMachine:
         return Step(state, (prepare,), commands.CatchUp(state.position))
 
     def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
-        """Waits until enough clients have accepted; after the deadline, fewer clients suffice."""
+        """Waits until enough clients have accepted; after the deadline, a lower number suffices."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
             return self._open_evaluation(state, 0, now)
@@ -114,7 +115,7 @@ class PhaseMachine:
         return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
-        """Waits until a client may be selected and the round fits on the disk, then opens it."""
+        """Opens a round as soon as a client may be selected and the disk has enough space."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
@@ -249,8 +250,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again. The requests for customized models are then ignored,
-    because they have already been answered.
+    The next round reads the same events again, but ignores the requests for customized models,
+    because these requests have already been answered.
     """
     after = replace(state, read_position=batch[-1].position if batch else state.read_position)
     return Step(after, _customizations(batch), _question(after, now))

@@ -13,8 +13,8 @@ MachinePhase = Phase | Literal["selecting"]
 class State:
     """The state of a run in the phase machine.
 
-    A worker that takes over a run reads some fields from Redis. The worker recomputes the other
-    fields by rereading the events of the open round.
+    A worker that takes over a run reads some fields of this state from Redis, and
+    recomputes the other fields from the events of the open round.
     """
 
     phase: MachinePhase
@@ -26,13 +26,13 @@ class State:
     position: str = "0-0"
     """Position of the last event that a round has handled."""
     read_position: str = "0-0"
-    """Position of the last event that was read; ahead of `position` between rounds."""
+    """Position of the last event that was read; between rounds, later than `position`."""
     closing: str = "0-0"
     """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()
     """Clients of the round."""
     pulls: tuple[str, ...] = ()
-    """Clients that asked for a ticket and get it when the next round opens (buffered policy)."""
+    """Clients that wait for a ticket until the next round opens (buffered policy)."""
 
     arrived: frozenset[str] = frozenset()
     """Clients whose update is in the round."""
@@ -42,7 +42,7 @@ class State:
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
     stale: bool = True
-    """Whether the status or the barred clients may have changed since they were read."""
+    """Whether the run's status or the barred clients may have changed since the last read."""
 
     # `expected` and `counted` intersect sets, which takes time in proportion to the smaller set. A
     # set difference would take time in proportion to its first set, which may contain all clients.

@@ -12,7 +12,9 @@ from rampart_fl.shared.rounding import ceil_div
 
 
 def share(size: int, rank: int, ranks: int) -> range:
-    """The bytes of a blob that a rank downloads: whole pieces, distributed as evenly as possible.
+    """The range of a blob's bytes that a rank downloads.
+
+    The ranges of all ranks consist of whole pieces, and are as equal as possible.
 
     >>> share(5 * PIECE // 2, 0, 2) == range(PIECE), share(5 * PIECE // 2, 1, 2).stop
     (True, 2621440)
@@ -55,7 +57,7 @@ class RankedBlobs:
             if not ranks.rank and not blobs.cached(digest):
                 size = blobs.size(digest)
                 begun = stack.enter_context(SharedBlob.created(blobs, size)), size
-            # Only rank 0 looks into the cache, because the cache may change at any time.
+            # Only rank 0 checks the cache, because another rank might find the cache changed.
             begun = ranks.broadcast(begun)
             if begun is None:
                 return

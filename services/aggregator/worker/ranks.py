@@ -1,8 +1,8 @@
 """The ranks of a worker: processes of torchrun, each with a part of the coordinates of all vectors.
 
-Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 computes
-on vectors, it sends the name and the arguments of the method to the other ranks. The other ranks
-then call the same method on their own coordinates (`follower`).
+Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 calls a
+method that computes on vectors, rank 0 sends the method's name and arguments to the other ranks,
+which call the same method on their own coordinates (`follower`).
 """
 
 import atexit
@@ -26,7 +26,9 @@ from rampart_fl.shared.robust.shards import Group, Part
 PATIENCE = timedelta(minutes=30)
 """Maximum time for which a rank waits for another rank during a computation."""
 IDLE = timedelta(days=365)
-"""Maximum time for which a rank waits for a call from rank 0. If rank 0 exits, the wait ends."""
+"""Maximum time for which a rank waits for a call from rank 0.
+
+The exit of rank 0 also ends the wait."""
 EXPECTED_ERRORS = (ConfigurationError, PreconditionError)
 """Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
 
@@ -65,10 +67,10 @@ class Ranks:
         if size == 1:
             return Ranks()
         if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
-            # Ranks trust each other, so no other machine should be able to connect to them.
+            # Ranks trust each other, so no other machine should be able to connect to a rank.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
-        # At exit, gloo's threads may otherwise outlive the group, and abort the process.
+        # Without this call, gloo's threads may outlive the group at exit, and abort the process.
         atexit.register(distributed.destroy_process_group)
         calls = distributed.new_group(timeout=IDLE)
         local = int(os.environ["LOCAL_RANK"])
@@ -159,7 +161,7 @@ S = TypeVar("S", bound=RankedObject)
 def on_every_rank(
     method: Callable[Concatenate[S, P], R],
 ) -> Callable[Concatenate[S, P], R]:
-    """Makes a method run on every rank when rank 0 calls it; its arguments must be picklable."""
+    """Makes a method run on every rank when rank 0 calls it; all arguments must be picklable."""
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -86,9 +86,9 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: maximum size in bytes of all blocks of rows in memory, together with what
-            stages hold of earlier rounds. On the CPU, all other blocks are kept on disk. On
-            another device, all blocks must fit.
+        pool_memory: memory limit in bytes for all blocks of rows, together with what stages keep
+            from earlier rounds. On the CPU, blocks that exceed the limit are in files. On another
+            device, all blocks must fit into the limit.
         ranks: the processes across which the coordinates of vectors are split.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.
@@ -122,7 +122,7 @@ class RoundEngine:
         self._storage = BlockStorage(self._block_memory(pool_memory), blobs.unfinished)
         self._spare: Block | None = None
         self._last_state: tuple[str | None, State] = None, State()
-        """The digest of the last round's state, and the state itself."""
+        """The digest of the stages' state after the last round, and this state itself."""
 
     def _block_memory(self, pool_memory: int | None) -> int | None:
         """The memory that remains for blocks of rows in this process, in bytes."""
@@ -131,14 +131,14 @@ class RoundEngine:
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
         files = self.device.type == "cpu"
         memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory, files)
-        # The limit is proportional to the row, so all ranks keep the same blocks in files.
+        # A limit in proportion to a rank's rows makes all ranks put the same blocks into files.
         return memory * self._row_bytes // most
 
     def disk_shortage(self, clients: int) -> str:
         """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
 
         Args:
-            clients: number of clients that get a row (`with_rows`).
+            clients: number of clients that get a row (see `with_rows`).
         Raises:
             Unavailable: the disk does not answer.
         """
@@ -205,7 +205,8 @@ class RoundEngine:
     def with_rows(self, selected: Iterable[str]) -> frozenset[str]:
         """The clients that get a row in the next round.
 
-        Under the buffered policy, a round also uses the newest row of every other client.
+        Under the buffered policy, clients that are not selected also get a row, for their newest
+        update.
         """
         assert self.snapshot is not None
         pool = self.snapshot.pool if self.experiment.policy == "buffered" else ()
@@ -222,7 +223,7 @@ class RoundEngine:
         rows = frozenset(clients)
         spare, self._spare = self._spare, None
         if spare is not None and len(spare) != len(rows):
-            spare = None  # Frees its memory for the new block.
+            spare = None  # Frees the spare block's memory for the new block.
         reference_D = self._vectors.read(served.reference())
         pool = self.rounds.pool(reference_D, rows, self._storage, spare)
         return Arrivals(self.rounds, self._vectors, served, pool)
@@ -320,11 +321,11 @@ class RoundEngine:
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
-        """The stages' state of a snapshot, which is read only after a restart."""
+        """The stages' state of a snapshot; the state is read from its blob only after a restart."""
         digest, state = self._last_state
         if digest != snapshot.state:
             blobs, storage = self._opened_together, self._storage
-            self._last_state = None, State()  # Frees its memory for the state that is read.
+            self._last_state = None, State()  # Frees the old state's memory.
             state = load_state(blobs, snapshot.state, self.device, self._here, storage)
         return state
 

@@ -33,7 +33,7 @@ def check_experiment(experiment: Experiment, start_models: Path | None) -> Exper
 
 
 def _check_start(start: Start | None, folder: Path | None) -> None:
-    """Refuses a file outside the folder; the message does not reveal whether the file exists.
+    """Refuses a file outside of `folder`; the message does not reveal whether the file exists.
 
     Raises:
         ConfigurationError: operators may not start runs with this file.
@@ -81,7 +81,7 @@ async def start_run(
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
     """The file with another run's global model.
 
-    This is the model after round `start.round`; without `start.round`, it is the latest model.
+    The file has the model after round `start.round`; without `start.round`, the latest model.
     """
     assert start.run is not None
     source, held = stores.of_run(start.run), blobs.of_run(start.run)

@@ -8,7 +8,7 @@ from rampart_fl.shared.experiment.slots import draw_slots
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
     """Assigns slots to the clients that accepted (see `draw_slots`); fixes the run's members."""
     assigned = False
-    while not assigned:  # If another client answers meanwhile, the slots are drawn again.
+    while not assigned:  # Another client's answer makes another draw necessary.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
@@ -21,13 +21,13 @@ async def count_accepted(
     """The number of clients that have accepted a run whose first round has not begun.
 
     If there are too few answers to start the run, the function returns the number of answers, and
-    does not read the answers. Reading thousands of answers after each new answer would take most of
-    the time of the joining phase.
+    does not read the answers themselves. Reading thousands of answers after each new answer would
+    take most of the time of the joining phase.
 
     Args:
         members: the clients' answers.
         experiment: determines how many clients the run needs.
-        deadline: Unix time from which fewer clients suffice; None if there is no such time.
+        deadline: Unix time from which a lower number of clients suffices; None if there is none.
     """
     answers = await members.answer_count()
     wanted = experiment.phases.joining.clients or experiment.data.clients

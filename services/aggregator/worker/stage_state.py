@@ -1,6 +1,6 @@
 """Stores the stages' state between rounds in a blob, and loads it.
 
-A tensor with one row per client can be as large as all updates. Such a tensor is written and read
+A tensor with one row per client can be as large as all updates, and is therefore written and read
 one row at a time.
 """
 
@@ -27,13 +27,14 @@ from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 def store_state(
     blobs: Blobs, state: State, part: Part | None = None, ranks: Ranks | None = None
 ) -> str | None:
-    """Writes the stages' state to a blob and returns its digest; None if the state is empty.
+    """Writes the stages' state to a blob; returns the blob's digest, or None for an empty state.
 
     Args:
         blobs: the run's blobs.
         state: the state.
-        part: which coordinates of `state.vectors` this rank has; None for all of them.
-        ranks: the processes of the worker. Every rank calls this function, and rank 0 writes.
+        part: which coordinates of `state.vectors` this rank has; None for all coordinates.
+        ranks: the processes of the worker. Every rank calls this function, but only rank 0
+            writes the blob.
     """
     ranks = ranks or Ranks()
     if not state.tensors and not state.ids:
@@ -62,13 +63,13 @@ def store_state(
 
 
 def _rows(tensor: Tensor) -> Iterable[Tensor]:
-    """The rows of a matrix; any other tensor as it is."""
+    """The rows of a matrix; if the tensor is no matrix, only the tensor itself."""
     return tensor.unbind(0) if tensor.ndim == 2 else (tensor,)
 
 
 def _entries(state: State, part: Part | None) -> dict[str, Any]:
     """The tensors' entries in a safetensors header, in the order of the tensors in the file."""
-    # The library knows the names of dtypes, and the order that aligns all tensors.
+    # safetensors knows the names of dtypes, and the order that aligns all tensors.
     small = save_tensors({name: torch.zeros(1, dtype=t.dtype) for name, t in state.tensors.items()})
     _, known = wire.parse_header(io.BytesIO(small), len(small))
     entries, end = dict[str, Any](), 0
@@ -96,7 +97,7 @@ def load_state(
         blobs: the run's blobs.
         digest: digest of the state; None for an empty state.
         device: the device of the tensors.
-        here: which coordinates of each vector are kept; None for all of them.
+        here: which coordinates of each vector are kept; None for all coordinates.
         storage: where matrices with one row per client are kept; in memory by default.
     """
     if digest is None:
@@ -124,9 +125,9 @@ def load_state(
 
 
 def _load(file: BinaryIO, entry: Mapping[str, Any], here: slice | None) -> Tensor:
-    """The tensor at the file's position."""
+    """Reads the tensor at the current position of the file."""
     start, end = entry["data_offsets"]
-    # The library knows how to read every dtype.
+    # The safetensors library can read every dtype.
     head = wire.pack_header({"tensor": {**entry, "data_offsets": [0, end - start]}})
     tensor = load_tensors(head + file.read(end - start))["tensor"]
     return tensor if here is None else tensor[..., here].clone()
@@ -139,7 +140,7 @@ def _load_rows(
     here: slice | None,
     storage: BlockStorage,
 ) -> Block:
-    """The matrix at the file's position, with one row per client."""
+    """Reads the matrix at the current position of the file; it has one row per client."""
     rows, dim = entry["shape"]
     start, end = entry["data_offsets"]
     one = {**entry, "shape": [dim], "data_offsets": [0, (end - start) // max(rows, 1)]}

@@ -94,7 +94,7 @@ class TicketIssuer:
     async def answer_customize(self, event: Event) -> None:
         """Answers a request for a customized model, which may arrive in any phase.
 
-        Ignores other events, and requests that were already answered.
+        Ignores events of other types, and requests that were already answered.
         """
         if event.type != "customize":
             return
@@ -105,7 +105,7 @@ class TicketIssuer:
         number = (await self._brief()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
-        except FileNotFoundError:  # The event is old, and its blob has been deleted.
+        except FileNotFoundError:  # The event is old, and the probe's blob has been deleted.
             return
         await customizations.answer(self._fence, request, digest)
 

@@ -14,7 +14,7 @@ def set_up_torch(settings: Settings) -> None:
     """
     import torch
 
-    # cuBLAS is deterministic only if its workspace has a fixed size; torch checks this variable.
+    # torch checks this variable: cuBLAS is deterministic only with a workspace of fixed size.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(settings.threads)
     # Unlike `use_deterministic_algorithms`, this call does not import torch's compiler.

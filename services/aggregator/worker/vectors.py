@@ -20,7 +20,7 @@ class Vectors:
         blobs: the run's blobs.
         spec: the tensors that make up a vector.
         device: the device of the vectors.
-        part: which coordinates are read; None for all of them.
+        part: which coordinates are read; None for all coordinates.
     """
 
     def __init__(

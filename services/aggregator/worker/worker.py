@@ -39,7 +39,7 @@ class Worker:
     Args:
         settings: the deployment's settings.
         stores, blobs: the federation's state.
-        experiment: submitted if the federation has never had a run.
+        experiment: the experiment to submit if the federation has never had a run.
         observers: functions that are called at the end of every round.
         ranks: the processes that compute together; this process is rank 0.
     """
@@ -65,7 +65,7 @@ class Worker:
         """Runs a function on the round engine's thread."""
         self._fence: int | None = None
         self._news = asyncio.Event()
-        """Set whenever the queue of runs may have changed."""
+        """An event that is set whenever the queue of runs may have changed."""
         self._needed: tuple[str, int] | None = None
         """The run at the head of the queue, and the estimated size of its blobs in bytes."""
         self.round_engine: RoundEngine | None = None
@@ -89,7 +89,7 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The other worker may have the same name as this worker. If a worker could always
+                # The worker that took the lease may have the same name. If a worker could always
                 # take over a lease that carries its name, the two workers would take the lease from
                 # each other forever.
                 own = False
@@ -196,7 +196,7 @@ class Worker:
                 await self.compute(release_unused_memory)
 
     async def _start_next(self, fence: int) -> str | None:
-        """Starts the run at the head of the queue; returns the run, or None if none starts.
+        """Starts the run at the head of the queue; returns the run, or None if no run starts.
 
         A run whose blobs exceed the disk quota stays at the head of the queue.
         """
@@ -223,7 +223,7 @@ class Worker:
         """Whether the disk quota delays a run; records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # An earlier worker may have recorded a wait.
+            await state.hold(fence, "")  # Clears the wait of an earlier worker.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)

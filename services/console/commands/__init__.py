@@ -1,5 +1,6 @@
-"""The command line of `rampart`: arguments, options and output; one module per command or group.
+"""The command line of `rampart`: arguments, options and output.
 
-A command checks its arguments, calls a function that does the work, and prints the result. The
-functions that do the work belong in `launcher` or `studies`, which do not import this package.
+There is one module per command or group of commands. A command checks its arguments, calls a
+function that does the work, and prints the result. The functions that do the work belong in
+`launcher` or `studies`, which do not import this package.
 """

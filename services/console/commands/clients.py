@@ -32,7 +32,7 @@ def clients(
 ) -> None:
     """Lists a run's clients: slot, whether online, current activity, and why the client is barred.
 
-    With an id, shows what this client did in the newest runs of the federation.
+    With a client's id, shows what this client did in the newest runs of the federation.
     """
     operator = connect(url, token, ca, run)
     if client is not None:

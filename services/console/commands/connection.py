@@ -81,5 +81,5 @@ def emit(value: Any) -> None:
 
 
 def say(as_json: bool, value: Any, text: str) -> None:
-    """Prints the value as JSON if `as_json` is true, otherwise the text."""
+    """Prints `value` as JSON if `as_json` is true; otherwise prints `text`."""
     sys.stdout.write((json.dumps(value) if as_json else text) + "\n")

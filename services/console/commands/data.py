@@ -102,7 +102,7 @@ def check(
                 f"data set {name!r} is missing; `rampart data fetch {name}` gets it from "
                 f"{source.kind}: {source.place}"
             )
-        # If the user must provide the file and has not, the error says where to put it.
+        # If a file that the user has to provide is missing, the error says where to put the file.
         samples = member.load()
         if samples.x.shape != (len(samples.y), *member.shape):
             raise ConfigurationError(
@@ -200,7 +200,7 @@ def _each(
 
     If the call fails for a name, the command continues with the other names, and exits with code 1
     at the end. If `counts` is true, a progress bar counts the names. If `one` shows its own
-    progress, pass False for `counts`.
+    progress, set `counts` to False.
     """
     rows: list[dict[str, Any]] = []
     failed = 0

@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(state, records)
             if state.phase == "done":
                 return
-            time.sleep(0.5)  # Nobody could read a faster table.
+            time.sleep(0.5)  # A person could not read a table that changes faster.

@@ -110,7 +110,7 @@ def reproduce(
 
 
 def _choices(only: list[str]) -> dict[str, list[str]]:
-    """The choices to keep, keyed by axis."""
+    """The choices to which `--only` restricts a table, keyed by axis."""
     picked: dict[str, list[str]] = {}
     for text in only:
         axis, equals, choice = text.partition("=")

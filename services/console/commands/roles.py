@@ -20,7 +20,7 @@ def roles(
 ) -> None:
     """Lists the slots of honest clients and of each group of attackers, in the format of `--slots`.
 
-    The aggregator and the clients do not know these roles.
+    The aggregator and the clients do not know which slots belong to attackers.
     """
     chosen = Experiment.load(experiment)
     if seed is not None:

@@ -63,7 +63,7 @@ def run(
     if settings:
         chosen = Experiment.from_tables(_apply_settings(chosen.tables(), settings))
     if chosen.start is not None and chosen.start.file is not None:
-        # The worker has another working directory, so it needs the absolute path.
+        # The worker has its own working directory, so the worker needs the absolute path.
         chosen = chosen.started_from(Path(chosen.start.file).absolute())
     operator = connect(url, token, ca, patience=PATIENCE)
     if checked:
@@ -122,7 +122,7 @@ def runs(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists the newest runs, or shows one: its state, its round, and what it waits for."""
+    """Lists the newest runs, or shows a run's state, its round, and what the run waits for."""
     operator = connect(url, token, ca)
     if run is not None:
         one = operator.info(run)

@@ -34,7 +34,7 @@ def serve(
     """Serves a federation on this machine until Ctrl-C or `rampart shutdown`; submits no run.
 
     Starts Redis, an aggregator and clients, and restarts them when they die. The folder keeps the
-    federation, its clients and its runs. To continue, serve the folder again.
+    federation, its clients and its runs. To continue the federation, serve the folder again.
     """
     from rampart_fl.services.console.launcher.federation_folder import ServedFolder
     from rampart_fl.services.console.launcher.servers import LocalServers
@@ -70,8 +70,8 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
             start_new_session=True,
         )
     url = place.await_ready(child, log, PATIENCE)
-    # The child outlives this process. A made-up exit code keeps `Popen` from warning that the
-    # child still runs.
+    # The child process outlives this process. A made-up exit code keeps `Popen` from warning that
+    # the child process still runs.
     child.returncode = 0
     return url, child.pid
 

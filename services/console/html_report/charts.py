@@ -11,7 +11,9 @@ from rampart_fl.shared.rounding import ceil_div
 WIDTH, HEIGHT = 880.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
-"""Maximum number of points in a line. If a line has more, only every n-th point is drawn."""
+"""Maximum number of points in a line.
+
+If a line has more points, only every n-th point is drawn."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def line_chart(
         lines: the lines.
         axis: title of the horizontal axis.
         bands: areas behind the lines.
-        marks: the text of each vertical mark, keyed by its position on the horizontal axis.
+        marks: the text of each vertical mark, keyed by the mark's horizontal position.
         bounds: the lowest and highest value shown; values outside are drawn at the edge.
         percent: whether the values are fractions; the axis then shows them in percent.
     """

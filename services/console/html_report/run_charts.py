@@ -164,7 +164,7 @@ def _weight(counts: Counter[str]) -> int:
 
 
 def run_clients(run: FinishedRun) -> list[str]:
-    """All clients of a run: the run's members, then clients that only the records mention."""
+    """All clients of a run: first the run's members, then clients that are only in the records."""
     seen = (client for record in run.records for client in record.participants)
     clients = (v.client for record in run.records for v in record.verdicts)
     return list(dict.fromkeys([*run.slots, *seen, *clients]))

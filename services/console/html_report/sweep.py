@@ -41,7 +41,8 @@ def sweep_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _charts(plots: Panels) -> list[Html]:
     if not all(isinstance(value, int | float) for value in plots.at):
-        # A chart's axis needs numbers, so points that have names appear only in the table.
+        # A chart's axis needs numbers, so points with names instead of numbers appear only in the
+        # table.
         return []
     order = sorted(range(len(plots.at)), key=lambda n: float(plots.at[n]))
     at = [float(plots.at[n]) for n in order]

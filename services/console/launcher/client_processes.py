@@ -127,7 +127,7 @@ class ClientProcesses:
 
 
 def rejoins(role: Attackers) -> bool:
-    """Whether these attackers join again after an eviction."""
+    """Whether attackers with this role join again after an eviction."""
     from rampart_fl.shared.attacks.model import attacks
 
     return role.attack is not None and attacks.parse(role.attack).rejoins

@@ -68,7 +68,7 @@ class ServedFolder:
                     path.unlink()
 
     def server(self) -> int | None:
-        """The id of the process that serves the folder now; None if there is none."""
+        """The id of the process that serves the folder now; None if no process serves it."""
         with self._lock.open("a+") as file:
             if _locked(file):
                 return None

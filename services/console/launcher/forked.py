@@ -80,7 +80,7 @@ class ForkedProcess:
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """The same as `returncode`."""
+        """The process's exit code, as in `returncode`."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:

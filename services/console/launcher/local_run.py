@@ -21,8 +21,8 @@ class LocalRun:
         servers: the running servers.
         experiment: the experiment to run.
         folder: folder for the state and logs of the run's clients; created if missing.
-        identities: folder with one subfolder per client, which holds the client's identity; a
-            client thus keeps its identity in later runs.
+        identities: folder with one subfolder per client, which holds the client's identity; in
+            later runs, the client keeps this identity.
 
     The object is a context manager. On every exit, even after an error, the object stops the run's
     clients and deletes the run.
@@ -45,7 +45,7 @@ class LocalRun:
     def __enter__(self) -> Self:
         try:
             self.submit()
-        except BaseException:  # Clean up after an interrupt, too.
+        except BaseException:  # Clean up after any error, even an interrupt.
             self.stop()
             raise
         return self

@@ -54,7 +54,7 @@ class LocalServers:
     def __enter__(self) -> Self:
         try:
             self.start_servers()
-        except BaseException:  # Clean up after an interrupt, too.
+        except BaseException:  # Clean up after any error, even an interrupt.
             self.stop()
             raise
         return self
@@ -114,7 +114,8 @@ class LocalServers:
             "RAMPART_BLOBS": str(self.folder / "blobs"),
             "RAMPART_PORT": str(self.port),
             "RAMPART_WORKER_ID": "local",
-            # All threads share two heaps, so that they reuse each other's freed memory.
+            # All threads share two heaps, so that a thread can reuse memory that another thread has
+            # freed.
             "MALLOC_ARENA_MAX": "2",
             # The worker gets half of the processors, and the clients get the rest.
             "RAMPART_THREADS": str(max(1, cpus.threads() // 2)),

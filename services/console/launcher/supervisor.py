@@ -50,7 +50,7 @@ class SupervisedFederation:
             self._note(name)
 
     def start_agents(self, clients: int) -> None:
-        """Starts this number of clients, which take part in any run that selects them."""
+        """Starts the given number of clients, which take part in any run that selects them."""
         for number, first in enumerate(range(0, clients, PER_PROCESS)):
             name = f"agents-{number}"
             self._starts[name] = partial(self._start_group, name, min(PER_PROCESS, clients - first))
@@ -68,7 +68,7 @@ class SupervisedFederation:
                 code = self._federation.processes[name].poll()
                 if code is not None:
                     self._died(name, code)
-                    with suppress(ChildFailed):  # If the start fails, the next check tries again.
+                    with suppress(ChildFailed):  # The next check repeats a start that failed.
                         self._start(name)
             time.sleep(POLL)
 

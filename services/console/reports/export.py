@@ -15,7 +15,7 @@ from rampart_fl.shared.protocol.runs import OVER
 
 
 class DigestMismatch(RampartError):
-    """The aggregator sent a model that differs from the one in the run's record."""
+    """The aggregator sent a model that differs from the model in the run's record."""
 
     slug = "damaged"
     title = "Damaged"
@@ -30,7 +30,8 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: the run has not ended, or the folder is not empty.
-        DigestMismatch: the aggregator sent a model that differs from the one in the last record.
+        DigestMismatch: the aggregator sent a model that differs from the model in the run's last
+            record.
     """
     info = run.info
     if info.state not in OVER:

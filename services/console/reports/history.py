@@ -31,8 +31,8 @@ class RunParticipation:
         state: state of the run.
         answer: "accepted", "declined", or "" if the client gave no answer.
         slot: the client's slot; None if the client is not a member.
-        decisions: how often each decision was made about the client, and how often its update was
-            late or absent.
+        decisions: how often each decision was made about the client, and how often the client's
+            update was late or absent.
         barred: why the client is evicted or in quarantine; "" if the client is not barred.
         reason: why the client declined.
     """
@@ -53,7 +53,8 @@ class RunParticipation:
 def history(runs: Iterable[RunReader], client: str) -> Iterator[RunParticipation]:
     """What a client did in each of the runs; leaves out runs that do not list the client.
 
-    The aggregator's responses contain only this client's row, so they stay small in a large run.
+    The aggregator's responses contain only this client's row, so a response is small even if the
+    run is large.
     """
     for run in runs:
         for member in run.operator.members(client) if run.started else ():

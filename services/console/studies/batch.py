@@ -61,7 +61,7 @@ def run_all_cached(
 
     Args:
         run: runs one item.
-        items: the items; those with stored results are yielded first.
+        items: the items; items with stored results are yielded first.
         path: returns the file for an item's results; the file's name contains the experiment's
             digest.
         pool: where to run the items.
@@ -88,7 +88,7 @@ def read(path: Path) -> Figures | None:
 
 
 def write(path: Path, figures: Figures) -> None:
-    """Writes results to a file atomically; if this fails, the file does not change."""
+    """Writes results to a file atomically; if writing fails, the file does not change."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(figures[key])}" for key in figures)
     durable.replace(path, [f"{{\n{lines}\n}}\n".encode()])
@@ -114,8 +114,8 @@ def follow(
 ) -> None:
     """Consumes all runs and shows a progress bar on standard error.
 
-    If standard error is not a terminal, prints one line per run instead. The bar and the lines show
-    the time left.
+    If standard error is not a terminal, prints one line per run instead. Both the progress bar and
+    the printed lines show the time left.
 
     Args:
         title: title of the progress bar.

@@ -12,10 +12,10 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.rounding import ceil_div
 
 SHADES = "·░▒▓█"
-"""Characters for counts. The first character stands for the count 0. The others stand for the four
-quarters of the range from 0 to the largest count."""
+"""Characters for counts. The first character stands for the count 0. Each of the other four
+characters stands for a quarter of the range from 0 to the largest count."""
 IN_FIGURES = 12
-"""A table with more classes than this shows characters from `SHADES` instead of counts."""
+"""A table with more than `IN_FIGURES` classes shows characters from `SHADES` instead of counts."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ DETECTORS: dict[str, list[Any]] = {
 """The detectors of each defence that customizes models, keyed by defence."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
-"""Personalizers of the two baselines, keyed by baseline. In `local_only`, clients train without any
-exchange. `fine_tuned` is plain averaging, but each client keeps its locally trained model."""
+"""Personalizers of the two baselines, keyed by baseline. In `local_only`, clients train without
+exchanging models or updates. `fine_tuned` is plain averaging, but each client keeps its locally
+trained model."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,10 @@ def member(text: str) -> dict[str, Any]:
 
 
 def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
-    """The base experiment's tables with another attack.
+    """The TOML tables of the base experiment, but with another attack.
 
-    The number of attackers stays the same; if the base has none, 30 % of the clients attack.
+    The number of attackers stays the same; if the base experiment has no attackers, 30 % of the
+    clients attack.
     """
     tables = {**base.tables(), "attackers": []}
     count = sum(group.count for group in base.attackers) or max(1, round(0.3 * base.data.clients))
@@ -224,7 +226,7 @@ def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
     In the row without an attack, every evicted client counts as honest. Under `local_only`, a
-    client receives no model, and its personal model is the locally trained one.
+    client receives no model, and its personal model is the model that it trained locally.
     """
     if "error" in figures:
         return figures

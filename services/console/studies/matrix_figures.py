@@ -14,8 +14,8 @@ ACCURACIES = {
     "personalized": "of the personal model",
 }
 """The models whose accuracy is shown. The model `local` is the received model after local training,
-as in Table I of the FedCAP paper. Only the model `local` exists for every defence, so a
-comparison of all defences must use its accuracy."""
+as in Table I of the FedCAP paper. Only the model `local` exists for every defence, so a comparison
+of all defences must use the accuracy of this model."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the metrics of a detector, keyed by metric."""
 FIGURES = {
@@ -25,7 +25,7 @@ FIGURES = {
 }
 """Titles of all metrics of a cell, keyed by metric."""
 COSTLY = 0.05
-"""An attack is costly if it lowers the accuracy by at least this much."""
+"""An attack is costly if it lowers the accuracy, a fraction from 0 to 1, by at least `COSTLY`."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Matrix:
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """Number of attacks that lower a metric by at least `COSTLY`; None if unknown."""
+        """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
         lost = [
             self.mean_loss(attack, defence, figure) for attack in self.attacks if attack != NOBODY
         ]

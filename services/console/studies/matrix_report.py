@@ -155,7 +155,7 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
         about: facts about the run for the heading of the tables, such as the experiment's name.
         accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
     Raises:
-        MatplotlibMissing: matplotlib is not installed; the other two files have been written.
+        MatplotlibMissing: matplotlib is not installed; matrix.md and matrix.json have been written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     durable.replace_text(folder / "matrix.md", markdown(matrix, about))

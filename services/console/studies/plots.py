@@ -56,7 +56,8 @@ def curves(
         path: path of the file; each format in `kinds` replaces the suffix.
         title: title above all panels.
         axis: label of the horizontal axis.
-        at: positions of the points on the horizontal axis: numbers, or names at equal distances.
+        at: the points' positions on the horizontal axis: numbers, or names (drawn at equal
+            distances).
         panels: the lines of each panel, keyed by the panel's label, then by the line's name; None
             leaves a gap in a line.
         spread: half the height of the band around each line, keyed by panel and line.
@@ -94,4 +95,4 @@ def curves(
         picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # Computing the layout takes a long time, so reuse it.
+        picture.set_layout_engine("none")  # Reuse the layout, which takes long to compute.

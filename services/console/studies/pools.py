@@ -1,8 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, no further run starts. A run in a process or a Ray task
-is stopped, but a run in a thread finishes.
+an interrupt ends the executor's context, no further run starts. The error or interrupt stops runs
+in processes and in Ray tasks, but runs in threads finish.
 """
 
 import os
@@ -65,7 +65,7 @@ def pool(
 
 
 class Processes(ProcessPoolExecutor):
-    """Processes of this machine; they exit when this process exits.
+    """Processes of this machine; these processes exit when the current process exits.
 
     Args:
         jobs: maximum number of processes.

@@ -69,7 +69,7 @@ class RayCluster(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leaves the cluster; this stops the calls that still run."""
+        """Leaves the cluster; calls that still run are stopped."""
         self._opened.close()
 
 
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Fails if no node of a local cluster is large enough; for other clusters, only warns."""
+    """Fails if no node of a local cluster suffices for a run; for other clusters, only warns."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

@@ -43,7 +43,7 @@ class Folder:
 
         Raises:
             ConfigurationError: the folder's run cannot be continued, because `resume` is not set
-                or the run belongs to another experiment. After this error, the folder is unchanged.
+                or the run belongs to another experiment. The error leaves the folder unchanged.
         """
         if not resume and self.records.exists():
             raise ConfigurationError(

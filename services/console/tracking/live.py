@@ -98,7 +98,7 @@ def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            # The aggregator is restarting. If the event of a round is lost, a later event makes the
-            # caller read the round's record.
+            # The aggregator is restarting. If the event that ends a round is lost, a later event
+            # makes the caller read the round's record.
             pass
         operator.ready(PATIENCE)

@@ -11,7 +11,8 @@ from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, mis
 LONGEST = 500
 """Maximum number of characters in a parameter; older servers reject longer parameters."""
 PARAMETERS, METRICS = 100, 1000
-"""Maximum number of parameters or tags in a request to MLflow, and maximum number of metrics."""
+"""One request to MLflow has at most `PARAMETERS` parameters or tags, and at most `METRICS`
+metrics."""
 
 
 class MlflowTracker:

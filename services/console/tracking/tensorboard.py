@@ -51,7 +51,7 @@ class TensorBoardTracker:
             self._writer.add_scalar(shown, value, number, walltime=at)
         if events:
             self._writer.add_text("barred", table(events), number, walltime=at)
-        self._writer.flush()  # Show this round now; the next one may end much later.
+        self._writer.flush()  # Show this round now; the next round may end much later.
 
     def end(
         self, figures: Mapping[str, float], facts: Mapping[str, str], folder: Path, at: float
@@ -64,7 +64,7 @@ class TensorBoardTracker:
         shutil.copytree(folder, self._folder, dirs_exist_ok=True)
 
     def fail(self) -> None:
-        """See `Tracker`: removes the folder, which would otherwise look like a complete run."""
+        """See `Tracker`: removes the folder, so that the failed run does not look complete."""
         self._writer.close()
         shutil.rmtree(self._folder)
 

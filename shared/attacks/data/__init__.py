@@ -1,8 +1,8 @@
 """Attacks on data.
 
-To add a data attack, write a module in this package with a subclass of `DataAttack` that is
-decorated with `@attacks.register("name")`, and a test file of the same name in
-`tests/shared/attacks/data/`.
+To add a data attack, write a module in this package, and a test file of the same name in
+`tests/shared/attacks/data/`. The module has a subclass of `DataAttack`, decorated with
+`@attacks.register("name")`.
 
 Attacks that change an update after training belong in `attacks.model`.
 """

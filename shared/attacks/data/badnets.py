@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.triggers import Backdoor, Pixels
 class BadNets(Backdoor):
     """The trigger of class `target` is a square of `size` x `size` pixels in the top left corner.
 
-    With size 5, value 0, target 0 and poison rate 1, this is the attack in PAwBRoFL's code.
+    The attack in PAwBRoFL's code has `size` 5, `value` 0, `target` 0 and `poison_rate` 1.
 
     >>> import torch
     >>> x, y = torch.zeros(1, 1, 3, 3), torch.tensor([4])

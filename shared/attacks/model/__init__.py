@@ -1,8 +1,8 @@
 """Attacks on updates.
 
-To add a model attack, write a module in this package with a subclass of `ModelAttack` that is
-decorated with `@attacks.register("name")`, and a test file of the same name in
-`tests/shared/attacks/model/`.
+To add a model attack, write a module in this package, and a test file of the same name in
+`tests/shared/attacks/model/`. The module has a subclass of `ModelAttack`, decorated with
+`@attacks.register("name")`.
 
 Attacks that change a client's samples before training belong in `attacks.data`.
 """

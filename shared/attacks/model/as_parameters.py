@@ -13,11 +13,11 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class AsParameters(Wrapper):
     """Uploads the update of the inner attack as if it were a model.
 
-    u = v - w for the crafted update v and the model w that the attacker trained from.
+    The upload is u = v - w for the crafted update v and the model w that the attacker trained from.
 
     The uploaded model w + u is therefore v, which is near zero. The code behind the SDEA paper's
-    tables uploads the updates of LIE, Min-Max and Min-Sum as if they were models. The columns for
-    LIE, Min-Max, Min-Sum and noise in the paper's tables are therefore nearly equal.
+    tables uploads the updates of LIE, Min-Max and Min-Sum as if they were models. The SDEA paper's
+    columns for LIE, Min-Max, Min-Sum and noise are therefore nearly equal.
 
     >>> import torch
     >>> knowledge = Knowledge(4, 1, torch.tensor([[1.0], [3.0]]), reference_D=torch.tensor([5.0]))

@@ -26,9 +26,9 @@ class Fang(CollusionAttack):
     `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
     pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on
     the side opposite to s. With full knowledge, the interval begins at e, the extreme honest value
-    on the side opposite to s. The interval ends at e / b if e has the sign of s, and at b e
-    otherwise. With partial knowledge, the interval is from μ - 3 s σ to μ - 4 s σ, with the mean μ
-    and the standard deviation σ of the known updates.
+    on the side opposite to s. With full knowledge, the interval ends at e / b if e has the sign of
+    s, and otherwise at b e. With partial knowledge, the interval is from μ - 3 s σ to μ - 4 s σ,
+    with the mean μ and the standard deviation σ of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -42,9 +42,10 @@ class Fang(CollusionAttack):
     """The rule that is attacked; as in the paper, the attacks on trimmed mean and median are the
     same."""
     b: float = Field(default=2.0, gt=1)
-    """With full knowledge, uploads go beyond the extreme honest values by at most this factor."""
+    """With full knowledge, uploads go beyond the extreme honest values by at most the factor
+    `b`."""
     least: float = Field(default=1e-5, gt=0)
-    """Smallest λ: the halving stops below this value."""
+    """The halving of λ stops when λ is below `least`."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)
@@ -63,13 +64,14 @@ class Fang(CollusionAttack):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # To move against s, go towards zero if the extreme has the sign s, else away from zero.
+        # To move against s, go towards zero if the extreme value has the sign s, and otherwise away
+        # from zero.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,): the first that Krum picks; the last one if Krum picks none."""
+        """The upload -λ s (D,), with the first λ for which Krum picks it, or with the last λ."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -90,12 +92,12 @@ class Fang(CollusionAttack):
 
 
 def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> float:
-    """λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
+    """The first λ to try: λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
-    that are nearest to x_i. With n clients and f attackers, Krum sums the distances to n - f - 2
-    neighbours, which equals B - 2 because B = n - f. The paper measures |x_i| as the distance from
-    the received model, which corresponds to the update 0.
+    that are nearest to x_i. With n clients, f attackers and B = n - f honest clients, Krum sums the
+    distances to n - f - 2 = B - 2 neighbours. The paper measures |x_i| as the distance from the
+    received model, which corresponds to the update 0.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

@@ -12,10 +12,11 @@ from rampart_fl.shared.attacks.model import attacks
 class IPM(CollusionAttack):
     """Uploads a negative multiple of the honest mean.
 
-    u = -epsilon x̄, with the mean x̄ of the known honest updates.
+    The upload is u = -epsilon x̄, with the mean x̄ of the known honest updates.
 
-    The aim is an aggregate whose inner product with x̄ is negative. If m of n participants attack,
-    the plain mean of all uploads is (n - m (1 + epsilon)) / n times the honest mean.
+    The attack aims at an aggregate whose inner product with the honest mean x̄ is negative. If m of
+    n participants attack, the plain mean of all uploads is (n - m (1 + epsilon)) / n times the
+    honest mean.
 
     >>> import torch
     >>> knowledge = Knowledge(5, 1, torch.tensor([[1.0, 0.0], [3.0, 2.0]]))

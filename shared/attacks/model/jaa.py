@@ -22,7 +22,8 @@ class JAA(LIE):
     """Uploads a model that is close to LIE's target but has a smaller Jacobian.
 
     The target θ_t is the model that LIE would upload. From θ = θ_t, the attack takes `steps`
-    gradient steps on β |θ - θ_t|² + α |J(θ)|_F². The attacker then uploads θ as its model.
+    gradient steps on β |θ - θ_t|² + α |J(θ)|_F². After these steps, the attacker uploads θ as its
+    model.
 
     The term |J(θ)|_F² is the squared norm of the model's Jacobian on the attacker's data, as
     `Knowledge.jacobian` estimates it. The paper does not specify its loss L_LIE, the two
@@ -43,11 +44,11 @@ class JAA(LIE):
     paper = "MSDFL, section VII (JAA)"
     identical: ClassVar[bool] = False
     alpha: float = Field(default=1e-3, ge=0)
-    """Weight of the Jacobian's norm. If this weight is larger than the default, the Jacobian's norm
-    outweighs the distance to LIE's target. With the weight 0.1, uploads are several times as long
-    as honest uploads, so any bound on the norm stops them."""
+    """Weight of the Jacobian's norm. If `alpha` is larger than the default, the Jacobian's norm
+    outweighs the distance to LIE's target. With `alpha` 0.1, an upload's norm is several times the
+    norm of an honest upload, so any bound on norms stops the attack."""
     beta: float = Field(default=1.0, ge=0)
-    """Weight of the distance to the target."""
+    """Weight of the squared distance to LIE's target."""
     steps: int = Field(default=10, ge=1)
     """Number of gradient steps."""
     learning_rate: float = Field(default=0.1, gt=0)

@@ -13,10 +13,10 @@ def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)) for n clients, m attackers and s = ⌊n/2⌋ + 1 - m supporters.
 
     Φ is the distribution function of the standard normal distribution. A supporter is an honest
-    client that is expected to be farther from the mean than the attackers, on the same side. The
-    quotient (n - m - s) / (n - m) is clamped: it stays at least 1 / (2 (n - m)) away from 0 and
-    from 1. Without clamping, z could be infinite: the quotient reaches 1 if the attackers are
-    already a majority.
+    client on the attackers' side of the mean that is expected to be farther from the mean than the
+    attackers. The quotient (n - m - s) / (n - m) is clamped: it stays at least 1 / (2 (n - m)) away
+    from 0 and from 1. Without clamping, z could be infinite: the quotient reaches 1 if the
+    attackers are already a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106
@@ -32,7 +32,7 @@ def largest_z(participants: int, attackers: int) -> float:
 class LIE(MomentAttack):
     """Shifts the mean of the known updates by z standard deviations in each coordinate.
 
-    u = mean - z std, with the mean and the standard deviation of each coordinate.
+    The upload is u = mean - z std, with the mean and the standard deviation of each coordinate.
 
     >>> import torch
     >>> knowledge = Knowledge(20, 6, torch.tensor([[0.0], [2.0], [4.0]]))
@@ -42,9 +42,9 @@ class LIE(MomentAttack):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations. By default, z is the largest value that meets one condition:
-    more than half of all clients (including the attackers) are expected to lie at least z standard
-    deviations from the mean, on the attackers' side."""
+    """Number of standard deviations. By default, z is the largest value for which more than half of
+    all clients (including the attackers) are expected to lie on the attackers' side of the mean, at
+    least z standard deviations from it."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

@@ -13,7 +13,7 @@ from rampart_fl.shared.errors import ConfigurationError
 
 @attacks.register("mimic")
 class Mimic(CollusionAttack):
-    """u = x_target, the update of one honest client.
+    """Uploads u = x_target, a copy of one honest client's update.
 
     The copies look honest. The copies also make all other honest updates rarer, so a rule that
     drops rare updates drops honest updates.
@@ -29,7 +29,7 @@ class Mimic(CollusionAttack):
     """The updates that the attack can copy. `full`: the updates of benign clients; `partial`: the
     honest updates of fellow attackers."""
     target: int = Field(default=0, ge=0)
-    """Position of the copied client among the known clients, in the order of their ids."""
+    """Position of the copied client among the known clients, which are sorted by id."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         known_BD = honest(knowledge)

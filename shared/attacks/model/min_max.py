@@ -16,8 +16,8 @@ class MinMax(LineSearchAttack):
     u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. Here a = |p|², b_i = p·(μ - x_i),
-    and `limit` is the right side of the inequality.
+    γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. In this formula, a = |p|², b_i =
+    p·(μ - x_i), and `limit` is max_ij |x_i - x_j|.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -37,7 +37,7 @@ class MinMax(LineSearchAttack):
         if bool((inner_B < 0).any()):
             return None
         root_B = inner_B.sqrt()
-        # For each sign of b, use the formula that does not subtract nearly equal numbers.
+        # The formula depends on the sign of b, so that it never subtracts nearly equal numbers.
         ends_B = (slack_B / (b_B + root_B)).where(b_B > 0, (root_B - b_B) / a)
         gamma = float(ends_B.min())
         starts_B = -(b_B + root_B) / a

@@ -23,9 +23,9 @@ class MinSum(LineSearchAttack):
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is max_i |x_i - μ| / |p|, because the sum of squared distances to u exceeds the sum for μ by
-    B |u - μ|². A sum of unsquared distances is convex in γ. Bisection finds the largest γ at which
-    the sum is within the limit.
+    γ is max_i |x_i - μ| / |p|, because moving the point from μ to u increases the sum of squared
+    distances by B |u - μ|². A sum of unsquared distances is convex in γ, so bisection finds the
+    largest γ at which this sum does not exceed the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -45,10 +45,11 @@ class MinSum(LineSearchAttack):
         if self.squared:
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
-        # If only two updates are known, all points between them have the same sum of distances, and
-        # it equals the limit. Rounding errors alone may lift the sum above the limit.
+        # With only two known updates, the sum of distances equals the limit at every point between
+        # these updates, so rounding errors alone may lift the computed sum above the limit.
         limit *= 1 + ROUNDING
-        # By the triangle inequality, the sum at γ is at least B γ |p| minus the sum at γ = 0.
+        # By the triangle inequality, the sum of distances at γ is at least B γ |p| minus the sum of
+        # distances at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))
         high = (limit + at_mean) / (len(line.squares_B) * line.curvature**0.5)
         low = 0.0 if at_mean <= limit else self._lowest(line, high)
@@ -63,7 +64,7 @@ class MinSum(LineSearchAttack):
         return float(line.distances(gamma).sum())
 
     def _lowest(self, line: Line, high: float) -> float:
-        """The γ in [0, high] that minimizes the sum of distances, a convex function of γ."""
+        """The γ in [0, high] at which the sum of distances, which is convex in γ, is smallest."""
         low = 0.0
         for _ in range(HALVINGS):
             third = (high - low) / 3

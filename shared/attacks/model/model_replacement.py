@@ -21,7 +21,7 @@ class ModelReplacement(ModelAttack):
 
     paper = "Bagdasaryan et al., How to backdoor federated learning, 2020; FedCAP, section VI-A3"
     scale: float | None = Field(default=None, gt=0)
-    """Factor; by default, the number of participants of the round."""
+    """Factor that multiplies the update; by default, the number of participants of the round."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         return own_FD * (knowledge.participants if self.scale is None else self.scale)

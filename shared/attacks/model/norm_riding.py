@@ -16,8 +16,7 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""If detectors still accept the length after this many doublings, they are assumed to accept any
-length."""
+"""Number of doublings of the length after which detectors are assumed to accept any length."""
 HALVINGS = 20
 """Number of halvings of the interval that contains the threshold."""
 
@@ -29,19 +28,19 @@ class NormRiding(ModelAttack):
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
     Here `sent` is the model that the attacker received, `reference` is the global model, and L is
-    the norm to reach. The server adds o to calibrate an upload. The calibrated update therefore
-    points against the honest calibrated update c and has norm L. An attacker with c = 0 uploads -o.
+    the norm to reach. The server calibrates an upload by adding o. The calibrated update therefore
+    points against the honest calibrated update c and has norm L. The attacker uploads -o if c is 0.
 
-    Without knowledge, L = (1 - margin) threshold, and the attacker assumes that it received the
-    global model (o = 0). The assumption o = 0 is correct if all clients receive the same model. If
-    models are customized, the norm of the calibrated update differs from L by up to |o|.
+    An attacker without knowledge uses L = (1 - margin) · threshold, and assumes that it received
+    the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.
+    If models are customized, the norm of the calibrated update differs from L by up to |o|.
 
-    With full knowledge, the attacker knows o exactly. Instead of the threshold, the attacker uses
-    the largest length at which the server's own detectors accept all attackers and record no
-    evidence against them. If the detectors accept every length, the attacker uses the threshold.
-    Detectors that judge raw uploads may reject all opposing updates, even an update of length 0. If
-    no opposing update is accepted, the calibrated update is the smallest positive multiple of c
-    that the detectors accept.
+    An attacker with full knowledge knows o exactly and, instead of the threshold, uses the largest
+    length at which the server's own detectors accept all attackers and record no evidence against
+    any attacker. If the detectors accept every length, an attacker with full knowledge uses the
+    threshold, too. Detectors that judge raw uploads may reject all opposing updates, even an update
+    of length 0. If no opposing update is accepted, the calibrated update is the smallest positive
+    multiple of c that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -113,7 +112,7 @@ def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
 
 
 def _last(accepted: Callable[[float], bool], low: float, high: float) -> float:
-    """The largest accepted reach between `low` (accepted) and `high` (not accepted)."""
+    """Bisects for the largest accepted reach; `low` is accepted, and `high` is not accepted."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if accepted(middle) else (low, middle)
@@ -139,7 +138,7 @@ def _simple(detector: Detector) -> bool:
 
 
 def _offset(updates_FD: Tensor, sent_FD: Tensor | None, knowledge: Knowledge) -> Tensor:
-    """The float64 vectors (F, D) that the server adds to the uploads before it judges them."""
+    """The float64 vectors (F, D) that the server adds to the uploads before judging the uploads."""
     plan, zeros_FD = knowledge.plan, updates_FD.new_zeros(updates_FD.shape).double()
     if sent_FD is None or knowledge.reference_D is None:
         return zeros_FD

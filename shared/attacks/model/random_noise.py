@@ -51,7 +51,7 @@ class RandomNoise(ModelAttack):
 
 
 def start_models(own_FD: Tensor, knowledge: Knowledge, attack: str) -> Tensor:
-    """The models (F, D) in float64 that the attackers trained from."""
+    """The models (F, D) in float64 from which the attackers started their training."""
     start = knowledge.reference_D if knowledge.sent_FD is None else knowledge.sent_FD
     if start is None:
         raise ConfigurationError(f"{attack} needs the model from which the attackers started")

@@ -20,7 +20,8 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class SybilClones(Wrapper):
     """Every attacker uploads a copy of the first attacker's crafted update.
 
-    u_f = v + jitter |v| e_f, with the first attacker's upload v and a random unit vector e_f.
+    u_f = v + jitter |v| e_f, where v is the first attacker's upload, and e_f is a random unit
+    vector.
 
     Without jitter, all copies are equal. With a little jitter, comparing bytes does not reveal the
     copies.

@@ -45,7 +45,7 @@ def archive(path: str | Path) -> Iterator[NpzFile]:
             found only when an array is read.
     """
     try:
-        # Open the file here, because numpy does not close a file that is not an archive.
+        # The file is opened here, because `np.load` would not close a file that is not an archive.
         with Path(path).open("rb") as file:
             arrays = np.load(file, allow_pickle=False)
             if not isinstance(arrays, NpzFile):

@@ -31,9 +31,10 @@ LUMA = (0.299, 0.587, 0.114)
 def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A random crop of each image, resized to the image's size and mirrored with probability 1/2.
 
-    The crop covers a random fraction of the image, uniformly distributed in AREA. The crop's aspect
-    ratio is log-uniformly distributed in RATIO. The crop is resized by bilinear interpolation. This
-    random resized crop with a horizontal flip is SDEA's weak augmentation.
+    The crop covers a fraction of the image's area, drawn uniformly from the range `AREA`. The
+    crop's aspect ratio is drawn log-uniformly from the range `RATIO`. The crop is resized by
+    bilinear interpolation. This random resized crop with a horizontal flip is SDEA's weak
+    augmentation.
 
     Args:
         x_BCHW: images with values in any range.
@@ -70,8 +71,8 @@ def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     unchanged. The SDEA paper uses strong augmentation but does not define it.
 
     Args:
-        x_BCHW: images in [0, 1]; images with one channel have no colour, so saturation and grey do
-            not change them.
+        x_BCHW: images in [0, 1]. The changes of saturation and the conversion to grey have no
+            effect on images with one channel.
         draws: source of all randomness.
     """
     x = weakly_augmented(x_BCHW, draws)

@@ -94,7 +94,7 @@ def partition_data(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 
 @lru_cache(maxsize=4)
 def _standardized(table: str, seed: int) -> Samples:
-    """The samples; each feature is standardized over all clients' training samples."""
+    """The data set, with features standardized over the training samples of all clients."""
     data = Data.model_validate_json(table)
     samples, parts = _partition(data.model_dump_json(exclude={"test_fraction"}), seed)
     own = [
@@ -141,13 +141,13 @@ def _samples(dataset: str) -> Samples:
 def poisoned(
     data: ClientData, attack: DataAttack, seed: int, client: str, attacker: int
 ) -> ClientData:
-    """An attacker's data after its data attack, with unchanged test data.
+    """An attacker's data: training data changed by the data attack, and unchanged test data.
 
     Args:
-        data: the attacker's true data.
+        data: the attacker's data before the attack.
         attack: the data attack.
         seed: the experiment's seed.
-        client: the attacker's client id, from which its random numbers are derived.
+        client: the attacker's client id, from which the attack's random numbers are derived.
         attacker: the attacker's position among the experiment's attackers.
     """
     draws = generator(seed, "data attack", client)
@@ -159,7 +159,8 @@ def client_data_from_file(path: str | Path, dataset: Dataset) -> ClientData:
     """A client's own data from an .npz file with x_train, y_train, x_test and y_test.
 
     Args:
-        path: the file; its arrays have the same format as in the data set's file.
+        path: the client's file; its arrays have the same format as the arrays of the data set's
+            file.
         dataset: the data set on which the federation trains.
     Raises:
         ConfigurationError: the file or an array is missing, a shape does not fit, a label is

@@ -23,7 +23,7 @@ from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 from rampart_fl.shared.seeding import generator
 
 Role = Literal["public", "root", "test"]
-"""What the samples are for; each role draws its samples with a different seed."""
+"""What the server's samples are for; each role's samples are drawn with a different seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def server_data(
 def require_fit(
     spec: "str | dict[str, Any]", size: int, data: Data, labels: bool = False
 ) -> Dataset:
-    """Returns the data set if its samples fit the clients' model, without reading samples.
+    """Returns the data set if its samples fit the clients' model; the check reads no samples.
 
     Raises:
         ConfigurationError: the samples cannot be converted, or the needed labels cannot be used.

@@ -72,7 +72,8 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
     """Refuses a model without a body, because clients that keep the head local would share nothing.
 
     Raises:
-        ConfigurationError: the model has no such head, or has only a head.
+        ConfigurationError: the model has no layer of this name, or all its parameters belong to the
+            head.
     """
     if bool(head_of(module, spec, head).all()):
         raise ConfigurationError("all parameters belong to the head, so there is no body to share")
@@ -81,12 +82,12 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
 def check_output(module: nn.Module, head: str | None = None) -> None:
     """Refuses a head that is not a single linear layer, or that does not output the logits.
 
-    The function checks the output only in a `torch.nn.Sequential`, because the order of other
-    modules' layers is unknown.
+    Whether the head outputs the logits is checked only in a `torch.nn.Sequential`, because the
+    order of the layers is unknown in other modules.
 
     Raises:
         ConfigurationError: the head has an unsupported type, or another layer follows the head. The
-            message names the type or the layer.
+            message names the unsupported type or the following layer.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

@@ -6,8 +6,9 @@ then have mean 0, which implies the identity
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
-One backward pass gives an estimate, and a second backward pass gives the gradient of the estimate.
-Running statistics are not parameters, so the norms exclude derivatives with respect to them.
+One backward pass gives an estimate of the norm, and a second backward pass gives the gradient of
+the estimate. The norms exclude derivatives with respect to running statistics, which are not
+parameters.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.

@@ -1,10 +1,10 @@
 """Runs many models of one architecture at once: applies K vectors to K batches.
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
-`rampart_fl.shared.learning.network.stacked_layers` supports. Any other module runs through
-`torch.func.vmap`, with two exceptions: modules with running statistics, and modules with a layer
-that vmap does not support (such as a recurrent layer). In both cases, the models run one by one.
-Models never interact, so differentiating the sum of all losses gives each model's own gradient.
+`rampart_fl.shared.learning.network.stacked_layers` supports. The models of any other module run
+through `torch.func.vmap`, or one by one if the module has running statistics or a layer that vmap
+does not support (such as a recurrent layer). Models never interact, so differentiating the sum of
+all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """
@@ -22,7 +22,8 @@ from rampart_fl.shared.learning.network.vector import spec_of, statistics, unfla
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
-"""Number of elements that fit in one thread's cache; it limits how many models run in one pass."""
+"""Number of elements that fit in one thread's cache; this number limits how many models run in one
+pass."""
 
 
 class Stacked:
@@ -165,8 +166,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))
-    # A pass with one sample is enough to measure the sizes of all activations. The meta device
-    # would not need to compute anything, but torch would then import its whole compiler.
+    # A pass with one sample is enough to measure the sizes of all activations. A pass on the meta
+    # device would compute nothing, but it would make torch import its whole compiler.
     with torch.no_grad():
         probe(torch.zeros(1, *sample))
     return batch * max(sizes)

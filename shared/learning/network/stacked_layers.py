@@ -1,8 +1,8 @@
 """Layers that run K models at once.
 
-Convolutions run as one grouped convolution in channels-last format; in training on a GPU, they run
-as one batched matrix product. Linear layers run as one batched matrix product. Batch normalization
-uses each model's own statistics.
+The convolutions of all models run as one grouped convolution in channels-last format or, in
+training on a GPU, as one batched matrix product. The linear layers of all models run as one batched
+matrix product. Batch normalization uses each model's own statistics.
 
 Legend: K models, B samples each, C channels or features of one model, H height, W width, O output
 channels of one model, P weights of an output channel, N output pixels of all samples.
@@ -44,8 +44,8 @@ class ForwardPass:
         inside_KB: in training, which samples are real rather than padding (bool); None at
             inference, and for models without running statistics.
         whole: True if the caller knows that no sample is padding.
-        moved: running statistics after the batch; in training, batch normalization writes them
-            here.
+        moved: running statistics after the batch; in training, batch normalization writes these
+            statistics to `moved`.
     """
 
     tensors: Mapping[str, Tensor]
@@ -96,7 +96,7 @@ def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Modu
     """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
 
     In both orders of ReLU and pooling, the output is the window's largest element, or 0 if no
-    element is positive. Elements that are not positive get no gradient.
+    element is positive. In both orders, elements that are not positive get no gradient.
     """
     for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
         if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
@@ -134,8 +134,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     multiplied = _multiplied_convolution(name, layer, layer.padding)
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        # cuDNN is fast in the forward pass, but it computes the gradients of a grouped convolution
-        # with at least one kernel for each group.
+        # cuDNN is fast in the forward pass, but for the gradients of a grouped convolution, cuDNN
+        # starts at least one GPU kernel for each group.
         trains = torch.is_grad_enabled() and h.device.type != "cpu"
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)
@@ -144,7 +144,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
 
 def _multiplied_convolution(name: str, layer: nn.Conv2d, padding: tuple[int, ...]) -> Layer:
-    """The convolution as one product per model: weights (O, P) times all windows (P, N)."""
+    """A convolution as one matrix product per model: weights (O, P) times all windows (P, N)."""
     (high, wide), (down, right) = layer.kernel_size, layer.stride
     above, beside = padding
 
@@ -168,8 +168,8 @@ def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
-        # Convolutions are faster on channels-last activations. Converting the weights pays off only
-        # if there are at most as many weights as activations.
+        # Convolutions are faster on channels-last activations. Converting the weights to this
+        # format pays off only if there are at most as many weights as activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         h = functional.conv2d(
@@ -206,7 +206,8 @@ def _linear(name: str, layer: nn.Linear) -> Layer:
 def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     """Batch normalization: (h - mean) / sqrt(var + ε).
 
-    In training, mean and var are those of the batch; at inference, they are the running statistics.
+    In training, mean and var are computed from the batch; at inference, the running statistics are
+    used.
     """
     momentum = layer.momentum
     assert momentum is not None
@@ -276,7 +277,7 @@ def _by_model(h: Tensor, k: int) -> Tensor:
 
 
 def _as(h: Tensor, g: Tensor) -> Tensor:
-    """`g` in the shape of the layer's input `h`: undoes `_by_model` if `h` holds images."""
+    """Returns `g` in the shape of the layer's input `h`; for images, this undoes `_by_model`."""
     return g.flatten(1, 2) if h.ndim == 4 else g
 
 

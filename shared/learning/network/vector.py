@@ -103,7 +103,8 @@ def build_module(experiment: Experiment) -> nn.Module:
             f"{data.task}"
         )
     with torch.random.fork_rng(devices=[]):
-        # Unlike `torch.manual_seed`, this method leaves the generators of other devices unchanged.
+        # Unlike `torch.manual_seed`, seeding `default_generator` leaves the generators of other
+        # devices unchanged.
         torch.default_generator.manual_seed(derive(experiment.seed, "initial model"))
         return member.build(data.shape, data.classes)
 

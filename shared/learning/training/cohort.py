@@ -83,7 +83,7 @@ class Cohort:
         )
 
     def like(self, samples: int) -> Tensor:
-        """Arbitrary values with the shape of `samples` training samples per client."""
+        """Arbitrary values in the shape of a batch with `samples` samples of each client."""
         return self.x_train_KN[:, :1].expand(-1, samples, *self.x_train_KN.shape[2:])
 
     @cached_property
@@ -123,7 +123,7 @@ class StepRandomness:
     def singly(self, start: int, count: int) -> "StepRandomness":
         """The randomness of the same step, with a separate generator for every sample.
 
-        Each client contributes its samples start .. start + count - 1.
+        Each client contributes its samples `start` to `start + count - 1`.
         """
         places = range(start, start + count)
         return replace(
@@ -176,9 +176,9 @@ class Batches:
 
         Under differential privacy, there are no epochs. Every step takes each of a client's n
         samples with probability b/n, where b is the batch size. Each sample that is taken has the
-        weight 1/b. The steps' draws use the secret seed if there is one. A fraction `held_out` of a
-        client's samples is in no batch; the held-out samples are the same in every round. At least
-        one sample of each client remains for training.
+        weight 1/b. The draws of the steps under differential privacy use the secret seed if there
+        is one. A fraction `held_out` of a client's samples is in no batch; the held-out samples are
+        the same in every round. At least one sample of each client remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):
@@ -190,7 +190,7 @@ class Batches:
             batches = (_poisson if private else _shuffled)(kept, training, draws)
             own.append([order[batch] for batch in batches] if held_out else batches)
             held.append(order[kept:].sort().values)
-        # `full` is the batch size, or the largest client's sample count if this is smaller.
+        # `full` is the batch size or the largest client's sample count, whichever is smaller.
         full = min(training.batch_size, max(sizes))
         width = max(full, *(len(one) for batches in own for one in batches))
         index, weight = [], []

@@ -126,7 +126,7 @@ class Learner:
         )
 
     def trained_as(self, training: Training) -> "Learner":
-        """The learner with other training settings; the same object if the settings are equal."""
+        """A copy with other training settings, or this learner itself if the settings are equal."""
         return self if training == self.training else replace(self, training=training)
 
     def as_attacker(self) -> "Learner":

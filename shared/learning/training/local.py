@@ -28,8 +28,8 @@ EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
 """A forward pass rounds the number of samples per client up to a multiple of this number. If a pass
-had fewer samples per client, libraries would use other matrix kernels, whose results differ in the
-last bits."""
+had fewer than `TILE` samples per client, libraries would use other matrix kernels, whose results
+differ in the last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +113,8 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: for each client, its position in the result. Clients are listed group by group.
+        order: for each client, its position in the result; the clients of each group follow the
+            clients of the previous group.
     """
     back = torch.tensor(order).argsort()
 
@@ -145,9 +146,9 @@ class LocalResult:
             training. `triggered_samples`: if there is a trigger, the number of test samples whose
             class is not the target class. `fooled_customized`, ...: the number of triggered
             test samples that each model assigns to the target class. `epsilon`: under differential
-            privacy, the ε spent so far. The objective's terms add measurements of the trained model
-            (`jacobian_norm`). The personalizer adds entries for the numbers
-            that it measured before training.
+            privacy, the ε spent so far. The objective's terms add measurements of the trained
+            model, such as `jacobian_norm`. The personalizer adds entries for the numbers that it
+            measured before training.
     """
 
     update_D: Tensor

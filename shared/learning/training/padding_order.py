@@ -29,7 +29,7 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """The client at each place, ordered by number of steps, most steps first.
+    """For each place, the client at this place; clients with more steps come first.
 
     If `apart` exceeds 1, the order is approximate: clients move only by multiples of `apart`
     places.

@@ -1,14 +1,15 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
 Each step includes each sample with probability q = b/n (Poisson sampling), and clips each sample's
-gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of
-these gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy with
-respect to the client's samples. Opacus' accountant computes ε.
+gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of the
+clipped gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy
+with respect to the client's samples. Opacus' accountant computes ε.
 
-The guarantee covers only the updates. A client also reports sample counts and losses without noise.
-Personal models are trained without noise, because they never leave their clients. An agent draws
-its noise from its own secret seeds. A simulation draws the noise from the experiment's seed. The
-experiment's seed is not secret, so the noise in a simulation does not protect privacy.
+The privacy guarantee covers only the uploaded updates. A client also reports sample counts and
+losses without noise. Personal models are trained without noise, because they never leave their
+clients. An agent draws its noise from its own secret seeds. A simulation draws the noise from the
+experiment's seed. The experiment's seed is not secret, so the noise in a simulation does not
+protect privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """

@@ -66,7 +66,7 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The rows of the clients at these places, aligned in memory as in a copy of all rows."""
+    """The rows of the clients at the places `some`, aligned in memory as in a copy of all rows."""
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
@@ -76,8 +76,8 @@ def _apart(learner: Learner, clients: int) -> int:
 
     Per-sample gradients must fit in cache, so batches are split if training is private or a term
     reads samples. The split depends on the number of clients, and affects the last bits of the
-    trained models. If batches are split, the function therefore returns K, so that no client moves
-    or leaves before the end.
+    trained models. If batches are split, the function therefore returns the number of clients K, so
+    that no client moves to another place or leaves its group before the last step.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -93,7 +93,7 @@ def _steps(
     hostile_K: Tensor | None,
     apart: int,
 ) -> Iterator[tuple[slice, StepState, Tensor]]:
-    """Like `take_steps`, but in one pass; yields the results of clients when these clients leave.
+    """Like `take_steps`, but for one group; yields the results of clients that leave the group.
 
     Args:
         clients_K: for each place (see `padding_order`), the client's row in the cohort. The cohort
@@ -138,7 +138,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """The values in `after`; clients without further batches keep the values in `before`."""
+    """The values in `after`, or, for clients without further batches, the values in `before`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -36,8 +36,8 @@ class LocalTask:
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that all clients train with
             the terms.
-        clients_K: the position in the cohort of each client that takes this step. If None, all
-            clients take the step, in the order of the cohort.
+        clients_K: the position in the cohort of each client that takes this step. If `clients_K` is
+            None, all clients take the step, in the order of the cohort.
         prior_KC: values that training adds to the logits of the models that clients upload.
         rate: factor by which this round multiplies the learning rate.
     """
@@ -68,7 +68,8 @@ class LocalTask:
         """The same task, with the balanced softmax for the models that are trained for upload.
 
         L = CE(z_c + log n_c), where n_c is the number of the client's training samples of class c.
-        Classes without training samples are left out (Ren et al., Balanced meta-softmax, 2020).
+        Classes without training samples are left out of the softmax (Ren et al., Balanced
+        meta-softmax, 2020).
         """
         counts_KC = self.cohort.counts_KC
         if self.clients_K is not None:
@@ -105,7 +106,7 @@ class LocalTask:
         return tuple(gradients)
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors, with 0 for every running statistic.
+        """The given vectors, but with 0 in place of every running statistic.
 
         Neither the objective's terms nor weight decay apply to running statistics.
         """
@@ -132,8 +133,8 @@ class LocalTask:
             if velocity_KD is not None:
                 gradient_KD = self.training.momentum * self.parameters(velocity_KD) + gradient_KD
             local = replace(local, velocity={"model": gradient_KD})
-        # The new model overwrites a gradient that is no longer needed.
-        # Allocating new memory would make the step a third slower.
+        # Write the new model into the memory of the gradient, which is no longer needed. Allocating
+        # new memory would make the step a third slower.
         out = None if self.training.momentum else gradient_KD
         model_KD = torch.sub(local.model_KD, gradient_KD, alpha=self.learning_rate, out=out)
         return replace(local, model_KD=model_KD)
@@ -150,8 +151,8 @@ def mean_loss_gradients(
     """∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
-    the statistics after it. All models run in one pass if `Stacked.trained_at_once` allows;
-    otherwise, they run in several passes.
+    the statistics after it. All models run in one pass if `Stacked.trained_at_once` allows one
+    pass, and in several passes if not.
 
     Args:
         network: applies parameter vectors to batches.
@@ -161,8 +162,8 @@ def mean_loss_gradients(
         priors: one entry for each of the P models: a tensor (K, C) that is added to the model's
             logits (K, B, C), or None.
         clients: the number of clients from which the number of passes is computed; None means K.
-            Pass the same number in every step, even after clients have left, because another number
-            of passes would change the last bits of the result.
+            The caller gives the same number in every step, even after some clients have finished
+            their steps, because another number of passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p
@@ -204,8 +205,8 @@ def _gradients(
         logits = logits + prior_KC[:, None]
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-    # Copy each tensor's gradient directly to its place in the vector. A gradient with respect to
-    # the whole vector would be copied twice.
+    # Copy each tensor's gradient directly to its place in the vector. If the gradient were computed
+    # with respect to the whole vector, its numbers would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, gradients, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)

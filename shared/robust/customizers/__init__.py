@@ -28,18 +28,20 @@ class Customization:
     models per client.
 
     Args:
-        models: the models by name; None if every client gets the global model. A name is a client's
-            id, or contains a colon.
-        assignment: names of models by client id. The first name is the model that the client trains
-            from; all other names are models that the client gets in addition. `GLOBAL` is the name
-            of the global model. A client that has neither an assignment nor a group gets the global
-            model. If the customizer asks for probes, such a client is probed before it trains.
+        models: the models by name; None if every client gets the global model. A model's name is a
+            client's id, or contains a colon.
+        assignment: names of models by client id. The first name is that of the model from which the
+            client trains; all other names are those of models that the client gets in addition.
+            `GLOBAL` is the name of the global model. A client that has neither an assignment nor a
+            group gets the global model. If the customizer asks for probes, a client with neither an
+            assignment nor a group is probed before it trains.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
-        voters: names of models that every client gets at the end, to predict by majority vote.
+        voters: names of models that every client gets when the federation ends, to predict by
+            majority vote.
         challenged: names of changed models, by client id. A challenged client trains from the
-            changed model instead of its own model. When the federation ends, the client gets its
-            own model.
+            changed model instead of its own model. When the federation ends, a challenged client
+            gets its own model.
     """
 
     models: Models | None = None
@@ -92,8 +94,8 @@ class Customizer(Stage):
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group. A client's
-        row is then relative to the model that the client received, not to the global model.
+        If groups are isolated, clients of one group must not influence another group, and a
+        client's row is relative to the model that the client received, not to the global model.
         """
         return False
 
@@ -117,8 +119,9 @@ class Customizer(Stage):
 
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
-            similar: rows of the same clients, from which the customizer computes similarities
-                between clients. If calibration is switched off, these rows are the raw uploads.
+            similar: rows of the clients in `rows`, from which the customizer computes similarities
+                between clients. If calibration is switched off, the rows in `similar` are the raw
+                uploads.
             state: the state from `init` or from the last round.
             context: the round, the seed and the reference model.
         """

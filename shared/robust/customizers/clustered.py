@@ -93,7 +93,7 @@ class Clustered(GroupedCustomizer):
 
 
 def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """For each new cluster n, the old cluster whose name it takes.
+    """For each new cluster, the old cluster whose name the new cluster takes.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties go to the new cluster with the lower number, then to the old cluster with the lower

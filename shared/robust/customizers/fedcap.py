@@ -32,7 +32,7 @@ class FedCAP(Customizer):
     complexity = "O(n²d)"
     passes = "2, and models are written during the second"
     alpha: float = Field(default=10.0, ge=0)
-    """α, scale of the similarities; if it is 0, all other clients get equal weights."""
+    """α, scale of the similarities; if α is 0, all other clients get equal weights."""
     phi: float = Field(default=0.1, ge=0, le=1)
     """φ, weight of the client's own model."""
     similarity: Literal["all", "last_layer"] = "all"

@@ -1,4 +1,4 @@
-"""FedFomo's server: offers each client random models and the models that lowered its loss most.
+"""FedFomo's server offers a client random models and models that lowered the client's loss most.
 
 Legend: N known clients, P places in an offer.
 """
@@ -18,7 +18,7 @@ from rampart_fl.shared.seeding import generator
 
 @customizers.register("fedfomo")
 class FedFomo(Customizer):
-    """Offers each client the models that lowered its loss most.
+    """Offers each client the models that lowered the client's loss most.
 
     Offers client i the M models n with the largest affinities A_in. When client i reports the
     weight w_n for model n, w_n is added to A_in.
@@ -27,9 +27,10 @@ class FedFomo(Customizer):
     in the client's last offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A report
     changes only the reporting client's row of A, so a client that lies harms only itself. In round
     t, each of the M models is a random client's model with probability ε_t = max(0, ε - t·decay).
-    Otherwise, it is the model with the largest A_in among all models that are not in the offer yet.
-    Ties are broken at random. Every client trains its own model and uploads the difference from the
-    global model. A client trains from the global model only in its first round.
+    Each place in the offer that does not go to a random client's model goes to the model with the
+    largest A_in among all models that are not in the offer yet. Ties are broken at random. Every
+    client trains its own model and uploads the difference from the global model. A client trains
+    from the global model only in its first round.
     """
 
     paper = (
@@ -40,11 +41,11 @@ class FedFomo(Customizer):
     peers: int = Field(default=5, ge=1, le=32)
     """M, the number of models that each client is offered."""
     epsilon: float = Field(default=0.3, ge=0, le=1)
-    """ε, the share of places that go to random clients in the first round."""
+    """ε, the share of places in the first round's offers that go to models of random clients."""
     decay: float = Field(default=0.05, ge=0)
     """Decrease of ε in each round."""
     bound: float = Field(default=100.0, gt=0)
-    """Larger raw weights are reduced to this value."""
+    """Upper limit on raw weights: a raw weight above the limit is replaced by the limit."""
 
     @property
     def claims(self) -> tuple[str, ...]:

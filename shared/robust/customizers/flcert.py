@@ -29,10 +29,11 @@ class FLCert(GroupedCustomizer):
     For every group g, w_g <- w_g + rule({u_k : hash(k) mod G = g}).
 
     w_g is the model of group g, and u_k is the change that client k made to the model of its group.
-    No group influences another group, so m hostile clients can change at most m votes. Ties go to
-    the smaller label. A group that has never had enough clients for its rule does not vote. When
-    the federation ends, clients count the groups' votes on each of their test samples. The clients
-    also compute the largest number of hostile clients that cannot change the winner.
+    No group influences another group, so m hostile clients can change at most m votes. If two
+    labels have equally many votes, the smaller label wins. A group that has never had enough
+    clients for its rule does not vote. When the federation ends, clients count the groups' votes on
+    each of their test samples. For each test sample, clients also compute the largest number of
+    hostile clients that cannot change the winner.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

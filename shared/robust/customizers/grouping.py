@@ -33,7 +33,8 @@ class GroupedCustomizer(Customizer):
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]
     )
-    """Base rule of every group, with its own f; pre-aggregators may precede the rule."""
+    """Base rule of every group; the rule has its own parameter f, and pre-aggregators may precede
+    the rule."""
 
     def model_post_init(self, context: Any, /) -> None:
         """Build the base rule once, so that an invalid rule fails at startup."""
@@ -79,12 +80,12 @@ class GroupedCustomizer(Customizer):
     def check_rows(self, rows: Rows, context: Context) -> None:
         pipeline = self.pipeline()
         if not pipeline.needs():
-            with suppress(PreconditionError):  # A group may be too small in some rounds.
+            with suppress(PreconditionError):  # A group may have too few rows.
                 pipeline.apply(rows, pipeline.init(rows.dim), context)
 
 
 def numbered_names(kind: str, count: int) -> tuple[str, ...]:
-    """Numbered names, in order. The names contain a colon, so they cannot be client ids.
+    """Names with ascending numbers; a name contains a colon, so it is not a client's id.
 
     >>> numbered_names("group", 11)[:2]
     ('group:00', 'group:01')

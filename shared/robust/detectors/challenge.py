@@ -25,13 +25,14 @@ from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
 """A client has answered enough challenges if the evidence against it is at most this limit. The
-upload of such a client stays in the round even if other clients send the same upload."""
+upload of a client that has answered enough challenges stays in the round even if other clients send
+the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that a client answers as honest clients do. If this bet wins enough, the client is
 acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
 standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
-answer reaches this limit with probability 0.4. An honest client is expected to reach the lowest
-limit in nine rounds of ten."""
+answer reaches the lowest limit with probability 0.4. An honest client is expected to reach the
+lowest limit in nine rounds of ten."""
 LEAST = 3
 """The median answer of clients not on trial is used only if at least this many of these clients
 have answered."""
@@ -47,13 +48,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
 
     In many attacks (Min-Max, Min-Sum, Fang, IPM, mimic, Sybil clones), all colluders send the same
     update, or nearly the same update. Copies alone prove nothing, because one of the senders may be
-    the honest client that the others copy. The detector therefore puts a client on trial if the
-    client sends copies (see `alike`) in two rounds. For the next `trial` rounds in which the
+    the honest client that the other senders copy. The detector therefore puts a client on trial if
+    the client sends copies (see `alike`) in two rounds. For the next `trial` rounds in which the
     client takes part, its starting model contains a challenge. The challenge is a random change δ:
     a combination of accepted clients' updates that is `strength` times as long as the median
-    upload. Training partly reverses δ: -<Δu, δ> > 0. A copied upload does not depend on the
-    sender's own δ. A copied upload therefore reverses δ no more than it reverses `decoys`. Decoys
-    are changes that are drawn like δ but sent to nobody.
+    upload. Training partly reverses δ: the change Δu of the client's upload satisfies -<Δu, δ> > 0.
+    A copied upload does not depend on the sender's own δ. A copied upload therefore reverses δ no
+    more than it reverses `decoys`. Decoys are changes that are drawn like δ but sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The usual answer is the median answer of the clients that are not on
@@ -88,7 +89,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     objection."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to a client that is on trial and
-    sends copies. The detector places a bet for each share."""
+    sends copies. The detector places a separate bet for each expected share."""
     alike: float = Field(default=0.998, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
@@ -100,8 +101,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
     """Number of rounds after an acquittal in which copies do not put the client on trial again.
-    Only rounds in which the client takes part count. The protection of an acquitted client ends
-    early if the evidence against another sender of the same upload exceeds the limit."""
+    The number counts only rounds in which the client takes part. The protection of an acquitted
+    client ends early if the evidence against another sender of the same upload exceeds the
+    limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
@@ -140,9 +142,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         similar = near_copies(fresh_MK, 1 - self.alike, self.usual)
         equal = neighbours_within(fresh_MK, EQUAL)
         if 2 * sum(map(bool, similar)) > len(ids):
-            # Most clients sent similar uploads. Most clients are assumed to be honest, so some of
-            # the senders are honest, for example clients with similar data. Similar uploads
-            # therefore prove nothing in this round.
+            # Most clients sent similar uploads. Most clients are assumed to be honest, so some
+            # senders of similar uploads are honest, for example clients with similar data. Similar
+            # uploads therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
         since = {
             client: self._since(known[client], traces, i)
@@ -163,8 +165,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if answer is not None:
                     one.answer = answers[client] = answer
             one.upload = upload_K
-            # An upload that answers a challenge is longer than others. If uploads that answer
-            # challenges changed `length`, challenges would become longer from round to round.
+            # An upload that answers a challenge is longer than other uploads. If uploads that
+            # answer challenges changed `length`, challenges would become longer from round to
+            # round.
             if one.shift is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
@@ -238,7 +241,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _since(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """The upload's challenge and decoys (1 + J, K), minus those of the previous upload.
+        """An upload's challenge and decoys (1 + J, K), minus those of the client's previous upload.
 
         The result is None if neither the upload nor the previous upload started from a challenged
         model.

@@ -26,12 +26,12 @@ from rampart_fl.shared.runtime.device import to_device
 class CrossRound(Detector):
     """Rejects updates whose cosine to the client's last accepted update is outside [lower, upper].
 
-    If the cosine is below `lower`, the client has reversed its direction. If the cosine is above
-    `upper`, the client repeats its update, as lazy and replaying clients do. A client without an
-    earlier update is accepted. A row whose metadata "fresh" is 0 was judged in an earlier round;
-    this row is also accepted, because the client's update is still the same. The detector remembers
-    only each client's last accepted update, so it never compares an update with a rejected update.
-    A zero update has cosine -1.
+    If the cosine is below `lower`, the client has reversed the direction of its update. If the
+    cosine is above `upper`, the client repeats its update, as lazy and replaying clients do. A
+    client without an earlier update is accepted. A row whose metadata "fresh" is 0 was judged in an
+    earlier round; this row is also accepted, because the client's update is still the same. The
+    detector remembers only each client's last accepted update, so it never compares an update with
+    a rejected update. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""A search that begins from noise has no tensors of earlier searches."""
+"""The tensors of earlier searches for a search that begins from noise: there are none."""
 
 
 @detectors.register("fedredefense")
@@ -31,16 +31,16 @@ class FedREDefense(Detector):
     size that the search finds, `steps` steps of gradient descent should lead from the global model
     w to w + u. If gradient descent leads to a point θ instead of w + u, the error is |θ - w - u|² /
     |u|². The search can reconstruct an update that local training produced, but not random noise of
-    the same dimension. The error is about 1 for noise, and 1 for a zero update. The detector
-    assumes that clients train the whole global model w. Rampart therefore refuses experiments in
-    which clients start from other models or upload only a part of the model. An honest update may
-    be too long to be reproduced by `steps` steps of gradient descent. Larger steps may reproduce
-    the update. If a search fails, the detector therefore repeats the search with step sizes
-    multiplied by `larger`. The detector keeps each client's synthetic samples, and the client's
-    next search starts from these samples.
+    the same dimension. The error is about 1 if the update is noise, and exactly 1 if the update is
+    zero. The detector assumes that clients train the whole global model w. Rampart therefore
+    refuses experiments in which clients start from other models or upload only a part of the model.
+    An honest update may be too long to be reproduced by `steps` steps of gradient descent. Larger
+    steps may reproduce a long update, so if a search fails, the detector repeats the search with
+    step sizes multiplied by `larger`. The detector keeps each client's synthetic samples, and the
+    client's next search starts from these samples.
 
-    The search stops as soon as the error is below the threshold. A longer search could therefore
-    reach a smaller error for an accepted client.
+    The search stops as soon as the error is below the threshold. For an accepted client, a longer
+    search could therefore reach a smaller error.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -60,21 +60,22 @@ class FedREDefense(Detector):
     steps: int = Field(default=5, ge=1)
     """Number of gradient descent steps in which the samples should reproduce the update."""
     per_class: int = Field(default=1, ge=1)
-    """Synthetic samples for each class."""
+    """Number of synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)
-    """Step size of the search for samples, which start as noise."""
+    """Step size with which the search changes the synthetic samples, which are noise at first."""
     label_rate: float = Field(default=0.05, gt=0)
-    """Step size of the search for labels, which start as uniform distributions."""
+    """Step size with which the search changes the labels, which are uniform distributions at
+    first."""
     rate_rate: float = Field(default=5e-5, ge=0)
-    """Step size of the search for the client's step size, which starts at `rate`."""
+    """Step size with which the search changes the client's step size, which is `rate` at first."""
     rate: float = Field(default=0.05, gt=0)
     """Initial value of the client's step size in the client's first search."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
-    """Momentum of all three searches."""
+    """Momentum of the search for samples, labels and the client's step size."""
     larger: float = Field(default=10.0, ge=1)
     """A failed search is repeated from the beginning, with step sizes that are larger by this
-    factor. The better of the two results counts. With factor 1, no search is repeated, as in the
-    paper."""
+    factor. The detector uses the result of the search with the smaller error. With factor 1, no
+    search is repeated, as in the paper."""
     at_once: int = Field(default=16, ge=1)
     """Number of clients whose searches run as one batch, with all their models and gradients in
     memory."""
@@ -123,7 +124,7 @@ class FedREDefense(Detector):
         found, keyed by name and then by client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
-        errors = {rows.ids[i]: 1.0 for i in some}  # Zero rows keep the error 1.
+        errors = {rows.ids[i]: 1.0 for i in some}  # A row of zeros keeps the error 1.
         update_MD = torch.stack([rows.row(i) for i in some])
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:

@@ -50,67 +50,67 @@ class ResponseDetector(ResponseOptions):
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
     size η on a loss with the Hessian H give A = I - (I - ηH)^K. If H is positive definite and η is
-    small, A is positive definite, too. Training then makes <Δu, Δw> negative, for any data, any
-    number of samples and any number of steps. A client that uploads reversed updates makes
-    <Δu, Δw> positive. The detector compares a client with itself, not with other clients, so it
-    does not penalize rare data.
+    small, A is positive definite, too. If A is positive definite, training makes <Δu, Δw> negative,
+    for any data, any number of samples and any number of steps. A client that uploads reversed
+    updates makes <Δu, Δw> positive. The detector compares a client with itself, not with other
+    clients, so it does not penalize rare data.
 
     The detector computes Δw and Δu in two ways: relative to the client's last round, and relative
     to moving averages over the client's earlier rounds (`memories`). If the model moves little,
     differences from averages are more informative: the model is further from its average, and an
     average of uploads has less noise. The detector bets on both kinds of differences and averages
-    their e-processes. An average of e-processes is an e-process, too.
+    the e-processes of these bets. An average of e-processes is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons. First, the client's
-    response is turned: the correlation of -Δu and Δw is below `turned`. The correlation must also
-    be lower than chance can explain for two random directions of the same dimension. Early in
-    training, the loss may have negative curvature. Turned responses therefore count only in rounds
-    in which at least half of the clients have a correlation of `informative` or more. If the client
-    is challenged, its answer decides instead (see below). Second, the client overshoots: its
-    response is stronger than `overshoot`, and its upload is more than `stretched` times as long as
-    the median client's longest upload. The strength of a response is -<Δu, Δw> / |Δw|². Third, the
-    client's upload is too long (`typical`), and honest training with far more data cannot explain
-    the upload. Honest training explains neither an upload that is not finite nor an upload that
-    does not change at all. Honest training does not explain a response that is stronger than
-    `overshoot`. Honest training does not explain an upload if Δu is longer than the upload itself
-    and longer than the average of earlier uploads, as with pure noise. If the strength is below
-    -`overshoot`, honest training explains the upload only if the upload points where others do.
+    response is turned: the correlation of -Δu and Δw is below `turned`, and also too low to occur
+    by chance between two random directions. Early in training, the loss may have negative
+    curvature. Turned responses therefore count only in rounds in which at least half of the clients
+    have a correlation of at least `informative`. If the client answers a challenge, this answer
+    replaces the correlation. Second, the client overshoots: its response is stronger than
+    `overshoot`, and its upload is more than `stretched` times as long as the median client's
+    longest upload. The strength of a response is -<Δu, Δw> / |Δw|². Third, the client's upload is
+    too long (`typical`), and honest training with far more data cannot explain the upload. Honest
+    training explains neither an upload that is not finite nor an upload that does not change at
+    all. Honest training does not explain a response that is stronger than `overshoot`. Honest
+    training does not explain an upload if Δu is longer than both the upload and the average of
+    earlier uploads, as with pure noise. If the response's strength is below -`overshoot`, honest
+    training explains only uploads that point in the direction of most other uploads.
 
-    The suspicion against a client is the logarithm of an e-process over these objections
+    The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
-    objection exceeds a bound. If the round's responses are informative, or if the client answers a
-    challenge, the bound is `tolerated`. Otherwise, the bound is `tolerated_long`. If a bet expects
-    a share q of objections, an objection in an informative round multiplies the bet's wealth by q /
+    objection exceeds a bound. The bound is `tolerated` if the round's responses are informative or
+    the client answers a challenge, and `tolerated_long` in all other cases. If a bet expects a
+    share q of objections, an objection in an informative round multiplies the bet's wealth by q /
     `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the loss has
     negative curvature, honest clients also draw objections, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
-    change δ is added to the client's starting model. The client's answer is -<r, δ> / |δ|, where r
-    is the part of its upload that is orthogonal to averages of its earlier uploads. The answer is
-    ranked among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is
-    the logarithm of an e-process over the rounds in which the client started from a challenge. If a
-    client started from a challenge, the detector bets on a low rank, and on an upload that is too
-    long or overshoots. The detector makes two assumptions about each round, given all earlier
-    rounds. First, honest training does not make low ranks likelier. If an upload does not depend on
-    δ, all ranks are equally likely. If an upload undoes part of δ, its rank is higher. Second, the
-    probability that an honest client's upload is too long or overshoots is at most `tolerated`.
-    Training with far more data makes uploads long, but also undoes δ. An upload therefore does not
-    count as too long if its rank is in the top fraction `tolerated` of all ranks. Under these
-    assumptions, the probability that any honest client is ever evicted is below `level`, for any
-    number of rounds and whichever clients join.
+    change δ is added to its starting model. The client's answer is -<r, δ> / |δ|, where r is the
+    part of its upload that is orthogonal to averages of its earlier uploads. The answer is ranked
+    among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is the
+    logarithm of an e-process over the rounds in which the client started from a challenge. If a
+    client started from a challenge, the detector bets that the rank is low, and that the upload is
+    too long or overshoots. The detector makes two assumptions about each round, given all earlier
+    rounds. First, honest training does not make low ranks more likely than chance does. If an
+    upload does not depend on δ, all ranks are equally likely. If an upload undoes part of δ, its
+    rank is higher. Second, the probability that an honest client's upload is too long or overshoots
+    is at most `tolerated`. Training with far more data makes uploads long, but also undoes δ. An
+    upload therefore does not count as too long if its rank is in the top fraction `tolerated` of
+    all ranks. Under these assumptions, the probability that any honest client is ever evicted is
+    below `level`, for any number of rounds and whichever clients join.
 
-    An upload is rejected in this round if it is too long, even without an objection. In two cases,
-    the upload of a client that is not challenged may be up to five times as long as the limit. In
-    the first case, the client has uploaded before and draws no objection. In the second case, the
-    client is not a suspect, its upload does not overshoot, and its upload points in the direction
-    of most other clients' uploads. A suspect's upload is also rejected if it did not start from the
-    challenged model, or if the detector objects to it. A third reason to reject a suspect's upload
-    is a turned response to the model's whole movement, which includes the challenge.
+    An upload that is longer than the limit is rejected, even without an objection. If a client that
+    is not challenged has uploaded before and draws no objection, its upload may be up to five times
+    as long as the limit. The upload of a client that is neither challenged nor a suspect may also
+    be up to five times as long as the limit, provided that the upload does not overshoot and points
+    in the direction of most other clients' uploads. A suspect's upload is also rejected if it did
+    not start from the challenged model, if the detector objects to it, or if its response to the
+    model's whole movement, including the challenge, is turned.
 
-    An honest client is judged by its own uploads. Colluders influence the verdict only through the
-    model that the client receives, through challenges (which combine uploads), and through medians.
-    A minority of colluders moves medians only within the range of honest values. Copies of honest
-    updates react as honest updates do, so another detector, `challenge`, looks for copies.
+    An honest client is judged by its own uploads. Colluders influence an honest client's verdict
+    only through the model that the client receives, challenges (which combine uploads), and
+    medians. A minority of colluders moves medians only within the range of honest values. Copies of
+    honest updates react as honest updates do, so the detector `challenge` looks for copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -148,7 +148,7 @@ class ResponseDetector(ResponseOptions):
                     asked[client] = due.asked_JK
         for client, length in lengths.items():
             # The answer to a challenge makes an upload longer. If uploads that answer challenges
-            # counted for `length`, challenges would become longer from round to round.
+            # changed `length`, challenges would become longer from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)

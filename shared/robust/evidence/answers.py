@@ -22,11 +22,11 @@ class Answer:
     orthogonal to all averages of the client's earlier uploads.
 
     Args:
-        correlation: a_0 / |r|, positive if the upload undoes the challenge.
-        strength: a_0 / |δ_0|, 1 if the upload undoes the whole challenge.
+        correlation: a_0 / |r|, which is positive if the upload undoes the challenge.
+        strength: a_0 / |δ_0|, which is 1 if the upload undoes the whole challenge.
         rank: 1 + #{j > 0: a_j <= a_0}. If the upload does not depend on δ_0, all answers are
             exchangeable, so P(`rank` <= k) <= k / (1 + J) for any k.
-        count: 1 + J.
+        count: number of answers that are ranked, 1 + J.
     """
 
     correlation: float

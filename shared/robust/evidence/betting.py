@@ -16,26 +16,27 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets on more objections to a client than honest clients get; one bet begins in each round.
+    """Bets that a client gets more objections than honest clients get; each round, one bet begins.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
     sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
     Round s multiplies the wealth by L_s, which is `gain` if the detector bets on an objection and
     `gain_at` if it bets on a rank. E_t is an e-process if the expected gain of each round is at
-    most 1, given all earlier rounds. Ville's inequality then states that P(sup_t E_t >= 1/a) <= a.
-    Bets that begin in later rounds detect a client that becomes hostile after some rounds.
+    most 1, given all earlier rounds. For an e-process, Ville's inequality states that P(sup_t E_t
+    >= 1/a) <= a. Bets that begin in later rounds detect a client that becomes hostile after some
+    rounds.
 
     Args:
         p: largest probability of an objection to an honest client.
         q: assumed probability of an objection to a hostile client; must be above p. The bets are
-            optimal if this probability is the true one.
+            optimal if q is the true probability.
     """
 
     p: float
     q: float
 
     def gain(self, objected: bool) -> float:
-        """The gain of a round: q / p after an objection, otherwise (1 - q) / (1 - p).
+        """The gain of a round: q / p with an objection, (1 - q) / (1 - p) without an objection.
 
         >>> Bet(0.1, 0.5).gain(objected=True)
         5.0
@@ -46,11 +47,10 @@ class Bet:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. Suppose that answers are normally distributed, and
-        that the client's answer is shifted down by θ standard deviations. Then, with probability q,
-        the client's answer is among the lowest fraction p of the answers. If all ranks are equally
-        likely, the expected gain is 1. If higher ranks are more likely, the expected gain is less
-        than 1.
+        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
+        client's answer is shifted down by θ standard deviations, the client's answer is among the
+        lowest fraction p of the answers with probability q. If all ranks are equally likely, the
+        expected gain is 1. If higher ranks are more likely, the expected gain is less than 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
@@ -95,7 +95,7 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """Limit on a new client's evidence, set so that false evictions are less likely than `level`.
+    """Limit on the evidence against a new client, so that false evictions are rarer than `level`.
 
     The limit is ln(1 / a), where a = level / ((before + 1) (before + together + 1)) is the
     client's share of `level`. The shares of all clients sum to less than `level`, however many

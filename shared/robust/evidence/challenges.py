@@ -98,8 +98,8 @@ class Challenger(Detector):
     """A detector that changes the models from which some clients start their next round.
 
     A client has at most one challenge at a time. Some detectors need their own challenges (`own`),
-    so they draw challenges first. A detector with `own = False` can also use challenges that
-    another detector has drawn.
+    so these detectors draw their challenges first. A detector with `own = False` can also use
+    challenges that another detector has drawn.
     """
 
     own: ClassVar[bool] = True
@@ -186,7 +186,7 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of the changes; a change is the weighted sum of the rows' blocks."""
+    """Sketches (L, K) of the changes; each change is a weighted sum of the rows' blocks."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 
@@ -269,12 +269,13 @@ def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) 
 
     z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Δu is the difference between the client's
     upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
-    decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation are
-    taken over the decoys. If an upload does not depend on its own challenge, a_0 is exchangeable
-    with the answers to the decoys. Several clients with different challenges may send the same
-    upload. An upload that answers the challenges of several clients equally strongly does not prove
-    that any of these clients trained. Therefore, z uses the larger of two means: mean a_j, and the
-    upload's mean answer to the challenges of the other clients.
+    decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation of a_j
+    are taken over the decoys (j > 0). If an upload does not depend on its own challenge, a_0 is
+    exchangeable with the answers to the decoys. Several clients with different challenges may send
+    the same upload. An upload that answers the challenges of several clients equally strongly does
+    not prove that any of these clients trained. Therefore, z subtracts the larger of two means: the
+    mean of a_j over the decoys, and the upload's mean answer to the challenges of the other
+    clients.
 
     Args:
         change_K: difference between the client's upload and its previous upload.

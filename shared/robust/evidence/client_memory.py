@@ -20,8 +20,8 @@ from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
-"""Names of the bets on uploads that started from a challenge. The wealth of each of these bets is
-remembered for every client."""
+"""Names of the bets on uploads that started from a challenge. The detector remembers the wealth of
+the bets with these names for every client."""
 CALM = 6
 """After an upload that is too long, a suspect's challenges grow again only after this many further
 uploads."""
@@ -29,9 +29,9 @@ NONE = 2.0
 """The number that represents a missing correlation in a stored state. NaN is unsuitable, because
 equal states with NaN would compare as different."""
 Start = Literal["usual", "challenged", "refused"]
-"""The model that an upload started from. `usual`: the client was not challenged. `challenged`: the
-client was challenged, and started from the challenged model. `refused`: the client was challenged,
-but started from another model."""
+"""The kind of model that an upload started from. `usual`: the client was not challenged.
+`challenged`: the client was challenged, and started from the challenged model. `refused`: the
+client was challenged, but started from another model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ class ClientMemory:
         return Answer.of(upload_K, torch.stack(earlier), asked_JK)
 
     def started(self, start_K: Tensor, round_: int) -> tuple[Start, DueChallenge | None]:
-        """The kind of an upload's starting model, and the challenge if the model was challenged.
+        """The kind of an upload's starting model, and the challenge if the model contained one.
 
         The method also drops all due challenges of the client.
 
@@ -154,7 +154,7 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
     numbers = {name: state.by_id(name) for name in NUMBERS}
     wealth, correlations = state.by_id("wealth"), state.by_id("correlation")
     proofs = {name: state.by_id(name) for name in PROOFS}
-    nothing = torch.zeros(shares)  # Earlier versions had no separate bets on challenges.
+    nothing = torch.zeros(shares)  # Earlier versions of Rampart had no separate bets on challenges.
     uploads, starts, due = state.by_id("upload"), state.by_id("start"), _recalled_due(state)
 
     def past(client: str, place: int) -> ClientAverages:
@@ -194,11 +194,12 @@ def from_state(state: State, memories: int, shares: int) -> dict[str, ClientMemo
 
 def _recalled_due(state: State) -> dict[str, tuple[DueChallenge, ...]]:
     """The challenges that are due, keyed by client id."""
-    if "decoys" not in state.tensors:  # Earlier versions stored no decoys.
+    if "decoys" not in state.tensors:  # Earlier versions of Rampart stored no decoys.
         return {}
     decoys_SJK = state.tensors["decoys"].double()
     size = decoys_SJK.shape[-1]
-    # Earlier versions stored the challenges of only one round, without its number.
+    # Earlier versions of Rampart stored the challenges of only one round, without the round's
+    # number.
     decoys_SJK = decoys_SJK.reshape(-1, decoys_SJK.shape[-2], size)
     rounds = state.tensors.get("asked", torch.tensor([-1])).tolist()
     return {

@@ -23,8 +23,8 @@ DEVIATIONS = 3.0
 """A response is turned only if its correlation is more than this many standard deviations below 0.
 The standard deviation is that of the correlation between two random directions."""
 AGREES = 0.05
-"""An upload agrees with others if its median cosine with other clients' uploads is above this
-number."""
+"""An upload agrees with other clients' uploads if its median cosine with these uploads is above
+this number."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class CohortLimits:
         informative: for each of the detector's memories, whether turned responses count. Turned
             responses count if at least half of the clients respond against the model's movement.
         turned: the detector objects to responses whose correlation is below this number.
-        chance: limit on `Answer.chance`; an answer at or below this limit is turned.
+        chance: limit on `Answer.chance`; an answer with a `chance` at or below this limit is
+            turned.
         overshoot: an upload overshoots if the strength of its response is above this number and its
             length is above the limit `stretched`.
         stretched: an upload can overshoot only if it is longer than this multiple of `length`.
@@ -70,10 +71,10 @@ class Upload:
     Args:
         times: the upload's length, divided by the length of the median client's longest upload.
         responses: the client's responses.
-        start: what the upload started from.
+        start: the kind of model that the upload started from.
         passive: whether no client is challenged; if so, the detector bets in every round.
         agrees: whether the upload points in the direction of most other clients' uploads.
-        answer: the answer to the client's challenge, if the upload started from one.
+        answer: the answer to the client's challenge, if the upload started from a challenged model.
     """
 
     times: float
@@ -92,7 +93,7 @@ class Upload:
 def objection_to(
     upload: Upload, response: Response | None, informative: bool, usual: CohortLimits
 ) -> Objection:
-    """The objection to an upload; "" if there is none.
+    """The objection to an upload; "" if there is no objection.
 
     Args:
         upload: the upload.
@@ -118,9 +119,9 @@ def objection_to(
 
 
 def is_turned(upload: Upload, response: Response, informative: bool, usual: CohortLimits) -> bool:
-    """Whether a response is turned: the client pushes the model on instead of pulling it back.
+    """Whether a response is turned: the client pushes the model further instead of pulling it back.
 
-    If the client has answered a challenge, only this answer counts.
+    If the upload answers a challenge, only this answer decides.
     """
     if upload.answer is not None:
         return upload.answer.chance <= usual.chance
@@ -162,10 +163,10 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
     """Whether an upload that is too long may come from a client with far more data than others.
 
     A client with far more data takes far more steps, and all steps have a similar direction. If the
-    client is challenged, the steps also undo the challenge. A client's first upload has no response
-    and counts as plausible. An upload that is not finite is not plausible. If the loss has negative
-    curvature, an honest client's response may be strongly turned, but its upload still agrees with
-    other clients' uploads.
+    client is challenged, its training steps also undo the challenge. A client's first upload has no
+    response and counts as plausible. An upload that is not finite is not plausible. If the loss has
+    negative curvature, an honest client's response may be strongly turned, but its upload still
+    agrees with other clients' uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -182,8 +183,8 @@ def acceptable(
 
     The upload of a client that is not challenged may exceed the limit on lengths if there is no
     objection to the upload. Despite an objection, the upload may exceed the limit if three
-    conditions hold: it agrees with others, its client is not a suspect, and no response is too
-    strong. A client's first upload may exceed the limit only if it agrees with others.
+    conditions hold: it agrees with other uploads, its client is not a suspect, and no response is
+    too strong. A client's first upload may exceed the limit only if it agrees with other uploads.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
@@ -197,7 +198,8 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
     """The length of the median client's longest upload, and the limit as a multiple of this length.
 
     The limit is max(`long`, exp(`spread` m)), where m is the median absolute deviation of the
-    logarithms of `longest`. Lengths that are equal to six digits count only once.
+    logarithms of `longest`. Lengths that agree in their first six significant digits count only
+    once.
 
     Args:
         longest: length of each client's longest upload; zeros are ignored.
@@ -222,7 +224,7 @@ def is_informative(correlations: Iterable[float | None], least: float) -> bool:
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """The median cosine of each upload with the others that `followed` marks; 0 if there are none.
+    """The median cosine of each upload with the other uploads in `followed`; 0 if there are none.
 
     A minority of the other clients cannot control the median.
 

@@ -14,7 +14,7 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
         one: what is remembered about the client.
         because: the text that `explain` returned for the upload.
         passive: whether nobody is challenged, so that suspicion counts as evidence.
-        odds: the level of false evictions, as text.
+        odds: the bound on the probability of false evictions, as text.
     """
     evidence = one.suspicion if passive else one.evidence
     number, unit = (one.rounds, "round") if passive else (one.trials, "challenge")
@@ -63,7 +63,7 @@ def explain(upload: Upload, place: int, objection: Objection, usual: CohortLimit
 
 
 def _turning(upload: Upload, response: Response, usual: CohortLimits) -> str:
-    """Why a response is turned, in words."""
+    """Explains in words why a response is turned."""
     if upload.answer is None:
         return (
             f"response {response.correlation:.2f} to the model's movement is below "

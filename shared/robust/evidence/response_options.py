@@ -21,20 +21,20 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
     """The bound that replaces `tolerated` if the round's responses are not informative and the
-    client is not challenged. In rounds with this bound, the detector does not object to turned
-    responses."""
+    client is not challenged. In rounds in which the bound `tolerated_long` applies, the detector
+    does not object to turned responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
-    bet for each share. A bet on a high share quickly detects an attacker that draws an objection in
-    every round. A bet on a low share detects an attacker that often draws no objection because its
-    updates contain noise."""
+    separate bet for each expected share. A bet on a high share quickly detects an attacker that
+    draws an objection in every round. A bet on a low share detects an attacker that often draws no
+    objection because its updates contain noise."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
     """A round is compared with moving averages over the client's earlier rounds. Each number in
     `memories` defines one exponential moving average: the number is the weight of the old average
     when a new round is added. With weight 0, a round is compared with the client's last round only.
-    The detector places a bet for each combination of a weight and a share in `expected`. The wealth
-    of each bet is an e-process, and the suspicion is the logarithm of the mean of all these
-    e-processes."""
+    The detector places a bet for each combination of a weight in `memories` and a share in
+    `expected`. The wealth of each bet is an e-process, and the suspicion is the logarithm of the
+    mean of all these e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """A response is turned if its correlation is below this number: the change of the upload
     follows the model's movement instead of counteracting it."""
@@ -53,7 +53,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     longest upload."""
     spread: float = Field(default=3.0, ge=0)
     """An upload is not too long if the logarithm of its length is at most this many median absolute
-    deviations above the median."""
+    deviations above the median logarithm."""
     challenges: bool = True
     """Whether suspects are challenged. Without challenges, suspicion counts as evidence, and honest
     clients whose loss has negative curvature may be evicted. In the mode `observe`, no client is

@@ -24,7 +24,7 @@ noise in the upload can make the response to a small movement seem strong."""
 
 @dataclass(frozen=True)
 class Response:
-    """How a client's upload u reacted when its starting model w had moved.
+    """How a client's upload u reacted to a movement of the upload's starting model w.
 
     Δu is u minus a moving average of the client's earlier uploads. Δw is w minus the
     moving average of the models from which these earlier uploads started.
@@ -32,11 +32,12 @@ class Response:
     Args:
         correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|²; 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is within two limits. The lower limit is `STIFF` |Δw|. The upper limit
-            is |u| or the length of the average of earlier uploads, whichever is larger; if the
-            correlation is above `PULLS`, the upper limit is at least |Δw|. If uploads are pure
-            noise, `steady` is false, because Δu is longer than both u and the average upload. If a
-            client always sends the same upload, `steady` is also false, because Δu is 0.
+        steady: whether |Δu| is within two limits. The lower limit of |Δu| is `STIFF` times |Δw|.
+            The upper limit of |Δu| is |u| or the length of the average of earlier uploads,
+            whichever is larger; if the correlation is above `PULLS`, the upper limit is at least
+            |Δw|. If uploads are pure noise, `steady` is false, because Δu is longer than both u and
+            the average upload. If a client always sends the same upload, `steady` is also false,
+            because Δu is 0.
     """
 
     correlation: float
@@ -106,7 +107,8 @@ def respond(upload_K: Tensor, start_K: Tensor, before_K: Tensor, from_K: Tensor)
 
     Args:
         upload_K, start_K: sketches of this upload and of the model that it started from.
-        before_K, from_K: the averages of these two sketches over the client's earlier uploads.
+        before_K, from_K: the average sketch of the client's earlier uploads, and the average sketch
+            of the models that these uploads started from.
 
     >>> import torch
     >>> start, target = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 3.0])

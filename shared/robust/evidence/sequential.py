@@ -15,11 +15,11 @@ from rampart_fl.shared.robust.evidence.betting import Bet, limit
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
 SUSPECT = log(20)
-"""A client is a suspect if its evidence or suspicion is above this limit. If the detector objects
-to a suspect in a round, the suspect's row is left out of this round."""
+"""A client is a suspect if the evidence or the suspicion against it is above this limit. If the
+detector objects to a suspect in a round, the suspect's row is left out of this round."""
 SPARE = 3.0
-"""Evidence is capped at the limit plus this number. Without the cap, the evidence against a client
-that nobody evicts would grow without bound."""
+"""The evidence against a client is capped at the client's limit plus this number. Without the cap,
+the evidence against a client that nobody evicts would grow without bound."""
 
 
 Client = TypeVar("Client")
@@ -41,8 +41,8 @@ class SequentialDetector(Detector):
     """Largest probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
-    bet for each share. The wealth of each bet is an e-process, and the evidence is the logarithm of
-    the mean of these e-processes."""
+    separate bet for each expected share. The wealth of each bet is an e-process, and the evidence
+    is the logarithm of the mean of these e-processes."""
     sketch: int = Field(default=1024, ge=64)
     """Size of the sketches of each client's upload and starting model."""
 
@@ -101,7 +101,7 @@ class SequentialDetector(Detector):
         Args:
             wealth, rounds, limit: as for `_settled`.
             rank: rank of the client's answer, 1 for the lowest.
-            count: number of ranked answers; they are exchangeable if the client ignores its
+            count: number of ranked answers; the answers are exchangeable if the client ignores its
                 challenge.
         """
         bets = [Bet(self.tolerated, share) for share in self.expected]
@@ -125,7 +125,7 @@ class SequentialDetector(Detector):
 def _grown(
     wealth: Wealth, bets: Sequence[Bet], gains: Sequence[float], rounds: int, limit: float
 ) -> Wealth:
-    """The wealth of each bet after a round with these gains, at most exp(limit + `SPARE`)."""
+    """The wealth of each bet after a round with the given gains, at most exp(limit + `SPARE`)."""
     most = exp(limit + SPARE)
     return tuple(
         min(bet.settled(one, rounds, gain), most)

@@ -28,7 +28,7 @@ SHORTEST = 1 / 32
 was too long can make the next challenge shorter than a first challenge."""
 OUTSTANDING = 8
 """Under the buffered policy: number of rounds for which a challenge stays due. If a suspect's
-upload arrives after these rounds, the upload is treated as if the suspect had not been
+upload arrives after this number of rounds, the upload is treated as if the suspect had not been
 challenged."""
 
 
@@ -36,8 +36,8 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     """A suspect's next boldness, and its number of uploads since its last upload that was too long.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Suppose that a client's training diverges after every challenge above a certain norm. Even then,
-    at most one in seven of the client's uploads is too long.
+    Even if a client's training diverges after every challenge above a certain norm, at most one in
+    seven of the client's uploads is too long.
 
     Args:
         boldness: length of the last challenge, relative to a first challenge.
@@ -67,8 +67,8 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
     Args:
         known: what is remembered about each client, keyed by client id.
         round_: the round that has been decided.
-        outstanding: number of rounds for which a suspect's challenge stays due. With 0, a challenge
-            is due only in the round after it was drawn.
+        outstanding: number of rounds for which a suspect's challenge stays due. If this number is
+            0, a challenge is due only in the round after it was drawn.
     """
     for one in known.values():
         kept = one.due if one.suspected else ()

@@ -34,8 +34,8 @@ class TrialRecord:
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth that the detector has won in this trial by betting that the client answers
             like an honest client.
-        waited: number of rounds of the client since its evidence first exceeded the limit; 0 if it
-            has not exceeded the limit.
+        waited: number of rounds of the client since the evidence against it first exceeded the
+            limit; 0 if the evidence has not exceeded the limit.
         length: length of the client's last upload that started from an unchanged model; 0 if there
             is no such upload.
         answer: the client's last answer to a challenge.

@@ -19,7 +19,8 @@ def cosines(rows: View) -> Tensor:
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
     (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, the cosine is
-    computed from their inner product, because this is more accurate in that case.
+    computed from their inner product, because for such rows the inner product gives the more
+    accurate cosine.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

@@ -17,14 +17,15 @@ from rampart_fl.shared.robust.view import View
 NEAR = 1e-2
 """Two rows are near if their squared distance is below this share of each row's squared distance to
 the centre. If the centre is distant, float32 products leave too few significant digits of the
-distance between two near rows. This distance is therefore computed again with a nearer centre."""
+distance between two near rows. The distance between near rows is therefore computed again with a
+nearer centre."""
 OFF_CENTRE = 25.0
 """The best row is the row with the smallest median squared distance to the other rows. If the
 centre's median squared distance is more than `OFF_CENTRE` times that of the best row, the best row
 becomes the centre."""
 SAMPLE, PIECES = 2048, 32
-"""The row nearest to the coordinate-wise median is found on `SAMPLE` coordinates, which are taken
-from `PIECES` contiguous blocks."""
+"""The row nearest to the coordinate-wise median is estimated from `SAMPLE` coordinates, which are
+taken from `PIECES` contiguous blocks."""
 
 
 def squared_distances(rows: View) -> Tensor:

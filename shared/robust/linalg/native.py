@@ -5,8 +5,8 @@ compiler. Outside an image, the machine's C compiler builds the kernels once, an
 them.
 
 `RAMPART_KERNELS` selects the kernels: `auto` (the default) uses compiled kernels if they exist or
-can be compiled, and torch otherwise; `native` fails instead of using torch; `torch` always uses
-torch. `backend()` returns which kernels are in use and why.
+can be compiled, and torch otherwise; `native` raises an error if compiled kernels are not
+available; `torch` always uses torch. `backend()` returns which kernels are in use and why.
 """
 
 import ctypes
@@ -42,8 +42,8 @@ PARTS = 64
 """Number of parts into which the columns are split. The number of parts is independent of the
 number of threads, so sums are bit-for-bit equal for any number of threads."""
 SHORTEST = 1024
-"""Smallest number of columns in a part, as in `kernels.c`. Blocks with few columns therefore have
-fewer parts."""
+"""Smallest number of columns in a part, as in `kernels.c`. A block with few columns therefore has
+fewer than `PARTS` parts."""
 PARTIAL = 1 << 23
 """Largest total number of partial sums in all parts."""
 ELEMENT = {torch.float32: "float", torch.float64: "double"}
@@ -89,8 +89,8 @@ class Kernels:
         crew = WorkSplit(threads(), parts, _parallel())
         partial = torch.zeros(parts, sums, dtype=torch.float64)
         given = (pointers(rows), size(len(rows)), size(width), *arguments, address(partial))
-        # Each subscript access would create a new function object and a reference cycle. Attribute
-        # access always returns the same function object.
+        # Attribute access to a library always returns the same function object. Subscript access
+        # would create a new function object and a reference cycle each time.
         kernel = getattr(self._library, f"rampart_{name}")
         if kernel(*given, ctypes.byref(crew)):
             raise MemoryError(f"kernel {name} could not allocate its buffers")
@@ -254,5 +254,5 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 
 
 def size(number: int) -> ctypes.c_int64:
-    """A count, converted for C."""
+    """A number as a C integer."""
     return ctypes.c_int64(number)

@@ -1,7 +1,7 @@
 """Sorting networks, pruned to the ranks that a rule needs.
 
-A comparator (i, j, kind) puts the smaller value of wires i and j on i, and the larger value on j.
-`kind` states which of the two values is used afterwards: the smaller, the larger, or both.
+A comparator (i, j, kind) puts the smaller value of wires i and j on wire i, and the larger value on
+wire j. `kind` states which of the two values is used afterwards: the smaller, the larger, or both.
 """
 
 import functools
@@ -33,10 +33,11 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the values of ranks first .. last - 1 to wires first .. last - 1.
+    """Comparators that move the values with ranks `first` to `last - 1` to wires `first` to `last -
+    1`.
 
     Args:
-        ordered: whether wires first .. last - 1 must hold their values in order; if not, any order
+        ordered: whether the moved values must be in ascending order on the wires; if not, any order
             is allowed.
 
     >>> len(network(20, 0, 20, ordered=True)), len(network(20, 9, 11)), len(network(5, 0, 5))

@@ -3,11 +3,12 @@
 On a CPU, a compiled, pruned sorting network runs on tiles of columns that fit into the cache.
 Without compiled kernels, the method depends on the number of rows: for fewer than `SORT_FROM` rows,
 torch runs the same network on blocks of columns; for more rows, numpy sorts transposed blocks. For
-more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. Other devices sort with
-torch.
+more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. On devices other than
+CPUs, torch sorts.
 
-Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
-chunk. R = 1 + M and S = K + 1 also count the base row, from which mixed rows are computed.
+Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
+a chunk. The counts R = 1 + M and S = K + 1 include the base row, from which mixed rows are
+computed.
 """
 
 import functools
@@ -74,7 +75,8 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Per coordinate, the mean of the values with ranks first .. last - 1; the lowest has rank 0.
+    """Per coordinate, the mean of the values with ranks `first` to `last - 1`; the minimum has rank
+    0.
 
     If `first` is negative, the result is instead the mean of the `last` values nearest the median.
     """
@@ -128,13 +130,14 @@ def _run_compiled(
 def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
 
-    Returns the index of each row's first term (M + 2,), and the row and the factor of each term.
+    Returns three tensors: the index of each row's first term (M + 2,), the row of each term, and
+    the factor of each term.
 
     The first row of the sparse form is a base row, which the other rows may use as if it were row K
-    of the pool. The base's coefficients are the medians over all rows of the mixing matrix. A
-    row of the pool is therefore not in the base if most mixes leave the row out. If the base would
-    save no terms, it is empty. If mixes average nearly the same rows, each mix needs only a few
-    terms.
+    of the pool. Each coefficient of the base row is the median of one column of the mixing matrix.
+    A row of the pool is therefore not in the base if most mixes leave the row out. The base row is
+    empty if it would save no terms. If mixes average nearly the same rows, each mix needs only a
+    few terms.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Level:
-    """A set of instructions.
+    """A processor level, that is, a set of instructions.
 
     Args:
         machine: the architecture, as `platform.machine()` names it.
@@ -47,8 +47,8 @@ def levels(machine: str | None = None, has: frozenset[str] | None = None) -> lis
     """The levels that a processor supports, best first.
 
     Args:
-        machine: the processor's architecture; this machine's by default.
-        has: the processor's features; this machine's by default.
+        machine: the processor's architecture; by default, the architecture of this machine.
+        has: the processor's features; by default, the features of this machine's processor.
 
     >>> levels("x86_64", V3 | {"sse4_2"})
     ['x86-64-v3']

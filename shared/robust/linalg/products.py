@@ -28,7 +28,7 @@ BLOCK = 8192
 def finite_and_squared_norms(
     block_ND: Tensor, part: Part | None = None
 ) -> tuple[list[bool], Tensor]:
-    """Which rows hold only finite numbers, and the squared norms (N,) of all rows, in one pass.
+    """Flags that say which rows are finite, and squared norms (N,) of all rows, from one pass.
 
     Args:
         block_ND: the rows.
@@ -47,7 +47,7 @@ def finite_and_squared_norms(
 
 
 def all_finite(rows: View) -> bool:
-    """Whether all values in the pool are finite; reads the pool only if it has not been checked."""
+    """Whether all values in the pool are finite; the pool is read only if it is still unchecked."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(
             finite_and_squared_norms(rows.block_ND, rows.part)[0]
@@ -139,7 +139,7 @@ def norms(rows: View, centre_D: Tensor | None = None) -> Tensor:
 
 
 def squared_norms(rows: View) -> Tensor:
-    """Squared norms |row_i|² (M,), in float64 on the CPU; a pool's rows are measured only once.
+    """Squared norms |row_i|² (M,), in float64 on the CPU; the norms of a whole pool are cached.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> squared_norms(Rows.of(torch.tensor([[3.0, 4.0], [0.0, 0.0]])))
@@ -160,7 +160,7 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
     The vector is processed in blocks that fit into the CPU's cache. For long float32 vectors on a
-    CPU, this is about twenty times as fast as torch's own float64 norm.
+    CPU, this function is about twenty times as fast as torch's own float64 norm.
 
     Args:
         vector_D: the vector.

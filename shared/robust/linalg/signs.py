@@ -17,7 +17,7 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
     """Counts (M, 3) of positive, negative and zero coordinates, in float64 on the CPU.
 
     Args:
-        columns_R: which coordinates are counted; None for all.
+        columns_R: which coordinates are counted; None if all coordinates are counted.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> signs(Rows.of(torch.tensor([[3.0, -1.0, 0.0, 2.0]])))
@@ -55,6 +55,6 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
 
 
 def _within(columns_R: Tensor, start: int, stop: int) -> Tensor:
-    """The columns in [start, stop), relative to `start`; `columns_R` itself if nothing changes."""
+    """The entries of `columns_R` in [start, stop), relative to `start`; copied only if needed."""
     inside_R = (columns_R >= start) & (columns_R < stop)
     return columns_R if start == 0 and bool(inside_R.all()) else columns_R[inside_R] - start

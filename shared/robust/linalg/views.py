@@ -1,7 +1,7 @@
 """How passes read rows: as whole rows of the pool, or as chunks if the rows are mixed.
 
-Legend: M rows of the view, K rows of the pool that it reads, D coordinates, C coordinates of a
-chunk.
+Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
+a chunk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ MIXED_BYTES = 1 << 24
 
 
 def unmixed(rows: View) -> View:
-    """The K rows of the pool that a view reads; each row's id is its position."""
+    """The K rows of the pool that a view reads; the id of each row is the row's position."""
     k = len(rows.block_ND) if rows.index_K is None else len(rows.index_K)
     names = tuple(str(i) for i in range(k))
     return replace(rows, ids=names, mix_MK=None, weights_M=None, metadata={})

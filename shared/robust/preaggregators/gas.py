@@ -39,7 +39,7 @@ class GAS(PreAggregator):
     complexity = "that of the rule"
     passes = "1, split into `pieces` reads of scattered coordinates"
     rule: str | dict[str, Any] = "median"
-    """The rule F, by name or as a table. Unless the table sets f, the rule gets this stage's f."""
+    """The rule F, by name or as a table. Unless the table sets f, F gets the f of `gas`."""
     pieces: int = Field(default=1000, ge=1)
     """p, the number of pieces of the split; at most one piece per coordinate is used."""
 

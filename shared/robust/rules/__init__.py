@@ -24,5 +24,5 @@ def _build(value: Any, info: ValidationInfo) -> Rule:
 
 
 WrappedRule = Annotated[Rule, BeforeValidator(_build)]
-"""A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. If
-the rule is given by its name or as a table, it gets the f of the other stage."""
+"""A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
+rule that is given by its name or as a table gets the f of the other stage."""

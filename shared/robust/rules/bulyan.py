@@ -62,7 +62,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
         scores_R = nearest_RR[:, :neighbours].sum(axis=1)
         pick = int((scores_R <= scores_R.min() + blur).argmax())
         taken.append(left.pop(pick))
-        # Remove the distances to the picked row; the rest stay sorted.
+        # Remove the distances to the picked row; the remaining distances stay sorted.
         kept_RR = rows_RR != taken[-1]
         kept_RR[pick] = False
         nearest_RR = nearest_RR[kept_RR].reshape(len(left), len(left))

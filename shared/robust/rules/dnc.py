@@ -22,8 +22,8 @@ class DnC(Rule):
     removes the c·f rows with the highest scores. The rule averages the rows that pass all tests. If
     no row passes all tests, the global model is not updated. Hostile rows can hide each other from
     the test: a very long row hides shorter rows, and two opposite rows hide a third row of the same
-    length in another direction. The rule therefore bounds the influence of hostile rows only if
-    these rows are equal, and c is at least 1.
+    length in another direction. The rule therefore bounds the influence of hostile rows only if all
+    hostile rows are equal and c is at least 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

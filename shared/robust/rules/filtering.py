@@ -19,8 +19,8 @@ class Filtering(QuasiGradientRule):
     The weights q of the rows sum to 1. μ_q and Cov_q are the weighted mean and covariance of the
     rows, and g_i = (vᵀ(x_i - μ_q))², where v is the top eigenvector of Cov_q. Each step removes at
     least one row. If `limited` is true (the default), all steps together remove at most 2f rows.
-    The steps stop early if the next step would exceed this limit or remove all rows. The report
-    then says that the weights have not converged.
+    The steps stop early if the next step would remove all rows or exceed the limit of 2f removed
+    rows. If the steps stop early, the report says that the weights have not converged.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -35,7 +35,7 @@ class Filtering(QuasiGradientRule):
 
     limited: bool = True
     """Whether at most 2f rows are removed, as in the paper's code; the paper's algorithm has no
-    limit."""
+    such limit."""
 
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
         m = len(distances_MM)

@@ -16,8 +16,8 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""A row is left out of the starting mean if its distance from the middle row exceeds the median
-distance times this factor."""
+"""A row is left out of the starting mean if its distance from the middle row is more than this
+factor times the median of all rows' distances from the middle row."""
 
 
 @rules.register("geometric_median")
@@ -27,8 +27,8 @@ class GeometricMedian(Rule):
     The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
     max(ν, |x_i - z|).
 
-    The steps start at the mean of all rows that are not extremely far away. The steps stop as soon
-    as z moves by at most `tolerance` times the mean distance to the rows.
+    The steps start at the mean of all rows that are not extremely far from the middle row. The
+    steps stop as soon as z moves by at most `tolerance` times the mean distance to the rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])

@@ -93,7 +93,7 @@ def least_diameter_subset(squared_MM: Tensor, f: int, steps: StepLimit) -> tuple
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue
-        # If the row is kept, all rows that are too far from it must be left out.
+        # If the row is kept, all rows that are too far from the kept row must be left out.
         leaves = out | graph[row]
         left = f - leaves.bit_count()
         if left >= 0 and has_vertex_cover(_without(graph, leaves), left, steps):

@@ -40,12 +40,12 @@ class NoRegret(QuasiGradientRule):
     passes = "2"
     radius: float | None = Field(default=None, gt=0)
     """Distance beyond which a row counts as far from another row, in the units of the rows; the
-    paper uses Ω(√(d log m)). If None, the distance is the diameter of the smallest ball that is
+    paper uses Ω(√(d log m)). By default, the distance is the diameter of the smallest ball that is
     centred on a row and contains n - f rows, so no row in the ball is removed. A radius that would
     remove all rows is ignored."""
     sigma2: float | None = Field(default=None, gt=0)
-    """σ², the bound on the honest covariance. If None, the step s is η / max g; rows with a
-    negligible weight do not count for the maximum."""
+    """σ², the bound on the honest covariance. If `sigma2` is None, the step s is η / max g; rows
+    with a negligible weight do not count for the maximum."""
     eta: float = Field(default=0.5, gt=0, lt=1)
     """η, the step size."""
     max_iterations: int = Field(default=200, ge=1)
@@ -81,7 +81,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Mask (M,) of the rows to keep: at most 2f other rows are farther away than `radius`."""
+        """Mask (M,) of the rows from which at most 2f other rows are farther away than `radius`."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

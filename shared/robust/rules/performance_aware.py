@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 
 @rules.register("performance_aware")
 class PerformanceAware(Rule):
-    """Turns the aggregate of a robust rule towards trusted rows with a large loss gap.
+    """Rotates the aggregate of a robust rule towards trusted rows with a large loss gap.
 
     The result is |r| h / |h|, where r = sum_i q_i x_i is the result of the robust rule, and h =
     sum_i q_i softmax(q_i gap_i / μ) x_i.
@@ -39,13 +39,13 @@ class PerformanceAware(Rule):
     complexity = "the cost of its rule, plus O(nd)"
     passes = "1 more than its rule"
     rule: WrappedRule = Field(default="no_regret")  # type: ignore[assignment]  # see WrappedRule
-    """The rule that gives the weights q. The rule's result must be linear in the rows. The
-    rule gets this stage's f."""
+    """The rule that gives the weights q. The rule's result must be linear in the rows. The rule
+    gets the f of `performance_aware`."""
     mu: float = Field(default=1.0, gt=0)
     """μ, the temperature. With a larger μ, gaps change the direction of the rule's result less.
     Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
-    """Gaps are clipped to [0, max_gap]; None turns clipping off."""
+    """Gaps are clipped to [0, max_gap]; if `max_gap` is None, gaps are not clipped."""
 
     def init(self, dim: int) -> State:
         return self.rule.init(dim)

@@ -21,11 +21,11 @@ class Sageflow(Rule):
     sum_i q_i x_i with q_i ~ n_i max(l_i, floor)^-δ, or q_i = 0 if the entropy is E_th or more.
 
     l_i is the mean loss of client i's model (the reference plus the client's update) on the
-    server's labelled public samples. The entropy is the mean entropy of this model's predictions on
-    the same samples. The factor n_i is the client's trusted weight, divided by the sum of all
-    trusted weights. If the unnormalized weights sum to 1e-3 or less, the global model is not
-    updated. The rule judges each model separately, and only on the public samples. A model that
-    predicts the public samples well may behave arbitrarily on other samples.
+    server's labelled public samples. The entropy is the mean entropy of the predictions that client
+    i's model makes on the public samples. The factor n_i is the client's trusted weight, divided by
+    the sum of all trusted weights. If the unnormalized weights sum to 1e-3 or less, the global
+    model is not updated. The rule judges each model separately, and only on the public samples. A
+    model that predicts the public samples well may behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

@@ -38,9 +38,9 @@ class SDEA(Rule):
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
-    P are the predictions of the mixed model `reference + sum_i a_i x_i`. The learned weights are
-    then grouped into clusters. The cluster with the lowest mean weight keeps its weights, and all
-    other rows share the remaining weight equally. If there is only one cluster, weights are
+    P are the predictions of the mixed model `reference + sum_i a_i x_i`. After learning, the
+    weights are grouped into clusters. The cluster with the lowest mean weight keeps its weights,
+    and all other rows share the remaining weight equally. If there is only one cluster, weights are
     uniform. FINCH never puts a single row into a cluster of its own. The rule therefore never
     isolates a single attacker. With at most three rows, the weights are always uniform. Clustering
     does not set any weight to 0.
@@ -77,7 +77,7 @@ class SDEA(Rule):
     """Public samples per step. In a small batch, the class frequencies are mostly due to chance."""
     views: int = Field(default=1, ge=1)
     """Number of random views of each batch if the samples are augmented. The losses of the views
-    are averaged. The paper's code uses two."""
+    are averaged. The paper's code uses two views."""
     sharpness: bool = True
     """Whether the search rewards confident predictions."""
     diversity: bool = True

@@ -39,9 +39,9 @@ class SignGuard(Rule):
     complexity = "O(nd + n²)"
     passes = "2"
     lower: float = Field(default=0.1, ge=0)
-    """Shortest length that is kept, as a multiple of the median norm."""
+    """Shortest length of a row that is kept, as a multiple of the median norm."""
     upper: float = Field(default=3.0, gt=0)
-    """Longest length that is kept, as a multiple of the median norm."""
+    """Longest length of a row that is kept, as a multiple of the median norm."""
     fraction: float = Field(default=0.1, gt=0, le=1)
     """Share of coordinates drawn for the sign statistics."""
 

@@ -55,7 +55,7 @@ class SMEA(Rule):
 
 
 def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
-    """The positions of the subset with the smallest maximal variance, and that variance.
+    """The positions of the rows in the subset with the smallest top variance, and this variance.
 
     Eigenvalues are computed only for subsets whose lower bound is at most the best variance so far.
     The search stops early at a subset whose rows are all equal.
@@ -99,7 +99,7 @@ def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
     """Lower bounds (B,) on the subsets' top variances; infinite if a distance is not finite.
 
     The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows, let
-    d be the matrix of squared distances and 1 the vector of ones. Then tr G = sum d / 2s and |G|² =
+    d be the matrix of squared distances and 1 the vector of ones; then tr G = sum d / 2s and |G|² =
     (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
     """
     size = at_BS.shape[1]

@@ -26,7 +26,7 @@ class TrimmedMean(Rule):
     passes = "1"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
     """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
-    the variant that FedCAP compares with; about half of the hostile values then remain."""
+    the variant that FedCAP compares with; this variant leaves about half of the hostile values."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)

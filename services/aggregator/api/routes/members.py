@@ -43,8 +43,8 @@ async def acceptance(
 ) -> Acceptance:
     """Accepts or declines the offer of a run; a client may change its answer until the run starts.
 
-    When the run starts, the clients that accepted get its slots. A client that accepts after the
-    start gets a slot immediately, or is refused if no slot is free.
+    When the run starts, the clients that accepted the offer get the run's slots. A client that
+    accepts after the start gets a slot immediately, or is refused if no slot is free.
     """
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):
@@ -164,7 +164,7 @@ async def member_after(runtime: Runtime, run: RunParts, client_id: str, answer: 
 
     Raises:
         NotFound: there is no such client.
-        Conflict: there was no proposal.
+        Conflict: there was no proposal to evict the client.
     """
     info = await member(runtime, run, client_id)
     if answer == "gone":

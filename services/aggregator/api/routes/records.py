@@ -179,7 +179,7 @@ async def find(run: RunParts, round_: int) -> RoundEntry:
     """The entry of a finished round.
 
     Raises:
-        NotFound: the round has not ended, or is no longer kept.
+        NotFound: the round has not ended, or its entry is no longer kept.
     """
     await run.brief()
     entry = await run.records.entry(round_)

@@ -35,7 +35,7 @@ async def runs(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
 ) -> list[RunInfo]:
-    """Lists the newest runs in the order of submission, and what each one waits for."""
+    """Lists the newest runs in the order of submission, and what each run waits for."""
     last = inf if before is None else number_of(before)
     queue, current = await queued_and_current(runtime)
     entries = await runtime.stores.runs.entries()
@@ -165,7 +165,7 @@ async def queued_and_current(runtime: Runtime) -> tuple[list[str], str | None]:
     """The queued runs, and the run that is executed now.
 
     Callers must read the runs' entries only after this call has returned. An entry that was read
-    earlier might still say that the current run is queued.
+    before this call might still say that the current run is queued.
     """
     return await runtime.stores.runs.queue(), await runtime.stores.runs.current()
 

@@ -1,8 +1,8 @@
 """The red team's tap: sends all honest updates of a round to attackers with full knowledge.
 
-The tap is part of the application only if RAMPART_TEST_TAP is set. Production settings do not allow
-this variable. The tap cannot know which clients are honest, so the caller names the clients to
-exclude.
+The tap is part of the application only if RAMPART_TEST_TAP is set. Settings for production do not
+allow RAMPART_TEST_TAP. The tap cannot know which clients are honest, so the caller names the
+clients to exclude.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PAUSE = 0.05
 REFERENCE = "/reference"
 """Name of the reference model in the response; no client's id equals this name."""
 STARTED = "/started/"
-"""Prefix of the name of the model that a client trained from; the client's id follows."""
+"""The model that a client trained from is named by this prefix and the client's id."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
@@ -110,7 +110,7 @@ async def gather(
             or not await has_missing_uploads(run, round_, kind, left_out)
         ):
             # A client's ticket is removed when its receipt is stored. The receipts are therefore
-            # read after the tickets; otherwise, an upload could be missed.
+            # read after the tickets, so that no upload is missed.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
             seen = [r for r in receipts if r.client not in left_out]
             return sorted(seen, key=lambda receipt: receipt.client)

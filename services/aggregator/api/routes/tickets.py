@@ -122,10 +122,10 @@ async def ticket(
     `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket
     before it responds.
 
-    A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`; the body
-    is the model that the ticket names. One response with both the ticket and the model saves a
-    request per round. If the header `Rampart-Model` shows that the client already holds the model,
-    the body is the ticket alone.
+    A client that accepts only safetensors gets the ticket in the header `Rampart-Ticket`; the
+    response's body is the model that the ticket names. One response with both the ticket and the
+    model saves a request per round. If the header `Rampart-Model` shows that the client already
+    holds the model, the body is the ticket alone.
     """
     if runtime.hub.count(client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
@@ -151,11 +151,11 @@ async def await_ticket(
 ) -> Ticket | None:
     """Waits up to `patience` seconds until a client has a ticket for which `news` returns true.
 
-    The ticket is for the given run. If no run is given, or if the run is deleted, the ticket is for
-    the current run.
+    The ticket is for the given run. If no run is given, or if the given run has no ticket for the
+    client, the ticket is for the current run.
 
     Returns:
-        The ticket, or None if there was none in time.
+        The ticket, or None if there was no such ticket in time.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
@@ -184,8 +184,8 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
     model = current.models.get("model") if current.kind in TICKET_FOR_UPLOAD.values() else None
     if held is not None and model not in (None, held) and len(text) <= IN_HEADER:
         assert model is not None
-        # If the aggregator no longer has the model, send the ticket alone. If the client then
-        # requests the model, it gets an error that states the reason.
+        # If the aggregator no longer has the model, send the ticket alone. If the client requests
+        # the missing model, the client gets an error that states the reason.
         with contextlib.suppress(refusals.NotFound, refusals.RunNotFound):
             own = await runtime.run(current.run)
             return await model_response(runtime, own, model, {**headers, wire.TICKET_HEADER: text})
@@ -195,7 +195,8 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
     """A client's ticket for the given run; if there is none, the ticket for the current run.
 
-    If neither run has a ticket for the client, the returned ticket names no run.
+    If there is no ticket for the current run, either, the result is a ticket without a run:
+    `evicted` if the client is barred, and `wait` otherwise.
     """
     current = await ticket_of_run(runtime, client, run)
     if current is None:

@@ -107,10 +107,10 @@ async def upload(
     the same receipt.
 
     With `Prefer: wait=N`, the response is delayed for up to N seconds until the client has its next
-    ticket. The response is then the same as the response of `/v1/ticket`, with the receipt added in
-    the header `Rampart-Receipt`. A client therefore needs only one request per round. If there is
-    no ticket after N seconds, the response is the receipt. Clients that need the receipt
-    immediately omit `Prefer`.
+    ticket. If the client gets a ticket in time, the response is the same as that of `/v1/ticket`,
+    with the receipt added in the header `Rampart-Receipt`. With `Prefer`, a client therefore needs
+    only one request per round. If there is no ticket after N seconds, the response is the receipt.
+    Clients that need the receipt immediately omit `Prefer`.
     """
     outcome = "failed"
     try:
@@ -260,7 +260,7 @@ async def customize(
 
     The body is the update that the client computed from the reference model
     (`/v1/runs/{run}/models/reference`). The response is the model as safetensors. Members of the
-    run may send this request until the run ends. The update does not enter any round.
+    run may send this request until the run ends. The uploaded update does not enter any round.
     """
     if caller is not None:
         attempts = await runtime.stores.attempts.count(f"customize:{caller}", 60, time.time())

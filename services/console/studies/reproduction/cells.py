@@ -1,4 +1,4 @@
-"""The cells of a table, each with its experiment or the reason why there is none."""
+"""The cells of a table, each with its experiment or the reason why the cell has no experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Cell:
         measure: the metric that the table shows.
         accuracy: the rounds from which final accuracies are computed.
         runs: the cell's experiment with each seed; empty if the cell cannot be run.
-        reason: why the cell cannot be run; None if it can.
+        reason: why the cell cannot be run; None if the cell can be run.
     """
 
     at: At

@@ -15,8 +15,8 @@ from rampart_fl.shared.figures.final import Final
 Scale = Literal["full", "reduced", "smoke"]
 SCALES: tuple[Scale, ...] = ("full", "reduced", "smoke")
 ROUNDS = "rounds"
-"""The name of a figure's horizontal axis if this axis shows the rounds of a run. The table itself
-has no axis `rounds`."""
+"""The name of a figure's horizontal axis if this axis shows the rounds of a run. No table has an
+axis with the name `rounds`."""
 At = dict[str, str]
 """The choice on each of several axes, keyed by axis."""
 
@@ -61,7 +61,7 @@ class OnRequest(CellSelector):
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
-        """Whether the user has selected one of the choices."""
+        """Whether the user has selected one of the choices that `at` lists."""
         return any(set(_listed(wanted)) & set(only.get(a, ())) for a, wanted in self.at.items())
 
     def reason(self, at: At) -> str:
@@ -88,7 +88,7 @@ class Paper(Table):
 
     title: str
     notes: list[str] = []
-    """Notes that apply to all tables of the paper, such as deviations from it."""
+    """Notes that apply to all tables of the paper, such as deviations from the paper."""
     experiment: dict[str, Any]
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
@@ -108,12 +108,13 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The choice of all cells on each axis of the paper that is not an axis of the table."""
+    """For each axis of the paper that is not an axis of the table: the choice that all cells
+    share."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}
     """The paper's values: TOML tables nested in the order of the axes; the last axis is a list.
-    A value is nan if the paper has none."""
+    A cell for which the paper has no value has the value nan."""
     figure: Figure | None = None
     library: dict[str, dict[str, Choice]]
     """All choices of each axis, from the paper's file and from the table's file."""

@@ -112,7 +112,7 @@ def interval(values: Sequence[float]) -> float | None:
 def markdown(
     definition: Definition, scale: Scale, outcomes: Sequence[CellResult], command: str
 ) -> str:
-    """The table as Markdown, with the reasons for missing cells and the command that made it."""
+    """The table as Markdown; states why cells are missing, and which command made the table."""
     runs = {file: run for one in outcomes for file, run in _files(one)}
     seeds = max((len(one.runs) for one in outcomes), default=0)
     about = [

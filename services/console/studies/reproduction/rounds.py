@@ -64,6 +64,6 @@ def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
 
 
 def _mean(values: Mapping[str, float], clients: list[str]) -> float | None:
-    """The mean of the clients' finite values; None if there are none."""
+    """The mean of the clients' finite values; None if no client has a finite value."""
     known = [values[client] for client in clients if isfinite(values.get(client, float("nan")))]
     return fmean(known) if known else None

@@ -1,7 +1,7 @@
 """Runs the cells of a table; results of finished runs are cached, and long runs have checkpoints.
 
 The results of a run are stored in a small file named after the digest of its experiment. If two
-tables contain the same experiment, they share its file.
+tables contain the same experiment, both tables use the same file.
 """
 
 import platform
@@ -39,7 +39,7 @@ FIGURES = (
         "seconds",
     ),
 )
-"""The metrics of a run that are cached, in addition to its curves."""
+"""The metrics that are cached for each run, in addition to the run's curves."""
 
 
 @dataclass(frozen=True)

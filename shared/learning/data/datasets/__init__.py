@@ -73,7 +73,7 @@ class Source:
     Args:
         kind: "Rampart" (no file is needed), "RAMPART_DATA_DIR", "cache", "OpenML", or "you" if the
             user must provide the file.
-        place: the file, or where it can be obtained.
+        place: the file, or the place where the file can be obtained.
         present: whether the data set can be loaded without a network connection.
     """
 
@@ -137,8 +137,8 @@ class Dataset(Member, ABC):
             array: the array in the file.
             what: name of the array in error messages.
         Raises:
-            ConfigurationError: the array has another shape, has numbers that are not finite, or
-                does not contain numbers.
+            ConfigurationError: the array does not have the data set's shape, or has values that are
+                not finite numbers.
         """
         x = as_samples(array, self.shape, what)
         return x / self.scale if array.dtype.kind in "ui" and x.dtype != torch.uint8 else x
@@ -151,7 +151,7 @@ class Dataset(Member, ABC):
         return x.to(torch.float32, memory_format=torch.contiguous_format)
 
     def draw(self, seed: int) -> Samples | None:
-        """The samples for one seed, if the data set is drawn from the seed; otherwise None."""
+        """The samples drawn from this seed; None if the data set does not depend on a seed."""
         del seed
         return None
 

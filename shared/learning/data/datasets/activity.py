@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.data.datasets import Arrived, Samples, datasets,
 from rampart_fl.shared.learning.data.datasets.files import FileDataset, Original
 
 WINDOW = 200
-"""Number of measurements in a window, which lasts ten seconds in WISDM and four in HAPT."""
+"""Number of measurements in a window, which lasts ten seconds in WISDM and four seconds in HAPT."""
 ACTIVITIES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing")
 """WISDM's classes, in order."""
 STEP = 10_000

@@ -30,8 +30,8 @@ class Digits(Dataset):
         return 10
 
     def load(self) -> Samples:
-        # Reading the file directly is much faster than importing scikit-learn, and every client
-        # process reads it.
+        # Every client process reads the file directly, which is much faster than importing
+        # scikit-learn.
         path = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
         table = torch.from_numpy(np.loadtxt(str(path), delimiter=","))
         x = table[:, :-1].float().view(-1, *self.shape) / 16

@@ -40,7 +40,7 @@ class FileDataset(Dataset):
     sample: ClassVar[tuple[int, ...]]
     labels: ClassVar[int]
     openml: ClassVar[int] = 0
-    """Number of the data set at OpenML; 0 if OpenML does not have it."""
+    """The data set's number at OpenML; 0 if OpenML does not have the data set."""
     train: ClassVar[int] = 0
     """Number of training rows, which are the first rows of OpenML's table."""
     original: ClassVar[Original | None] = None
@@ -172,9 +172,9 @@ def cache() -> Path:
 def channels_first(x: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
     """Reshapes flattened images (n, channels*height*width) to (n, channels, height, width).
 
-    Some tables order the values of a row by channel and then by pixel, others by pixel and then by
-    channel. Neighbouring pixels of real images are similar. This function therefore chooses the
-    order in which neighbouring pixels differ less.
+    Some tables order the values of a row by channel and then by pixel; other tables order the
+    values by pixel and then by channel. Neighbouring pixels of real images are similar. This
+    function therefore chooses the order in which neighbouring pixels differ less.
 
     >>> image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(1, 3, 4, 4)
     >>> mixed = image.transpose(0, 2, 3, 1).reshape(1, -1)

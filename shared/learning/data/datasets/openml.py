@@ -38,8 +38,8 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
     Raises:
         Unavailable: OpenML cannot be reached, or the connection was lost.
         OSError: OpenML refuses the request because it has no such data set.
-        ValueError: OpenML's answer is malformed, the data do not match their checksum, or they are
-            not a table of numbers.
+        ValueError: OpenML's answer is malformed, the data do not match their checksum, or the data
+            are not a table of numbers.
     """
 
     def attempt() -> tuple[np.ndarray, np.ndarray]:

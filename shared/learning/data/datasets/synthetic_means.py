@@ -16,8 +16,8 @@ class SyntheticMeans(Dataset):
 
     Every sample has the number of its client as its group and as its class, so use the partition
     `by_group`.
-    Each client has one test sample, its true mean. The error of an estimate is therefore its
-    squared distance to the true mean.
+    Each client's only test sample is the client's true mean. The error of an estimate is therefore
+    the squared distance between the estimate and the true mean.
 
     >>> samples = SyntheticMeans(clients=3, samples=4, dimension=2).load()
     >>> tuple(samples.x.shape), samples.held_out.tolist()[:6]

@@ -55,7 +55,7 @@ def shuffled_positions(n: int, clients: int, draws: torch.Generator) -> Tensor:
 
 
 def relative_sizes(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
-    """Relative sizes (K,) with largest / smallest = `imbalance`; None if all sizes are equal.
+    """Relative sizes (K,), the largest `imbalance` times the smallest; None if all are equal.
 
     The sizes form a geometric progression in random order.
 

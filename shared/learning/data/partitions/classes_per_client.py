@@ -21,8 +21,9 @@ class ClassesPerClient(Partition):
     Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. Each
     client in turn gets the `classes` classes that still need the most clients; ties are broken at
     random. No client gets the same class twice. The clients that hold a class share its samples
-    evenly. With `imbalance`, the clients' relative sizes form a geometric progression. The clients
-    that hold a class then share its samples in proportion to their relative sizes.
+    evenly. With `imbalance`, the clients' relative sizes form a geometric progression. With
+    `imbalance`, the clients that hold a class share its samples in proportion to the clients'
+    relative sizes.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))
@@ -33,7 +34,7 @@ class ClassesPerClient(Partition):
     paper = "FedCAP, section VI-A1, and MSDFL: two classes per client"
     classes: int = Field(default=2, ge=1)
     imbalance: float = Field(default=1.0, ge=1)
-    """The largest relative size of a client, divided by the smallest."""
+    """The largest relative size of a client, divided by the smallest relative size."""
 
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None

@@ -49,7 +49,7 @@ class Dirichlet(Partition):
         )
 
     def _draw(self, y: Tensor, clients: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-        """Each class's positions in random order, and how many of them each client gets."""
+        """For each class, its positions in random order, and each client's number of positions."""
         dealt: list[tuple[Tensor, Tensor]] = []
         held_K = torch.zeros(clients, dtype=torch.long)
         for label in torch.unique(y):

@@ -20,10 +20,10 @@ class CNN(Model):
 
     - FedCAP: channels [32, 64], hidden 64 (CIFAR-10); channels [16, 32], hidden 128 (EMNIST);
     channels [32, 64], kernel [1, 5], hidden 64 (WISDM);
-    - MSDFL's LeNet-5: [6, 16], hidden [120, 84], without the ReLU that MSDFL's code applies to the
-    logits;
-    - SDEA: [6, 16], hidden [120, 84, 84, 256];
-    - PAwBRoFL: [30, 30], kernel 3, padding 1, hidden 200.
+    - MSDFL's LeNet-5: channels [6, 16], hidden [120, 84], without the ReLU that MSDFL's code
+    applies to the logits;
+    - SDEA: channels [6, 16], hidden [120, 84, 84, 256];
+    - PAwBRoFL: channels [30, 30], kernel 3, padding 1, hidden 200.
 
     >>> sum(p.numel() for p in CNN(channels=[16, 32], hidden=64).build((1, 8, 8), 10).parameters())
     13706
@@ -38,7 +38,8 @@ class CNN(Model):
     padding: int | None = Field(default=None, ge=0)
     """Width of the zero padding; by default, convolutions keep the image's size."""
     pool: list[Annotated[int, Field(ge=1)]] = Field(default=[2], min_length=1)
-    """Side of the pooling window after each convolution; the last value repeats if needed."""
+    """Side of the pooling window after each convolution; the last value also applies to all further
+    convolutions."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 3:

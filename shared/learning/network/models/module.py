@@ -26,8 +26,8 @@ class UserModule(Model):
     Rampart supplies the arguments `shape` (the shape of a sample) and `classes` if the class
     accepts them. The module maps (B, *shape) to logits (B, classes). When many clients train at
     once, a `torch.nn.Sequential` trains fastest; any other module runs through `torch.func.vmap`,
-    or client by client. On a machine that hosts clients, the package must be installed too, and
-    RAMPART_TRUSTED_PACKAGES must name it.
+    or client by client. The package must also be installed on every machine that hosts clients, and
+    RAMPART_TRUSTED_PACKAGES must name the package on these machines.
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
     Flatten(start_dim=1, end_dim=-1)

@@ -2,7 +2,7 @@
 
 A term computes its gradient for all clients of a round at once. One client's gradient never depends
 on another client's data, and padded samples are ignored. The terms of `[training] objective` are
-summed. These terms are a defence that honest clients use; attackers train without them.
+summed. Objective terms are a defence that honest clients use; attackers train without such terms.
 
 A term acts on the models that are trained for upload. If the term's option `personal` is set, the
 term also acts on the personal models of a personalizer.
@@ -76,7 +76,8 @@ class Objective(Member, ABC):
     weight_name: ClassVar[str] = "lambda"
     """Name of the parameter that determines `weight`."""
     reads_samples: ClassVar[bool] = True
-    """Whether the gradient depends on the batch; if so, `PrivateTask` clips it per sample."""
+    """Whether the gradient depends on the batch; if so, `PrivateTask` clips each sample's
+    gradient."""
     personal: bool = False
     """Whether the term also acts on the personal model that a client trains in addition to the
     model that it uploads."""

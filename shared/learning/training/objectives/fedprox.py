@@ -15,8 +15,8 @@ class FedProx(Objective):
     μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
 
     With the option `personal`, the term also pulls personal models towards the received model.
-    `ditto` and `fedcap` already pull personal models with strength λ; with this option, the total
-    strength is λ + μ.
+    `ditto` and `fedcap` already pull personal models with strength λ; with the option `personal` of
+    `fedprox`, the total strength is λ + μ.
 
     >>> import torch
     >>> from unittest.mock import Mock

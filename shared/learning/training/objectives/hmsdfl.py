@@ -31,10 +31,10 @@ class HMSDFL(Objective):
     per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one
     projection. With the tier "auto", the number of projections depends on each client's machine. A
     machine's resources are its number of usable cores, but at most one core per 2 GiB of memory. A
-    machine with a GPU has infinite resources. A machine with at least `high_resources` gets the
-    high tier; a machine with at most `low_resources` gets the minimum tier. Between `low_resources`
-    and `high_resources`, the number of projections is interpolated. A machine below
-    `minimum_resources` trains without the term.
+    machine with a GPU has infinite resources. With the tier "auto", a machine with at least
+    `high_resources` gets the high tier, and a machine with at most `low_resources` gets the minimum
+    tier. Between `low_resources` and `high_resources`, the number of projections is interpolated. A
+    machine with resources below `minimum_resources` trains without the term.
 
     >>> [HMSDFL(tier=tier).projections(classes=10) for tier in ("high", "low", "minimum")]
     [10, 5, 1]
@@ -42,7 +42,7 @@ class HMSDFL(Objective):
 
     paper = "MSDFL, section VI, equations 15 to 19, algorithm 2 (HMSDFL)"
     lambda_: float = Field(default=1e-4, ge=0, alias="lambda")
-    """Weight λ of the norm; if it is 0, the norm is measured but does not affect training."""
+    """Weight λ of the norm; with λ = 0, the norm is measured but does not affect training."""
     n_projections: int = Field(default=1, ge=1)
     """Number of projections M in a step, if no tier is given."""
     tier: Literal["high", "low", "minimum", "auto"] | None = None
@@ -51,7 +51,8 @@ class HMSDFL(Objective):
     high_resources: float = Field(default=8.0, gt=0)
     """With "auto", a machine with at least this amount of resources gets the high tier."""
     low_resources: float = Field(default=2.0, gt=0)
-    """With "auto", a machine with at most this amount of resources gets the minimum tier."""
+    """With "auto", a machine with at most this amount of resources gets the minimum tier, unless
+    its resources are below `minimum_resources`."""
     minimum_resources: float = Field(default=1.0, ge=0)
     """With "auto", a machine with less than this amount of resources trains without the term."""
 

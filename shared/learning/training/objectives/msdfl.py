@@ -9,8 +9,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""How many elements of per-sample gradients may be in memory at once, over all clients together. A
-processor's cache holds about this many elements."""
+"""Largest number of elements of per-sample gradients in memory at once, over all clients together.
+A processor's cache holds about this many elements."""
 
 
 @objectives.register("msdfl")
@@ -19,7 +19,7 @@ class MSDFL(Objective):
 
     λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
 
-    Instead, the form `batch_sum` penalizes λ/2 1/|B| |Σ_a ∂_θ p_a|². This penalty includes the
+    With the form `batch_sum`, the penalty is instead λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the
     cross terms of different samples. With `batch_sum`, a step takes one additional backward pass.
     With `per_sample`, a step takes as long as if every sample had its own copy of the model.
     """

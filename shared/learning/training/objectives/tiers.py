@@ -25,10 +25,11 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Tiers(Objective):
     """Draws each client's tier from the seed and the client's id; the tier sets the client's term.
 
-    In the high tier, clients train with HMSDFL and one projection per class; in the low tier, with
-    half as many projections. In the minimum tier, clients train with MSDFL, or with HMSDFL and one
-    projection. The objective of a client without a tier has no additional term. By contrast,
-    `hmsdfl` with `tier = "auto"` chooses the tier from the client machine's resources.
+    In the high tier, clients train with HMSDFL and one projection per class; in the low tier,
+    clients train with HMSDFL and half as many projections. In the minimum tier, clients train with
+    MSDFL, or with HMSDFL and one projection. The objective of a client without a tier has no
+    additional term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier from the client
+    machine's resources.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]
@@ -42,7 +43,7 @@ class Tiers(Objective):
     """Expected shares of the clients in the tiers high, low and minimum. If the shares sum to less
     than 1, the remaining clients train without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
-    """The objective of clients in the minimum tier. The paper allows either objective."""
+    """The objective of clients in the minimum tier; the paper allows MSDFL and HMSDFL."""
 
     @model_validator(mode="after")
     def _at_most_everyone(self) -> "Tiers":
@@ -70,7 +71,7 @@ class Tiers(Objective):
         return next((tier for tier, end in ends if place < end + 1e-9), None)
 
     def gradient(self, point: Point) -> Tensor:
-        # If samples are treated as separate clients, their names are "<client>#<number>".
+        # Samples that are treated as separate clients have the names "<client>#<number>".
         clients = [name.partition("#")[0] for name in point.draws.names]
         tiers = [self.tier(point.draws.seed, client) for client in clients]
         gradient_KD = torch.zeros_like(point.models_KD)

@@ -73,7 +73,7 @@ class StepState:
         return StepState(torch.empty_like(self.model_KD), personal)
 
     def put(self, at_K: Tensor, part: "StepState") -> None:
-        """Overwrites the models and the state of the clients with these indices."""
+        """Overwrites the models and the state of the clients at the indices `at_K`."""
         self.model_KD[at_K] = part.model_KD
         for name, tensor in self.personal.items():
             tensor[at_K] = part.personal[name]
@@ -118,7 +118,7 @@ class Task(Protocol):
         """The same task, but the loss of uploaded models is each client's balanced softmax."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0; only batches change statistics."""
+        """The vectors (K, D) with 0 in place of running statistics, which only batches change."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""

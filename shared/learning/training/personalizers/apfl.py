@@ -19,12 +19,12 @@ from rampart_fl.shared.learning.training.personalizers import (
 class APFL(Personalizer):
     """Trains a local model, a global model, and their mixture.
 
-    The client's own model is α v + (1 - α) w. The loss of the client's own model trains v and α; w
-    is trained as in plain averaging.
+    The client's own model mixes the local model v and the global model w: α v + (1 - α) w. The loss
+    of the client's own model trains v and α, whereas w is trained as in plain averaging.
 
     Let g = ∇L(α v + (1 - α) w), with the values of v, w and α before the mini-batch. Each
     mini-batch causes three updates. First, the local model takes the step v <- v - η α g. Second,
-    the mixture weight becomes α - η <v - w, g>, clamped to [0, 1]. Here, v is still the local model
+    the mixture weight becomes α - η <v - w, g>, clamped to [0, 1], where v is the local model
     before its step. Third, the optimizer takes one step on w along -∇L(w). Steps on v use plain
     SGD, without momentum. If α stays 1, the client's own model is v, and v is trained without w. If
     α stays 0, the client's own model is w, so the method is plain averaging.

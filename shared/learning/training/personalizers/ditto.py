@@ -12,7 +12,7 @@ class Ditto(FedCAP):
 
     min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
 
-    Clients train as in FedCAP, but the server sends the same w to every client.
+    Clients train as in FedCAP, but the server sends the same global model w to every client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

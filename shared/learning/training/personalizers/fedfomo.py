@@ -1,4 +1,4 @@
-"""FedFomo: each client weights other models by how much they lower its own loss."""
+"""FedFomo: each client weights offered models by how much these models lower the client's loss."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,14 @@ from rampart_fl.shared.learning.training.personalizers.fine_tune import FineTune
 class FedFomo(FineTune):
     """Moves the client's own model towards models with a lower loss, then trains the moved model.
 
-    θ <- θ + sum_n w_n (θ_n - θ), w_n ~ max(0, (L(θ) - L(θ_n)) / |θ_n - θ|), then trains θ.
+    θ <- θ + sum_n w_n (θ_n - θ), with w_n proportional to max(0, (L(θ) - L(θ_n)) / |θ_n - θ|).
 
     Here θ is the client's own model from its last round, and θ_n are the models that the server
-    offers (customizer `fedfomo`). L is the mean loss on samples held out from training. The w_n add
-    up to 1. If no offered model has a lower loss, θ stays unchanged. A model at distance 0, or with
-    a loss that is not finite, has weight 0. The client reports the raw weights as `weight_00` and
-    so on, in the order of the offered models. The client uploads the trained θ.
+    offers (customizer `fedfomo`). L is the mean loss on samples held out from training. The weights
+    w_n add up to 1. If no offered model has a lower loss than θ, θ stays unchanged. A model at
+    distance 0, or with a loss that is not finite, has weight 0. The client reports each model's raw
+    weight max(0, (L(θ) - L(θ_n)) / |θ_n - θ|) as `weight_00` and so on, in the order of the offered
+    models. The client trains the moved θ, and uploads the trained θ.
     """
 
     paper = (
@@ -29,8 +30,8 @@ class FedFomo(FineTune):
     accounted = False
     whole = False
     validation: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the training samples that is held out from training. The client uses these samples
-    to weight the offered models."""
+    """Share of the training samples that is held out from training. The client computes the weights
+    of the offered models from their losses on the held-out samples."""
 
     @property
     def held_out(self) -> float:
@@ -48,7 +49,8 @@ class FedFomo(FineTune):
             away_KD = other_KD - own_KD
             weight_K = raw_weights(before_K, loss(other_KD), away_KD) * there_K
             reported[f"weight_{place:02d}"] = weight_K
-            # Leave out models with weight 0: they may contain values that are not finite.
+            # Leave out models with weight 0, because such models may contain values that are not
+            # finite.
             counted_KD = torch.where((weight_K > 0)[:, None], away_KD, 0)
             moved_KD.addcmul_(counted_KD, weight_K.to(own_KD)[:, None])
         if not reported:

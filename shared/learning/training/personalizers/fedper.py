@@ -29,7 +29,8 @@ class FedPer(Personalizer):
     and rules therefore judge only bodies. Only an attacker's upload can be non-zero in the head's
     coordinates. An attacker's values in the head's coordinates change only the head that clients
     receive, and honest clients never use the received head. The accuracy of the received model and
-    the claimed `loss_gap` are not meaningful, because both are measured with the unused head.
+    the claimed `loss_gap` are not meaningful, because both are measured with the received head,
+    which clients do not use.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

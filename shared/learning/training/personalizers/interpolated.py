@@ -41,9 +41,9 @@ class Interpolated(Personalizer):
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
     differ if 0 < λ < 1, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
-    keeps moving towards the client's own optimum in the mode `shared`. The weight λ determines only
-    how slowly θ_i approaches the client's own optimum, so the result depends on the number of
-    rounds.
+    keeps moving towards the client's own optimum in the mode `shared`. If F is a mean, the weight λ
+    determines only how slowly θ_i approaches the client's own optimum in the mode `shared`, so the
+    result depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -51,12 +51,13 @@ class Interpolated(Personalizer):
     lambda_: Annotated[float, Field(ge=0, le=1)] | Literal["formula"] = Field(
         default=0.5, alias="lambda"
     )
-    """Weight λ of the aggregate; `formula` computes the paper's λ (exact mode only)."""
+    """Weight λ of the aggregate; with `formula`, λ is computed as in the paper (mode `exact`
+    only)."""
     mode: Literal["shared", "exact"] = "shared"
-    """With `shared`, each client computes gradients only at its own model; with `exact`, at all
-    clients' models."""
+    """In the mode `shared`, each client computes gradients only at its own model; in the mode
+    `exact`, each client computes gradients at all clients' models."""
     pdim: int | None = Field(default=None, ge=1)
-    """Pseudo-dimension of the model, for `formula`; the model's number of parameters by default."""
+    """Pseudo-dimension of the model, which `formula` uses; by default, the number of parameters."""
 
     @model_validator(mode="after")
     def _formula_is_exact(self) -> Self:
@@ -97,10 +98,10 @@ class Interpolated(Personalizer):
         return StepState(upload_KD, personal, after.velocity)
 
     def personalized(self, model_KD: Tensor, personal: Mapping[str, Tensor]) -> Tensor:
-        """Returns the models θ; `model_KD` is the new global model w.
+        """Returns the clients' personal models θ.
 
-        During a round, `model_KD` is the model that the client trains for its upload, and the
-        method returns the trained θ.
+        Between rounds, `model_KD` is the new global model w. During a round, `model_KD` is the
+        model that the client trains for its upload, and the method returns the trained θ.
         """
         if self.mode == "exact":
             return personal["model"]

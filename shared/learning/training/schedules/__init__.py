@@ -22,7 +22,7 @@ class Schedule(Member, ABC):
         """The learning rate of one round, as a multiple of the experiment's learning rate.
 
         Args:
-            round_: the round's number, from 0.
+            round_: the round's number, counted from 0.
             rounds: number of rounds of the experiment.
         """
 

@@ -19,7 +19,7 @@ class Cosine(Schedule):
 
     paper = "Loshchilov and Hutter, SGDR: stochastic gradient descent with warm restarts, 2017"
     floor: float = Field(default=0.0, ge=0, le=1)
-    """The lowest learning rate, as a fraction of the first."""
+    """The lowest learning rate, as a fraction of the first learning rate."""
 
     def share(self, round_: int, rounds: int) -> float:
         wave = (1 + math.cos(math.pi * min(round_ / rounds, 1))) / 2

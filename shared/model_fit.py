@@ -1,4 +1,7 @@
-"""Why a model does not fit its samples, its personalizer or private training."""
+"""Checks whether a model is compatible with the samples, the personalizer and private training.
+
+If the model is not compatible, the result says why.
+"""
 
 from dataclasses import dataclass, field
 from functools import lru_cache

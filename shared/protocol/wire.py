@@ -143,8 +143,8 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
 def read_stored_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     """The header of a file that `read_header` accepted before the file was stored.
 
-    If the length of the buffer shows that the numbers are float32, the JSON is not parsed again,
-    and the result has no metadata.
+    If the length of the buffer shows that the numbers are float32, this function skips the JSON
+    header. The result then has no metadata, because the metadata are in the JSON header.
 
     Raises:
         Malformed, InvalidUpdate: the file does not fit the spec.

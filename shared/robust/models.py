@@ -71,7 +71,7 @@ class Models(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Mixture(Models):
-    """Models `reference_D + mix_LM @ rows`."""
+    """L models that mix rows: `reference_D + mix_LM @ rows`."""
 
     names: tuple[str, ...]
     reference_D: Tensor

@@ -59,7 +59,7 @@ def remembered_rows(state: State, name: str, rows: Rows, clients: Collection[str
 
 
 def aligned(rows: Rows) -> int:
-    """A number of coordinates that divides the width of every window except the last.
+    """A chunk width in coordinates: a divisor of the width of every window except the last.
 
     If chunks have the returned width, passes over pools with different numbers of rows yield the
     same ranges of columns.

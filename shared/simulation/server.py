@@ -113,7 +113,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients evaluate at the end; they contain no challenges."""
+        """The models (K, D) that clients evaluate at the end; none of them is a challenge."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 

@@ -36,7 +36,7 @@ class Answer:
 
     @staticmethod
     def of(upload_K: Tensor, earlier_AK: Tensor, asked_JK: Tensor) -> "Answer":
-        """The answer of an upload.
+        """How an upload answers a challenge, compared with decoys.
 
         Args:
             upload_K: sketch of the upload.

@@ -72,8 +72,8 @@ class TrialRecord:
         """Updates the client's trial after one more round of the client.
 
         A second copied upload within `rounds` rounds starts a trial. Each further copied upload
-        extends the trial. For `rest` rounds after an acquittal, copied uploads of the client are
-        ignored.
+        extends the trial. For `rest` rounds after an acquittal, a copied upload starts no
+        trial of the client.
 
         >>> one = TrialRecord(limit=9.0, wealth=(0.0,))
         >>> [one.sighted(copied, 10) or one.trial for copied in (True, False, True, False)]

@@ -28,7 +28,7 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The random parts are assigned in reverse order, so that the clients' sample counts differ
-        # by at most one.
+        # The first clients get the larger sorted parts, and the last clients get the larger random
+        # parts. The clients' sample counts therefore differ by at most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

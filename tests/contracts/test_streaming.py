@@ -232,6 +232,13 @@ def most_held(work: Callable[[], object], kind: str = "RssAnon") -> int:
     return most
 
 
+@pytest.fixture
+def windows_of_2_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass may hold several windows at once; the large pool has twenty."""
+    monkeypatch.setattr(view, "WINDOW", 1 << 21)
+    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """A pool in a file."""
@@ -271,7 +278,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
 
 @pytest.mark.parametrize("name", STAGES)
 def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
-    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch, no_large_block_is_kept: None
+    name: str, large: Rows, windows_of_2_mib: None, no_large_block_is_kept: None
 ) -> None:
     stage = STAGES[name]()
     if stage.needs() & {"predict", "public"}:
@@ -279,9 +286,6 @@ def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
         pytest.skip("runs the network, so it needs whole rows")
     if isinstance(stage, Customizer) and stage.continues:
         pytest.skip("holds the models of the last round, from which it continues")
-    # A reader may hold several windows at once; this pool has twenty.
-    monkeypatch.setattr(view, "WINDOW", 1 << 21)
-    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
     layout = (("body.weight", 0, 20), ("head.weight", 20, LONG - 4), ("head.bias", LONG - 4, LONG))
     ones_D = torch.ones(LONG)
     context = Context(
@@ -354,10 +358,8 @@ def test_history_takes_the_memory_that_the_stage_declares(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", ["rule foolsgold", "detector cross_round"])
 def test_rows_that_a_stage_keeps_in_a_file_are_in_memory_only_piece_by_piece(
-    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch
+    name: str, large: Rows, windows_of_2_mib: None
 ) -> None:
-    monkeypatch.setattr(view, "WINDOW", 1 << 21)
-    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
     stage, context = STAGES[name](), Context(round=1)
     assert isinstance(stage, Rule | Detector)
     # The last entry of the result is the state of a detector; the second is the state of a rule.
@@ -368,10 +370,8 @@ def test_rows_that_a_stage_keeps_in_a_file_are_in_memory_only_piece_by_piece(
 
 @pytest.mark.parametrize("name", ["pre-aggregator gas", "rule dnc"])
 def test_stages_that_read_single_coordinates_release_the_pages_of_the_file(
-    name: str, large: Rows, monkeypatch: pytest.MonkeyPatch
+    name: str, large: Rows, windows_of_2_mib: None
 ) -> None:
-    monkeypatch.setattr(view, "WINDOW", 1 << 21)
-    monkeypatch.setattr(shards, "GRAIN", 1 << 14)
     stage = STAGES[name]()
     assert isinstance(stage, Rule | PreAggregator)
     assert large.file is not None

@@ -50,15 +50,14 @@ def store_state(
             # Equal states have equal bytes, because the keys of the header are sorted.
             writer.write(wire.pack_header({**entries, "__metadata__": metadata}, ordered=True))
         for name in entries:
-            block, split = state.block(name), part is not None and name in state.vectors
+            block, divided = state.block(name), part if name in state.vectors else None
             for row, held in enumerate(_rows(block.tensor)):
                 # Ranks join the coordinates of one row at a time.
-                whole = part.whole(held) if part is not None and split else held
+                whole = held if divided is None else divided.whole(held)
                 numbers = whole.detach().cpu().contiguous().view(-1)
                 if writer is not None and len(numbers):
                     writer.write(numbers.view(torch.uint8).numpy().data)
-                if block.file is not None:
-                    block.release(row)
+                block.release(row)
         return ranks.broadcast(None if writer is None else writer.commit())
 
 

@@ -14,6 +14,7 @@ import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ class Sentence(NamedTuple):
     place: str
     """The file."""
     text: str
+    before: str = ""
+    """The sentence before it in the same paragraph; empty if it begins the paragraph."""
 
 
 def split(paragraph: str) -> list[str]:
@@ -113,19 +116,25 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
-def sentences_of(path: Path) -> list[str]:
-    """The sentences of a Python module or of a page."""
+def sentences_of(path: Path) -> dict[str, str]:
+    """The sentences of a Python module or of a page, each with the sentence before it."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return _complete(paragraphs(text))
     tree = ast.parse(text)
     prose = [part for docstring in docstrings(tree) for part in paragraphs(docstring)]
-    return _complete([*prose, *comments(text)]) + [one for one in messages(tree) if _long(one)]
+    told = {one: "" for one in messages(tree) if _long(one)}
+    return told | _complete([*prose, *comments(text)])
 
 
-def _complete(parts: Iterable[str]) -> list[str]:
-    sentences = [one for part in parts for one in split(part)]
-    return [one for one in sentences if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one)]
+def _complete(parts: Iterable[str]) -> dict[str, str]:
+    """The complete sentences of some paragraphs, each with the sentence before it."""
+    follows = {one: before for part in parts for before, one in pairwise(["", *split(part)])}
+    return {
+        one: before
+        for one, before in follows.items()
+        if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one)
+    }
 
 
 def _long(sentence: str) -> bool:
@@ -143,21 +152,22 @@ def files() -> list[Path]:
 def draw(seed: int, count: int) -> list[Sentence]:
     """Draws `count` different sentences."""
     everything = [
-        Sentence(str(path.relative_to(ROOT)), text)
+        Sentence(str(path.relative_to(ROOT)), text, before)
         for path in files()
-        for text in dict.fromkeys(sentences_of(path))
+        for text, before in sentences_of(path).items()
     ]
     return random.Random(seed).sample(everything, count)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the drawn sentences, numbered, each with its file."""
+    """Prints the drawn sentences, numbered, each with its file and the sentence before it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=100)
     options = parser.parse_args(arguments)
-    for number, (place, text) in enumerate(draw(options.seed, options.count), 1):
-        sys.stdout.write(f"{number}. {text}\n   ({place})\n")
+    for number, one in enumerate(draw(options.seed, options.count), 1):
+        after = f", after: {one.before}" if one.before else ""
+        sys.stdout.write(f"{number}. {one.text}\n   ({one.place}{after})\n")
 
 
 if __name__ == "__main__":

@@ -51,27 +51,36 @@ this is a command, and is not drawn.
 def test_module_gives_its_docstrings_comments_and_messages(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(MODULE)
-    assert sentences.sentences_of(path) == [
+    assert list(sentences.sentences_of(path)) == [
+        "there are ... of them; the limit is ...",
+        "%s of them are still missing",
         "first: the first of several values.",
         "All of the values.",
         "How many there are at most.",
         "A comment on two lines follows.",
-        "there are ... of them; the limit is ...",
-        "%s of them are still missing",
     ], "'Does one thing.' is too short, and the diagram does not end like a sentence"
 
 
 def test_page_gives_its_prose_only(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
-    assert sentences.sentences_of(path) == ["Run the command, and wait."]
+    assert list(sentences.sentences_of(path)) == ["Run the command, and wait."]
+
+
+def test_sentence_comes_with_the_sentence_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("The first sentence stands alone. The second sentence follows it.\n")
+    assert sentences.sentences_of(path) == {
+        "The first sentence stands alone.": "",
+        "The second sentence follows it.": "The first sentence stands alone.",
+    }
 
 
 def test_same_seed_draws_the_same_sentences() -> None:
     drawn = sentences.draw(1, 100)
     assert len(set(drawn)) == 100
     assert sentences.draw(1, 100) == drawn != sentences.draw(2, 100)
-    tops = {place.partition("/")[0] for place, _ in drawn}
+    tops = {one.place.partition("/")[0] for one in drawn}
     assert {"shared", "services", "docs"} <= tops
 
 
@@ -88,8 +97,9 @@ def test_command_prints_numbered_sentences_with_their_files(
     sentences.main(["--seed", "7", "--count", "2"])
     lines = capsys.readouterr().out.splitlines()
     drawn = sentences.draw(7, 2)
-    assert lines[::2] == [f"{number}. {text}" for number, (_, text) in enumerate(drawn, 1)]
-    assert lines[1::2] == [f"   ({place})" for place, _ in drawn]
+    assert lines[::2] == [f"{number}. {one.text}" for number, one in enumerate(drawn, 1)]
+    for line, one in zip(lines[1::2], drawn, strict=True):
+        assert line == f"   ({one.place}{one.before and ', after: '}{one.before})"
 
 
 def test_raised_names_without_a_message_are_skipped() -> None:

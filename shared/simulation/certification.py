@@ -115,7 +115,9 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """Random subsets of clients, with possible repeats; all subsets if at most `count` exist.
+    """`count` random subsets of clients, or all subsets of this size if there are at most `count`.
+
+    The same subset may be drawn more than once.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)

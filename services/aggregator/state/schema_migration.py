@@ -115,7 +115,7 @@ async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
-    """From schema 2 to 3: moves keys and blobs to one run, and makes all clients its members."""
+    """From schema 2 to 3: moves all keys and blobs into one run, which all clients join."""
     redis, keys = stores.redis, stores.keys
     former = await redis.ask("hgetall", f"{keys.prefix}federation")
     experiment, done = json.loads(former["experiment"]), former["phase"] == "done"

@@ -71,7 +71,7 @@ def client_data(data: Data, slot: int, seed: int) -> ClientData:
 def split(
     samples: Samples, part: Tensor, test_fraction: float, slot: int, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """The positions (long, sorted) of a client's training samples and of its test samples."""
+    """The positions (int64, sorted) of a client's training samples and of its test samples."""
     if samples.held_out is not None:
         return part[~samples.held_out[part]], part[samples.held_out[part]]
     order = part[torch.randperm(len(part), generator=generator(seed, "test split", slot))]
@@ -80,7 +80,7 @@ def split(
 
 
 def partition_data(data: Data, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
-    """The data set, and the positions (long, sorted) of each slot's samples.
+    """The data set, and the positions (int64, sorted) of each slot's samples.
 
     First, `data.reserved` samples are drawn and withheld from all clients. The partition divides
     the remaining samples. If the partition gives a client more than `data.samples` samples, the

@@ -105,8 +105,9 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: number of shares on which the detector bets (`expected`). If a state from an earlier
-            version of Rampart has only one wealth per client, this wealth is used for every share.
+        shares: how many expected shares of objections the detector bets on (`expected`). If a state
+            from an earlier version of Rampart has only one wealth per client, this wealth is used
+            for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

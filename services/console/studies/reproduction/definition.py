@@ -93,7 +93,7 @@ class Paper(Table):
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
     accuracy: Final = "last"
-    """The rounds from which accuracies are computed."""
+    """The rounds whose results give the accuracies."""
     settings: list[CellSettings] = []
     impossible: list[ImpossibleCells] = []
     on_request: list[OnRequest] = []

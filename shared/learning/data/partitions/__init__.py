@@ -24,7 +24,7 @@ class Partition(Member, ABC):
     def split(
         self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
     ) -> list[Tensor]:
-        """The positions (long, sorted) of each client's samples; no sample goes to two clients.
+        """The positions (int64, sorted) of each client's samples; no sample goes to two clients.
 
         Args:
             y: class numbers (n,).

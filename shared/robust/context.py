@@ -61,6 +61,8 @@ class Context:
             rows and from the reference before any stage runs.
         buffered: whether clients may upload updates that they trained from models of earlier
             rounds.
+        selected: the clients that the server selected for this round; empty under the buffered
+            policy, under which a client may upload without being selected.
         standing: which clients are in the federation and which are barred. By default, the clients
             of the round are in the federation, and no client is barred.
     """
@@ -77,6 +79,7 @@ class Context:
     layout: Layout = ()
     statistics: Layout = ()
     buffered: bool = False
+    selected: frozenset[str] = frozenset()
     standing: Standing | None = None
 
     @property

@@ -114,16 +114,22 @@ class Rounds:
         return Pool(self.plan, trainable, reference_A, clients, storage, spare, self.part)
 
     def context(
-        self, round_: int, reference_A: Tensor, standing: Standing | None = None
+        self,
+        round_: int,
+        reference_A: Tensor,
+        standing: Standing | None = None,
+        selected: Iterable[str] = (),
     ) -> Context:
         """The context of a round's stages, without the server's resources."""
+        buffered = self.experiment.policy == "buffered"
         return Context(
             round=round_,
             seed=self.experiment.seed,
             reference_D=reference_A,
             layout=self.spec.parameters,
             statistics=self.spec.statistics,
-            buffered=self.experiment.policy == "buffered",
+            buffered=buffered,
+            selected=frozenset(() if buffered else selected),
             standing=standing,
         )
 
@@ -140,6 +146,7 @@ class Rounds:
         standing: Standing,
         models: Callable[[], Mapping[str, Tensor]],
         ended: Callable[[str], None] = lambda step: None,
+        selected: Iterable[str] = (),
     ) -> RoundDecision:
         """Decides a round from the claimed uploads, whose rows are relative to `pool.reference_D`.
 
@@ -153,13 +160,15 @@ class Rounds:
                 name. `models` is called only if the customizer continues from the last round's
                 models.
             ended: callback that gets the name of each step when the step ends.
+            selected: the clients that the server selected for the round; ignored under the buffered
+                policy, under which a client may upload without being selected.
         Raises:
             PreconditionError: there are too few rows for a stage.
         """
         rows = self.rows(pool, claims)
         if not state.tensors and not state.ids:
             state = self.plan.init(self.spec.trainable)
-        context = self.context(round_, pool.reference_D, standing)
+        context = self.context(round_, pool.reference_D, standing, selected)
         context = self._with_resources(context)
         if self.plan.customizer.continues:
             context = replace(context, models=models())

@@ -179,7 +179,7 @@ class Simulation:
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
         ended("train")
         down, up = server.traffic(uploads, probed)
-        record = server.close(round_, sent_KD, uploads, ended)
+        record = server.close(round_, sent_KD, uploads, ended, selected=names)
         facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
         return record.model_copy(update=facts)
 

@@ -198,6 +198,7 @@ class Server:
         ended: Callable[[str], None] = lambda step: None,
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
+        selected: Collection[str] = (),
     ) -> RoundRecord:
         """Decides a round from the clients' uploads, and updates the server's state.
 
@@ -208,6 +209,7 @@ class Server:
             ended: called after every step of the round.
             staleness: the age of each upload in rounds, keyed by client.
             seen: the clients whose rows an earlier round has already judged.
+            selected: the clients that the server selected for the round.
         """
         names, ages = uploads.names, staleness or {}
         metrics = {name: uploads.metrics.get(name, {}) for name in names}
@@ -224,6 +226,7 @@ class Server:
                 self.standing,
                 self._customized_models,
                 ended,
+                selected,
             )
         except PreconditionError as error:
             arrived = [name for name in names if name not in seen]

@@ -43,9 +43,7 @@ from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
 Observer = Callable[[RoundRecord, int | None], None]
-"""Is called with the record of a finished round, and the size of the pool in bytes.
-
-If the round failed, the size is None."""
+"""Receives the record of a round, and the pool's size in bytes (None if the round failed)."""
 
 
 class Coordinator:
@@ -253,8 +251,8 @@ class Coordinator:
             elif receipt.kind == "probe":
                 opened.probed[receipt.client] = receipt.size
         before, standing = self.snapshot, (await self.stores.evictions.barred()).standing
-        receipts = {r.client: r for r in before.pool if buffered} | opened.receipts
-        receipts = {c: receipts[c] for c in sorted(receipts) if c not in standing.barred}
+        known = {r.client: r for r in before.pool if buffered} | opened.receipts
+        receipts = {c: known[c] for c in sorted(known.keys() - standing.barred)}
         try:
             decided: RoundResult = await self.compute(
                 self.round_engine.close_round,
@@ -263,6 +261,7 @@ class Coordinator:
                 state.position,
                 state.pulls,
                 standing,
+                state.selected,
             )
         except PreconditionError as error:
             # The traceback refers to rows, whose memory the next call may need.

@@ -250,6 +250,7 @@ class RoundEngine:
         position: str,
         pulls: tuple[str, ...],
         standing: Standing,
+        selected: frozenset[str] = frozenset(),
     ) -> RoundResult:
         """Decides a round, and stores every resulting model.
 
@@ -259,6 +260,7 @@ class RoundEngine:
             position: position of the last event that the round has handled.
             pulls: clients that wait for a ticket (buffered policy).
             standing: the barred clients, and the numbers that limit further evictions.
+            selected: the clients that the server selected for the round.
         """
         assert self.snapshot is not None
         assert self.arrivals is not None
@@ -287,6 +289,7 @@ class RoundEngine:
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             ended,
+            selected,
         )
         outcome, customization = decision.outcome, decision.outcome.customization
         global_model = self._models.put(outcome.global_D)

@@ -4,7 +4,7 @@ Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sket
 """
 
 from collections.abc import Mapping, Sequence
-from math import log
+from math import exp, log
 from statistics import median
 from typing import Literal
 
@@ -15,18 +15,20 @@ from torch import Tensor
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.evidence import challenges
+from rampart_fl.shared.robust.evidence import challenges, groups, relays
 from rampart_fl.shared.robust.evidence.betting import Bet, evidence
 from rampart_fl.shared.robust.evidence.near_copies import near_copies, neighbours_within
-from rampart_fl.shared.robust.evidence.sequential import SUSPECT, SequentialDetector, Share
+from rampart_fl.shared.robust.evidence.reasons import trial_reason
+from rampart_fl.shared.robust.evidence.relays import Relay
+from rampart_fl.shared.robust.evidence.sequential import SPARE, SUSPECT, SequentialDetector, Share
 from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
 from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
-"""A client has answered enough challenges if the evidence against it is at most this limit. The
-upload of a client that has answered enough challenges stays in the round even if other clients send
-the same upload."""
+"""A client has answered enough challenges if the evidence from its own answers is at most this
+limit. The upload of a client that has answered enough challenges stays in the round even if other
+clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
 """The bet that a client answers as honest clients do. If this bet wins enough, the client is
 acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
@@ -36,6 +38,8 @@ lowest limit in nine rounds of ten."""
 LEAST = 3
 """The median answer of clients not on trial is used only if at least this many of these clients
 have answered."""
+ACQUITTED = 0.0
+"""A trial acquits a client only if the evidence from relayed answers is at most this limit."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -52,9 +56,10 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     the client sends copies (see `alike`) in two rounds. For the next `trial` rounds in which the
     client takes part, its starting model contains a challenge. The challenge is a random change δ:
     a combination of accepted clients' updates that is `strength` times as long as the median
-    upload. Training partly reverses δ: the change Δu of the client's upload satisfies -<Δu, δ> > 0.
-    A copied upload does not depend on the sender's own δ. A copied upload therefore reverses δ no
-    more than it reverses `decoys`. Decoys are changes that are drawn like δ but sent to nobody.
+    upload. Training partly reverses δ: -<r, δ> > 0, where r is the part of the upload that the
+    client's earlier uploads do not predict. A copied upload does not depend on the sender's own δ.
+    A copied upload therefore reverses δ no more than it reverses `decoys`. Decoys are changes that
+    are drawn like δ but sent to nobody.
 
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The usual answer is the median answer of the clients that are not on
@@ -62,15 +67,22 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     the usual answer. If the usual answer is below `clear` standard deviations, the detector ignores
     the round.
 
-    Evidence is the logarithm of an e-process over the detector's objections
-    (`rampart_fl.shared.robust.evidence.betting`). The detector assumes that an honest client's
-    answers rarely lead to objections: given all earlier rounds, each answer during a trial leads to
-    an objection with a probability of at most `tolerated`. Under this assumption, the probability
-    that any honest client is ever evicted is below `level`. If nobody sends copies, nobody is on
-    trial and no model is changed.
+    Colluders may train and upload a combination of their updates. Such an upload answers the
+    challenges of several colluders. The upload of an honest client does not depend on the
+    challenges of other clients. The detector therefore also compares each upload with the sum of
+    the challenges of the clients that have sent similar uploads (`relays`).
 
-    The detector does not find colluders that actually train. The detector also misses colluders if
-    each of them adds noise that is as large as the noise in an honest client's update.
+    Evidence is the logarithm of an e-process (`rampart_fl.shared.robust.evidence.betting`). The
+    detector bets on objections, and on answers to the challenges of others. It assumes that an
+    honest client's own answers rarely lead to objections: given all earlier rounds and the
+    challenges of all other clients, each answer during a trial leads to an objection with a
+    probability of at most `tolerated`. Bets on answers to the challenges of others need no
+    assumption about training. Under the assumption, the probability that any honest client is ever
+    evicted is below `level`. If nobody sends copies, nobody is on trial and no model is changed.
+
+    The detector does not find an attacker that trains and uploads its own update. The detector also
+    misses colluders if each of them adds noise that is as large as the noise in an honest client's
+    update.
 
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
@@ -90,7 +102,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to a client that is on trial and
     sends copies. The detector places a separate bet for each expected share."""
-    alike: float = Field(default=0.998, gt=0, lt=1)
+    alike: float = Field(default=0.99, gt=0, lt=1)
     """Two uploads may be copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Two uploads may be copies of each other only if their distance 1 - cosine is below this
@@ -146,53 +158,60 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             # senders of similar uploads are honest, for example clients with similar data. Similar
             # uploads therefore prove nothing in this round.
             similar = equal = [[] for _ in ids]
-        since = {
-            client: self._since(known[client], traces, i)
+        asked = {
+            client: self._asked(known[client], traces, i)
             for client, i in zip(ids, fresh, strict=True)
         }
+        relayed = groups.relays(known, rows, traces, context.selected)
         answers: dict[str, float] = {}
         for place, (client, i) in enumerate(zip(ids, fresh, strict=True)):
             one, upload_K = known[client], traces.upload_MK[i].float()
-            shift_JK = since[client]
-            if shift_JK is not None and one.upload is not None:
-                same = [since[ids[other]] for other in similar[place]]
+            asked_JK = asked[client]
+            if asked_JK is not None and one.average is not None:
+                same = [asked[ids[other]] for other in similar[place]]
                 others = [other_JK[0] for other_JK in same if other_JK is not None]
                 answer = challenges.answer(
-                    upload_K.double() - one.upload.double(),
-                    shift_JK,
+                    relays.new_part(upload_K, one.average),
+                    asked_JK,
                     torch.stack(others) if others else None,
                 )
                 if answer is not None:
                     one.answer = answers[client] = answer
-            one.upload = upload_K
+            one.average = relays.averaged(one.average, upload_K)
             # An upload that answers a challenge is longer than other uploads. If uploads that
             # answer challenges changed `length`, challenges would become longer from round to
             # round.
-            if one.shift is None and bool(upload_K.isfinite().all()):
+            if asked_JK is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.sighted(bool(similar[place]), self.trial)
+        senders = {client: [ids[k] for k in similar[place]] for place, client in enumerate(ids)}
+        groups.merge(known, senders)
         given = [k.answer for k in known.values() if not k.trial and k.answer is not None]
         usual = median(given) if len(given) >= LEAST else 0.0
         for client in ids:
-            self._bet(known[client], answers.get(client), usual)
-        guilty = [place for place, client in enumerate(ids) if known[client].waited == 1]
+            self._bet(known[client], answers.get(client), usual, relayed.get(client))
+        guilty = [client for client in ids if known[client].waited == 1]
         if guilty:
             for one in known.values():
                 one.trial = max(one.trial, self.longer) if one.trial else 0
-        for client in {ids[other] for place in guilty for other in similar[place]}:
+        for client in {other for one in guilty for other in groups.others_in_group(known, one)}:
             if not known[client].waited:
                 known[client].try_for(self.longer)
-        groups = dict(zip(ids, zip(similar, equal, strict=True), strict=True))
+        equals = {client: bool(equal[place]) for place, client in enumerate(ids)}
         verdicts = tuple(
             self._judge(
                 client,
                 known[client],
                 answers.get(client),
                 usual,
-                *([known[ids[k]] for k in those] for those in groups.get(client, ((), ()))),
+                [known[other] for other in senders.get(client, ())],
+                equals.get(client, False),
+                [known[other] for other in groups.others_in_group(known, client)],
             )
             for client in rows.ids
         )
+        for one in known.values():
+            one.due_start = one.due_shift = None
         return verdicts, to_state(known, joined)
 
     def _newcomer(self, limit: float) -> TrialRecord:
@@ -207,8 +226,6 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         context: Context,
     ) -> tuple[Customization, State]:
         known, joined = from_state(state, len(self.expected))
-        for one in known.values():
-            one.due_start = one.due_shift = None
         on_trial = {client for client, one in known.items() if one.trial}
         lengths = [one.length for one in known.values() if one.length]
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
@@ -240,20 +257,13 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
-    def _since(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """An upload's challenge and decoys (1 + J, K), minus those of the client's previous upload.
-
-        The result is None if neither the upload nor the previous upload started from a challenged
-        model.
-        """
-        start_K, shift = traces.start_MK[row].float(), None
-        if one.due_start is not None and one.due_shift is not None:
-            near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))
-            shift = one.due_shift if float((start_K - one.due_start).norm()) <= near else None
-        before, one.shift = one.shift, shift
-        if shift is None:
-            return None if before is None else -before
-        return shift if before is None else shift - before
+    def _asked(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
+        """The challenge and its decoys (1 + J, K); None if the client started from no challenge."""
+        if one.due_start is None:
+            return None
+        start_K = traces.start_MK[row].float()
+        near = NEAR * max(float(start_K.norm()), float(one.due_start.norm()))
+        return one.due_shift if float((start_K - one.due_start).norm()) <= near else None
 
     def _tells(self, one: TrialRecord, answered: float | None, usual: float) -> bool:
         return one.trial > 0 and answered is not None and usual >= self.clear
@@ -262,14 +272,24 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         tells = self._tells(one, answered, usual)
         return tells and answered is not None and answered < self.share * usual
 
-    def _bet(self, one: TrialRecord, answered: float | None, usual: float) -> None:
+    def _answers(self, one: TrialRecord) -> bool:
+        """Whether the client is acquitted, or has answered enough challenges, and only its own."""
+        return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
+
+    def _bet(
+        self, one: TrialRecord, answered: float | None, usual: float, relay: Relay | None
+    ) -> None:
+        if relay is not None:
+            one.compared += 1
+            one.relayed = relay.settled(one.relayed, one.compared, exp(one.limit + SPARE))
         if self._tells(one, answered, usual):
             objected = self._objects(one, answered, usual)
             one.rounds += 1
             one.wealth = self._settled(one.wealth, one.rounds, one.limit, self.tolerated, objected)
             one.answered += 1
             one.cleared = ANSWERS.settled(one.cleared, one.answered, ANSWERS.gain(not objected))
-            if evidence([one.cleared], one.answered) > -log(self.acquittal):
+            enough = evidence([one.cleared], one.answered) > -log(self.acquittal)
+            if enough and one.relay_evidence <= ACQUITTED:
                 one.acquit(self.rest)
         if one.waited or one.evidence > one.limit:
             one.waited += 1
@@ -281,54 +301,38 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         answered: float | None,
         usual: float,
         similar: Sequence[TrialRecord],
-        equal: Sequence[TrialRecord],
+        equal: bool,
+        group: Sequence[TrialRecord],
     ) -> Verdict:
-        """The verdict on an upload, given the clients that sent `similar` or `equal` uploads."""
+        """The verdict on an upload.
+
+        Args:
+            client: the client's id.
+            one: what is remembered about the client.
+            answered: the client's answer to its challenge.
+            usual: the usual answer.
+            similar: the clients that sent similar uploads in this round.
+            equal: whether another client sent an equal upload in this round.
+            group: the other clients that have sent similar uploads in any round.
+        """
         objected = self._objects(one, answered, usual)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"
         if one.waited:
-            undecided = any(not other.waited and not other.rest for other in similar)
+            undecided = any(not other.waited and not other.rest for other in similar) or any(
+                other.trial and not other.waited for other in group
+            )
             decision = "rejected" if undecided and one.waited <= self.wait else "evicted"
-        elif (equal and not one.rest and one.evidence > PROVEN) or (
-            objected and one.evidence > SUSPECT
-        ):
+        elif (objected and one.evidence > SUSPECT) or (equal and not self._answers(one)):
             decision = "rejected"
-        tells = self._tells(one, answered, usual)
+        answer = None
+        if answered is not None and self._tells(one, answered, usual):
+            answer = (answered, self.share * usual, usual)
         return Verdict(
             client=client,
             decision=decision,
             detector=self.name,
             score=min(one.evidence, 1e300),
             threshold=one.limit,
-            reason=self._reason(
-                decision, one, answered if tells else None, usual, objected, bool(similar)
-            ),
+            reason=trial_reason(decision, one, answer, bool(similar), self.odds),
             evidence=one.evidence,
         )
-
-    def _reason(
-        self,
-        decision: str,
-        one: TrialRecord,
-        answered: float | None,
-        usual: float,
-        objected: bool,
-        copied: bool,
-    ) -> str:
-        """The verdict's reason in one sentence: the quantity, unit, limit, and compared clients."""
-        if answered is None:
-            why = "on trial: " if one.trial else ""
-            why += "sent the same as another client" if copied else "sent no copy"
-        else:
-            side = "is below" if objected else "reaches"
-            why = (
-                f"answer to its own challenge {answered:.2f} {side} {self.share * usual:.2f} "
-                f"standard deviations (median of others {usual:.2f})"
-            )
-        if one.waited:
-            waits = " waits for evidence on the other senders;" if decision == "rejected" else ""
-            return (
-                f"evidence exceeded {one.limit:.3g} after {one.rounds} rounds on trial "
-                f"({self.odds});{waits} {why}"
-            )
-        return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

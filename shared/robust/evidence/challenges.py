@@ -264,39 +264,38 @@ def _own(customization: Customization, client: str) -> str:
     return (customization.names_for(client) or (GLOBAL,))[0]
 
 
-def answer(change_K: Tensor, shift_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
+def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<Δu, δ_j>. Δu is the difference between the client's
-    upload and its previous upload, and δ_0 is the client's own challenge. For j > 0, δ_j is a
-    decoy, which was drawn like δ_0 but sent to nobody. The mean and the standard deviation of a_j
-    are taken over the decoys (j > 0). If an upload does not depend on its own challenge, a_0 is
-    exchangeable with the answers to the decoys. Several clients with different challenges may send
-    the same upload. An upload that answers the challenges of several clients equally strongly does
-    not prove that any of these clients trained. Therefore, z subtracts the larger of two means: the
-    mean of a_j over the decoys, and the upload's mean answer to the challenges of the other
-    clients.
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. r is the part of the upload that the
+    client's earlier uploads do not predict (`relays.new_part`), and δ_0 is the client's own
+    challenge. For j > 0, δ_j is a decoy, which was drawn like δ_0 but sent to nobody. The mean and
+    the standard deviation of a_j are taken over the decoys (j > 0). If an upload does not depend on
+    its own challenge, a_0 is exchangeable with the answers to the decoys. Several clients with
+    different challenges may send the same upload. An upload that answers the challenges of several
+    clients equally strongly does not prove that any of these clients trained. Therefore, z
+    subtracts the larger of two means: the mean of a_j over the decoys, and the upload's mean answer
+    to the challenges of the other clients.
 
     Args:
-        change_K: difference between the client's upload and its previous upload.
-        shift_JK: the challenge and its decoys, minus the challenge and the decoys of the client's
-            previous upload.
+        new_K: the new part of the client's upload.
+        asked_JK: the challenge, followed by the decoys.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
-        0 if the upload equals the client's previous upload; None if there was no challenge, or if
-        an upload is not finite.
+        0 if the upload has no new part; None if the challenge and the decoys are zero, or if the
+        upload is not finite.
 
-    >>> shift = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
-    >>> round(answer(torch.tensor([-1.0, 0.0]), shift), 3)
+    >>> asked = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])
+    >>> round(answer(torch.tensor([-1.0, 0.0]), asked), 3)
     2.449
     """
-    answers_J = -(shift_JK.double() @ change_K.double())
+    answers_J = -(asked_JK.double() @ new_K.double())
     spread = float(answers_J[1:].std())
     if not isfinite(spread):
         return None
     if not spread:
-        return 0.0 if bool(shift_JK.any()) else None
+        return 0.0 if bool(asked_JK.any()) else None
     usual = float(answers_J[1:].mean())
     if others_PK is not None and len(others_PK):
-        usual = max(usual, float(-(others_PK.double() @ change_K.double()).mean()))
+        usual = max(usual, float(-(others_PK.double() @ new_K.double()).mean()))
     return (float(answers_J[0]) - usual) / spread

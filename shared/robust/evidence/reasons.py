@@ -1,9 +1,10 @@
-"""Sentences that explain the verdicts of the detector `response` to operators."""
+"""Sentences that explain the verdicts of `response` and `challenge` to operators."""
 
 from rampart_fl.shared.robust.evidence.client_memory import ClientMemory
 from rampart_fl.shared.robust.evidence.objections import CohortLimits, Objection, Upload
 from rampart_fl.shared.robust.evidence.responses import Response
 from rampart_fl.shared.robust.evidence.sequential import SUSPECT
+from rampart_fl.shared.robust.evidence.trials import TrialRecord
 
 
 def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: str) -> str:
@@ -73,3 +74,43 @@ def _turning(upload: Upload, response: Response, usual: CohortLimits) -> str:
         f"answer {upload.answer.correlation:.2f} to its challenge is among the lowest "
         f"{usual.chance:.0%} of its answers to decoys: it pushes where training pulls back"
     )
+
+
+def trial_reason(
+    decision: str,
+    one: TrialRecord,
+    answer: tuple[float, float, float] | None,
+    copied: bool,
+    odds: str,
+) -> str:
+    """The reason of a verdict of `challenge` in one sentence, with quantity, limit and cohort.
+
+    Args:
+        decision: the decision about the upload.
+        one: what is remembered about the client.
+        answer: the client's answer, its lower limit, and the median answer of clients that are not
+            on trial; None if the answer was not judged.
+        copied: whether another client sent a similar upload in this round.
+        odds: the bound on the probability of false evictions, as text.
+    """
+    if answer is None:
+        why = "on trial: " if one.trial else ""
+        why += "sent the same as another client" if copied else "sent no copy"
+    else:
+        own, least, usual = answer
+        why = (
+            f"answer to its own challenge {own:.2f} {'is below' if own < least else 'reaches'} "
+            f"{least:.2f} standard deviations (median of others {usual:.2f})"
+        )
+    if one.relay_evidence > 0:
+        why += (
+            f"; uploads answer challenges of others that sent similar uploads "
+            f"(evidence {one.relay_evidence:.3g} after {one.compared} rounds)"
+        )
+    if one.waited:
+        waits = " waits for evidence on the other senders;" if decision == "rejected" else ""
+        return (
+            f"evidence exceeded {one.limit:.3g} after {one.rounds} rounds on trial "
+            f"({odds});{waits} {why}"
+        )
+    return f"{why}; evidence {one.evidence:.3g} of {one.limit:.3g}"

@@ -5,16 +5,30 @@ Legend: J is the number of decoys, K the number of entries of a sketch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import exp, log
 
 import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.evidence.betting import evidence
+from rampart_fl.shared.robust.evidence.relays import NOTHING, combined
 
-NUMBERS = ("rounds", "limit", "trial", "seen", "rest", "waited", "length", "answered", "cleared")
+NUMBERS = (
+    "rounds",
+    "limit",
+    "trial",
+    "seen",
+    "rest",
+    "waited",
+    "length",
+    "answered",
+    "cleared",
+    "group",
+    "compared",
+)
 """Names of the numbers that are remembered for every client."""
-BLOCKS = ("upload", "shift", "due_start", "due_shift")
+BLOCKS = ("average", "due_start", "due_shift")
 """Names of the tensors that are remembered for some clients."""
 
 
@@ -24,7 +38,11 @@ class TrialRecord:
 
     Args:
         limit: evidence above which the client is evicted.
-        wealth: wealth of the bets placed so far, one number for each expected share of objections.
+        wealth: wealth of the bets on objections, one number for each expected share of objections.
+        relayed: wealth of the bets that the client answers other clients' challenges.
+        compared: number of rounds with a bet that the client answers other clients' challenges.
+        group: the clients that have sent similar uploads have the same number; 0 for a client whose
+            uploads were never similar to another client's upload.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
         seen: number of further rounds of the client in which a second copied upload starts a trial;
@@ -39,9 +57,7 @@ class TrialRecord:
         length: length of the client's last upload that started from an unchanged model; 0 if there
             is no such upload.
         answer: the client's last answer to a challenge.
-        upload: sketch (K,) of the client's last upload.
-        shift: sketches (1 + J, K) of a challenge and its decoys; the starting model of the last
-            upload contained this challenge.
+        average: average (K,) of the sketches of the client's uploads.
         due_start: sketch (K,) of the challenged model that the client may start from next.
         due_shift: sketches (1 + J, K) of a challenge and its decoys; the model of `due_start`
             contains this challenge.
@@ -49,6 +65,9 @@ class TrialRecord:
 
     limit: float
     wealth: tuple[float, ...]
+    relayed: tuple[float, ...] = NOTHING
+    compared: int = 0
+    group: int = 0
     rounds: int = 0
     trial: int = 0
     seen: int = 0
@@ -58,15 +77,24 @@ class TrialRecord:
     waited: int = 0
     length: float = 0.0
     answer: float | None = None
-    upload: Tensor | None = field(default=None, repr=False)
-    shift: Tensor | None = field(default=None, repr=False)
+    average: Tensor | None = field(default=None, repr=False)
     due_start: Tensor | None = field(default=None, repr=False)
     due_shift: Tensor | None = field(default=None, repr=False)
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the e-value, including the wealth reserved for bets that begin later."""
+        """Logarithm of the client's e-value, from its own answers and from relays (`combined`)."""
+        return log(combined(exp(self.own_evidence), exp(self.relay_evidence)))
+
+    @property
+    def own_evidence(self) -> float:
+        """Logarithm of the e-value of the bets on objections to the client's own answers."""
         return evidence(self.wealth, self.rounds)
+
+    @property
+    def relay_evidence(self) -> float:
+        """Logarithm of the e-value of the bets that the client answers others' challenges."""
+        return evidence(self.relayed, self.compared)
 
     def sighted(self, copied: bool, rounds: int) -> None:
         """Updates the client's trial after one more round of the client.
@@ -111,12 +139,15 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}
-    wealth, answers = state.by_id("wealth"), state.by_id("answer")
+    wealth, relayed, answers = (state.by_id(name) for name in ("wealth", "relayed", "answer"))
     blocks: dict[str, Mapping[str, Tensor]] = {name: state.by_id(name) for name in BLOCKS}
     known = {
         client: TrialRecord(
             limit=float(numbers["limit"][client]),
             wealth=tuple(wealth[client].expand(shares).tolist()),
+            relayed=tuple(relayed[client].tolist()) if client in relayed else NOTHING,
+            compared=int(numbers["compared"].get(client, 0)),
+            group=int(numbers["group"].get(client, 0)),
             rounds=int(numbers["rounds"][client]),
             trial=int(numbers["trial"][client]),
             seen=int(numbers["seen"][client]),
@@ -140,8 +171,9 @@ def to_state(known: Mapping[str, TrialRecord], joined: int) -> State:
         name: torch.tensor([getattr(known[c], name) for c in clients], dtype=torch.float64)
         for name in NUMBERS
     }
-    ids: dict[str, tuple[str, ...]] = dict.fromkeys((*NUMBERS, "wealth"), clients)
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys((*NUMBERS, "wealth", "relayed"), clients)
     tensors["wealth"] = torch.tensor([known[c].wealth for c in clients], dtype=torch.float64)
+    tensors["relayed"] = torch.tensor([known[c].relayed for c in clients], dtype=torch.float64)
     ids["answer"] = tuple(c for c in clients if known[c].answer is not None)
     tensors["answer"] = torch.tensor([known[c].answer for c in ids["answer"]], dtype=torch.float64)
     for name in BLOCKS:

@@ -4,6 +4,7 @@ Legend: D parameters, A = D and running statistics.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,18 @@ def test_decision_matches_a_calculation_by_hand() -> None:
     assert models(decision) == {"a": [0.75, 0.5], "b": [0.5, 0.75], "c": [0.75, 0.75]}
     assert decision.rows.block_ND is pool.block.tensor
     assert steps == ["calibrate", "screen", "aggregate", "audit", "customize"]
+
+
+@pytest.mark.parametrize(("policy", "known"), [("sync", {"a", "b"}), ("buffered", set[str]())])
+def test_stages_know_the_selected_clients_unless_uploads_are_buffered(
+    policy: str, known: set[str]
+) -> None:
+    rounds = make()
+    experiment = rounds.experiment.model_copy(update={"policy": policy})
+    context = replace(rounds, experiment=experiment).context(
+        3, torch.zeros(2), STANDING, ["a", "b"]
+    )
+    assert context.selected == known
 
 
 def test_staleness_lowers_weights_and_sample_claims_are_capped() -> None:

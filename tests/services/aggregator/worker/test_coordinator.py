@@ -128,6 +128,28 @@ async def test_refused_round_frees_its_rows_before_the_last_round_is_restored(
     assert freed == [True]
 
 
+async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_nothing(
+    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector counts on it: clients cannot choose whether they are compared."""
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    ticket = coordinator.ticket_issuer.first_ticket("ada", 0, None)
+    await fresh_run.run.rounds.open(
+        coordinator.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
+    )
+    state, _ = await coordinator.take_over()
+    seen = list[object]()
+
+    def record(*given: object) -> None:
+        seen.extend(given)
+        raise PreconditionError("too few rows")
+
+    monkeypatch.setattr(coordinator.round_engine, "close_round", record)
+    await coordinator.decide(state)
+    assert seen[1] == {} and seen[-1] == frozenset({"ada"})
+
+
 async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
     coordinator = await fresh_run.worker()
     await coordinator.take_over()

@@ -14,6 +14,7 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State
+from rampart_fl.shared.robust.base import Verdict
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.challenge import ANSWERS, ChallengeDetector
@@ -58,6 +59,7 @@ class Federation:
         self.custom = Customization()
         self.evicted: dict[str, int] = {}
         self.rejected: list[str] = []
+        self.verdicts: tuple[Verdict, ...] = ()
         self.challenged: set[str] = set()
         self.noise = 0.05
         self.round = 0
@@ -82,11 +84,17 @@ class Federation:
                 ids=[self.names[i] for i in there],
                 traces=Traces(sketched(sent_ND[there]), sketched(starts_ND[there])),
             )
-            context = Context(round=self.round, seed=5, reference_D=self.global_D)
+            context = Context(
+                round=self.round,
+                seed=5,
+                reference_D=self.global_D,
+                selected=frozenset(self.names[i] for i in there),
+            )
             outcome = run_round(self.plan, rows, self.state, context)
             self.state, self.global_D = outcome.state, outcome.global_D
             self.custom = outcome.customization
             self.challenged |= set(self.custom.challenged)
+            self.verdicts = outcome.verdicts
             for verdict in outcome.verdicts:
                 if verdict.decision == "evicted":
                     self.evicted.setdefault(verdict.client, self.round)
@@ -140,6 +148,32 @@ def test_copiers_are_evicted_but_the_copied_client_is_not(target: int) -> None:
     assert federation.evicted.keys() == names(range(7, 12))
 
 
+@pytest.mark.parametrize(("clients", "hostile"), [(12, 3), (12, 5), (9, 2)])
+def test_colluders_that_train_and_share_their_mean_are_evicted(clients: int, hostile: int) -> None:
+    """Each of their uploads answers its sender's challenge, but also those of the others."""
+    federation = Federation(clients, seed=clients)
+
+    def share(sent_ND: Tensor) -> Tensor:
+        sent_ND[-hostile:] = sent_ND[-hostile:].mean(0)
+        return sent_ND
+
+    federation.run(40, share)
+    assert federation.evicted.keys() == names(range(clients - hostile, clients))
+
+
+def test_evidence_from_relays_appears_in_the_verdict() -> None:
+    federation, seen = Federation(12, seed=12, level=1e-9), set[str]()
+
+    def share(sent_ND: Tensor) -> Tensor:
+        sent_ND[-3:] = sent_ND[-3:].mean(0)
+        return sent_ND
+
+    for _ in range(20):
+        federation.run(1, share)
+        seen |= {v.client for v in federation.verdicts if "answer challenges of others" in v.reason}
+    assert seen == names(range(9, 12))
+
+
 def test_identical_uploads_are_rejected_until_their_sender_has_answered() -> None:
     """From the first round on. The copied client's uploads count again after some answers."""
     federation = Federation(12, 1)
@@ -176,7 +210,7 @@ def test_long_running_challenges_do_not_escalate() -> None:
     assert federation.custom.challenged
     known, _ = from_state(split_state(federation.state)[KEY], 1)
     assert all(
-        float(one.upload.norm()) < 3 * before for one in known.values() if one.upload is not None
+        float(one.average.norm()) < 3 * before for one in known.values() if one.average is not None
     )
 
 

@@ -1,0 +1,77 @@
+"""Groups of clients that have sent similar uploads, and how they answer each other's challenges.
+
+Legend: M rows of the round, J decoys, K numbers of a sketch.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.evidence.relays import Relay
+from rampart_fl.shared.robust.evidence.trials import TrialRecord
+from rampart_fl.shared.robust.sketch import Traces
+
+
+def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]) -> None:
+    """Puts clients that sent similar uploads into the same group, together with their groups.
+
+    Args:
+        known: what is remembered about each client, keyed by client id.
+        similar: for each client of the round, the clients that sent similar uploads.
+
+    >>> known = {name: TrialRecord(9.0, (0.0,)) for name in "abcd"}
+    >>> merge(known, {"a": ["b"], "b": ["a"], "c": [], "d": []})
+    >>> merge(known, {"b": ["c"], "c": ["b"]})
+    >>> [known[name].group for name in "abcd"]
+    [1, 1, 1, 0]
+    """
+    for client, others in similar.items():
+        if not others:
+            continue
+        members = [known[name] for name in (client, *others)]
+        joined = {one.group for one in members} - {0}
+        number = min(joined, default=1 + max(one.group for one in known.values()))
+        for one in (*members, *(one for one in known.values() if one.group in joined)):
+            one.group = number
+
+
+def others_in_group(known: Mapping[str, TrialRecord], client: str) -> list[str]:
+    """The other clients in a client's group."""
+    number = known[client].group
+    members = (name for name, one in known.items() if one.group == number != 0)
+    return [name for name in members if name != client]
+
+
+def relays(
+    known: Mapping[str, TrialRecord], rows: Rows, traces: Traces, selected: Collection[str]
+) -> dict[str, Relay]:
+    """How uploads answer the challenges of other clients in the same group, keyed by client.
+
+    Every selected client of the group counts, even if it sends no upload. Attackers therefore
+    cannot raise the evidence against an honest client by withholding uploads after they have seen
+    their challenges. Uploads that were trained in earlier rounds are left out.
+
+    Args:
+        known: what is remembered about each client, before the uploads of this round.
+        rows: the rows of the round.
+        traces: sketches of the rows.
+        selected: the clients that the server selected for the round.
+    """
+    asked: dict[int, dict[str, Tensor]] = {}
+    for client in sorted(known.keys() & set(selected)):
+        one = known[client]
+        if one.group and one.due_shift is not None:
+            asked.setdefault(one.group, {})[client] = one.due_shift.double()
+    ages_M = rows.metadata.get("age", torch.zeros(len(rows)))
+    found: dict[str, Relay] = {}
+    for place, client in enumerate(rows.ids):
+        one = known[client]
+        others = [shift_JK for name, shift_JK in asked.get(one.group, {}).items() if name != client]
+        if others and one.average is not None and not ages_M[place]:
+            sum_JK = torch.stack(others).sum(dim=0)
+            relay = Relay.of(traces.upload_MK[place], one.average, sum_JK)
+            if relay is not None:
+                found[client] = relay
+    return found

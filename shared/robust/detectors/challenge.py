@@ -75,8 +75,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     Evidence is the logarithm of an e-process (`rampart_fl.shared.robust.evidence.betting`). The
     detector bets on objections, and on answers to the challenges of others. It assumes that an
     honest client's own answers rarely lead to objections: given all earlier rounds and the
-    challenges of all other clients, each answer during a trial leads to an objection with a
-    probability of at most `tolerated`. Bets on answers to the challenges of others need no
+    client's answers to the challenges of others, each answer during a trial leads to an objection
+    with a probability of at most `tolerated`. Bets on answers to the challenges of others need no
     assumption about training. Under the assumption, the probability that any honest client is ever
     evicted is below `level`. If nobody sends copies, nobody is on trial and no model is changed.
 

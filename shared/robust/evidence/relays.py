@@ -93,8 +93,9 @@ NOTHING = (0.0,) * (2 * len(BETS))
 def combined(own: T, relayed: T) -> T:
     """A client's e-value: 0.6 E_own + 0.1 E_relayed + 0.3 E_own E_relayed.
 
-    How an honest client answers its own challenge does not depend on the challenges of others, so
-    the product of the two e-values is also an e-value. A weighted mean of e-values is an e-value.
+    `challenge` assumes that the probability of an objection to an honest client is bounded,
+    whatever the client's answers to the challenges of others. Under this assumption, the product of
+    the two e-values is also an e-value. A weighted mean of e-values is an e-value.
 
     Args:
         own: e-value of the bets on objections to the client's own answers.

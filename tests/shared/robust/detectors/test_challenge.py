@@ -20,6 +20,7 @@ from rampart_fl.shared.robust.detectors import detectors
 from rampart_fl.shared.robust.detectors.challenge import ANSWERS, ChallengeDetector
 from rampart_fl.shared.robust.engine import Plan, run_round
 from rampart_fl.shared.robust.evidence.betting import evidence
+from rampart_fl.shared.robust.evidence.relays import NOTHING
 from rampart_fl.shared.robust.evidence.trials import TrialRecord, from_state, to_state
 from rampart_fl.shared.robust.pipeline import split_state
 from rampart_fl.shared.robust.sketch import Traces, sketch
@@ -310,6 +311,26 @@ def test_state_round_trips_unchanged() -> None:
     assert again.ids == {name: tuple(ids) for name, ids in state.ids.items()}
     for name, tensor in state.tensors.items():
         torch.testing.assert_close(again.tensors[name], tensor)
+
+
+def test_state_of_an_earlier_version_is_read() -> None:
+    """It has no relays and no averages; the last uploads that it has instead are ignored."""
+    federation = Federation(12, 4)
+    federation.run(5, colluders(4, CRAFTED["ipm"]))
+    state = split_state(federation.state)[KEY]
+    tensors, ids = dict(state.tensors), dict(state.ids)
+    for name in ("relayed", "compared", "group"):
+        del tensors[name], ids[name]
+    for name in ("upload", "shift"):
+        tensors[name], ids[name] = tensors["average"], ids["average"]
+    del tensors["average"], ids["average"]
+    known, joined = from_state(State(tensors, ids), 1)
+    now, _ = from_state(state, 1)
+    for name, one in now.items():
+        assert known[name].wealth == one.wealth and known[name].trial == one.trial
+        assert (known[name].relayed, known[name].compared, known[name].group) == (NOTHING, 0, 0)
+        assert known[name].average is None
+    assert joined == 12
 
 
 def test_number_of_controls_is_rounded_up_exactly() -> None:

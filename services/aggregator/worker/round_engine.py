@@ -324,7 +324,7 @@ class RoundEngine:
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
-        """The stages' state of a snapshot; the state is read from its blob only after a restart."""
+        """The state of the stages in a snapshot; it is read from its blob only after a restart."""
         digest, state = self._last_state
         if digest != snapshot.state:
             blobs, storage = self._opened_together, self._storage

@@ -99,7 +99,7 @@ def combined(own: T, relayed: T) -> T:
 
     Args:
         own: e-value of the bets on objections to the client's own answers.
-        relayed: e-value of the bets that the client answers the challenges of others.
+        relayed: e-value of the bets on the client's answers to the challenges of others.
 
     >>> combined(1.0, 1.0)
     1.0

@@ -39,14 +39,14 @@ class TrialRecord:
     Args:
         limit: evidence above which the client is evicted.
         wealth: wealth of the bets on objections, one number for each expected share of objections.
-        relayed: wealth of the bets that the client answers other clients' challenges.
-        compared: number of rounds with a bet that the client answers other clients' challenges.
+        relayed: wealth of the bets on the client's answers to other clients' challenges.
+        compared: number of rounds with a bet on an answer to other clients' challenges.
         group: the clients that have sent similar uploads have the same number; 0 for a client whose
             uploads were never similar to another client's upload.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: number of further rounds of the client in which a second copied upload starts a trial;
-            0 if there was no recent copied upload.
+        seen: for how many more of the client's rounds its last copied upload is remembered. Another
+            copied upload in these rounds starts a trial. 0 if no copied upload is remembered.
         rest: number of further rounds of the client in which copied uploads start no trial; 0 if
             there was no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
@@ -93,7 +93,7 @@ class TrialRecord:
 
     @property
     def relay_evidence(self) -> float:
-        """Logarithm of the e-value of the bets that the client answers others' challenges."""
+        """Logarithm of the e-value of the bets on answers to other clients' challenges."""
         return evidence(self.relayed, self.compared)
 
     def sighted(self, copied: bool, rounds: int) -> None:

@@ -33,6 +33,9 @@ class AttackerSettings(AgentSettings):
     """Token with which attackers authenticate to the cohort."""
     members: int = Field(default=1, ge=1)
     """Total number of attackers."""
+    ticket_wait: int = Field(default=1, ge=1, le=300)
+    """Seconds for which the aggregator may hold open a request for a ticket. Colluders wait for the
+    attackers that are not selected for a round until these learn it, so requests are short."""
     positions: str | None = None
     """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""

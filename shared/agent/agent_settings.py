@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from rampart_fl.shared.agent.client import POLL
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.process import ServiceSettings
@@ -53,6 +54,9 @@ class AgentSettings(ServiceSettings):
     device."""
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
+    ticket_wait: int = Field(default=POLL, ge=1, le=300)
+    """Seconds for which the aggregator may hold open a request for a ticket. A client that is not
+    selected for a round learns this when its request ends."""
     stay_when_barred: bool = False
     """Whether the process waits for SIGTERM instead of exiting when all of its clients are barred
     from the federation. This setting is needed where every process that exits is restarted, as in a

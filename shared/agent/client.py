@@ -29,7 +29,7 @@ from rampart_fl.shared.runtime.retries import repeat
 
 TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
 POLL = 30
-"""Seconds for which the aggregator may hold open a request for a ticket (long polling)."""
+"""Default number of seconds for which the aggregator may hold open a request for a ticket."""
 PIECE = 1 << 20
 TicketAndModel = tuple[Ticket, bytes | None]
 """A ticket and the bytes of its model; the bytes are None if no model was sent with the ticket."""
@@ -62,6 +62,7 @@ class AggregatorClient:
         patience: seconds for which requests to an unreachable aggregator are retried.
         verify: path of a CA bundle for TLS; by default, the system's authorities are trusted.
         compress: whether uploads are compressed with zstd.
+        poll: seconds for which the aggregator may hold open a request for a ticket (long polling).
     """
 
     url: str
@@ -69,6 +70,7 @@ class AggregatorClient:
     patience: float = 3600.0
     verify: str | None = None
     compress: bool = False
+    poll: int = POLL
     next_token: str | None = None
     """The token that will replace `token`. If the aggregator refuses `token`, requests are repeated
     with `next_token`."""
@@ -166,7 +168,7 @@ class AggregatorClient:
         return self._read(await self.request("PUT", path, json=body), Acceptance)
 
     async def ticket(
-        self, known: str | None, wait: int = POLL, run: str | None = None
+        self, known: str | None, wait: int | None = None, run: str | None = None
     ) -> Ticket | None:
         """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
         answer = await self.ticket_and_model(known, "", wait, "application/json", run)
@@ -176,7 +178,7 @@ class AggregatorClient:
         self,
         known: str | None,
         held: str,
-        wait: int = POLL,
+        wait: int | None = None,
         accept: str = MEDIA_TYPE,
         run: str | None = None,
     ) -> TicketAndModel | None:
@@ -187,11 +189,11 @@ class AggregatorClient:
         Args:
             known: ETag of the ticket that the client already has, if any.
             held: digest of the model that the client holds; "" if the client holds no model.
-            wait: seconds for which the aggregator may hold the request open.
+            wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
         """
-        headers = _request_headers(wait, accept, held)
+        headers = self._request_headers(wait, accept, held)
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
         params = None if run is None else {"run": run}
@@ -207,19 +209,20 @@ class AggregatorClient:
         return self._read(await self._put(run, round_, kind, data, {}), Receipt)
 
     async def upload_and_wait(
-        self, run: str, round_: int, kind: str, data: bytes, held: str, wait: int = POLL
+        self, run: str, round_: int, kind: str, data: bytes, held: str, wait: int | None = None
     ) -> tuple[Receipt, TicketAndModel | None]:
         """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
 
         Args:
             run, round_, kind, data: as in `upload`.
             held: digest of the model that the client holds; "" if the client holds no model.
-            wait: seconds for which the aggregator may delay the answer.
+            wait: seconds for which the aggregator may delay the answer; `poll` by default.
         Returns:
             The receipt, and a pair of the next ticket and its model. If no ticket came within
             `wait` seconds, None replaces the pair.
         """
-        answer = await self._put(run, round_, kind, data, _request_headers(wait, MEDIA_TYPE, held))
+        wish = self._request_headers(wait, MEDIA_TYPE, held)
+        answer = await self._put(run, round_, kind, data, wish)
         receipt = answer.headers.get(RECEIPT_HEADER)
         if receipt is None:
             return self._read(answer, Receipt), None
@@ -267,15 +270,15 @@ class AggregatorClient:
                 f"{answer.text[:80]!r}"
             ) from None
 
+    def _request_headers(self, wait: int | None, accept: str, held: str) -> dict[str, str]:
+        seconds = self.poll if wait is None else wait
+        headers = {"Prefer": f"wait={seconds}", "Accept": accept}
+        return {**headers, "Rampart-Model": held} if held else headers
+
     def _ticket_and_model(self, answer: httpx.Response) -> TicketAndModel:
         if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
             return self._read(answer, Ticket, ticket), answer.content
         return self._read(answer, Ticket), None
-
-
-def _request_headers(wait: int, accept: str, held: str) -> dict[str, str]:
-    headers = {"Prefer": f"wait={wait}", "Accept": accept}
-    return {**headers, "Rampart-Model": held} if held else headers
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

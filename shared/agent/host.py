@@ -218,7 +218,12 @@ class HostedClient:
             )
             assert identity.client_id is not None
             connection = AggregatorClient(
-                settings.aggregator, identity.token, settings.patience, verify, settings.compress
+                settings.aggregator,
+                identity.token,
+                settings.patience,
+                verify,
+                settings.compress,
+                settings.ticket_wait,
             )
             activity, last = ActivityLog(folder), None
             try:

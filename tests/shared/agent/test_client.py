@@ -168,6 +168,24 @@ async def test_compressed_uploads_declare_their_encoding() -> None:
     await connection.close()
 
 
+async def test_connection_decides_how_long_requests_for_tickets_stay_open() -> None:
+    seen = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["prefer"])
+        if request.method == "GET":
+            return httpx.Response(204)
+        body = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
+        return httpx.Response(200, json=body)
+
+    connection = connect(answer, poll=1)
+    await connection.ticket("known")
+    await connection.ticket_and_model("known", "", wait=7)
+    await connection.upload_and_wait("x-1", 1, "update", b"x", DIGEST)
+    assert seen == ["wait=1", "wait=7", "wait=1"]
+    await connection.close()
+
+
 async def test_long_poll_names_the_known_ticket() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["prefer"] == "wait=30"

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from rampart_fl.services.attacker.__main__ import AttackerSettings
 from rampart_fl.shared.agent.acceptance import Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.host import (
     AgentContext,
     HostedClient,
@@ -22,6 +24,7 @@ from rampart_fl.shared.agent.host import (
 from rampart_fl.shared.agent.identity import Identity, lock_folder
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Ticket
 
 pytestmark = pytest.mark.anyio
 
@@ -142,6 +145,29 @@ async def test_cancellation_stops_all_clients(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(asyncio.CancelledError):
         await running
     assert sorted(cancelled) == [0, 1]
+
+
+@pytest.mark.parametrize(("settings", "seconds"), [(AgentSettings, 30), (AttackerSettings, 1)])
+async def test_attackers_learn_soon_that_they_are_not_selected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: type[AgentSettings], seconds: int
+) -> None:
+    """Otherwise, the other colluders would wait for them until a long request ends."""
+    polls = list[int]()
+
+    async def establish(*_: Any, **__: Any) -> Identity:
+        return Identity(client_id="ada", token="t" * 43)
+
+    async def next_run(connection: AggregatorClient, *_: Any) -> Ticket:
+        polls.append(connection.poll)
+        return Ticket(kind="evicted")
+
+    monkeypatch.setattr("rampart_fl.shared.agent.host.establish", establish)
+    monkeypatch.setattr("rampart_fl.shared.agent.host.next_run", next_run)
+    hosted = settings(slots="0", state=tmp_path)
+    with ThreadPoolExecutor() as thread:
+        client = HostedClient(hosted, Policy(), build_honest_client(hosted), None, thread, 0)
+        await client.live(tmp_path / "ada", None, leaves=False)
+    assert polls == [seconds]
 
 
 @pytest.mark.parametrize(("rejoins", "lives"), [(True, 3), (False, 1)])

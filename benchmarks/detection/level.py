@@ -80,7 +80,8 @@ class Bets:
         if not self.on_relays:
             return own_RN
         relayed_RN = wealth_RNB[..., self.own :].mean(axis=-1)
-        return relays.combined(own_RN, relayed_RN)
+        mean_RN: NDArray[np.float64] = (own_RN + relayed_RN) / 2
+        return mean_RN
 
 
 def _gains(bet: Bet, count: int) -> NDArray[np.float64]:

@@ -40,6 +40,8 @@ LEAST = 3
 have answered."""
 ACQUITTED = 0.0
 """A trial acquits a client only if the evidence from relayed answers is at most this limit."""
+AWAY = 10
+"""An eviction does not wait for a client that has not taken part for this number of rounds."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -74,11 +76,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
 
     Evidence is the logarithm of an e-process (`rampart_fl.shared.robust.evidence.betting`). The
     detector bets on objections, and on answers to the challenges of others. It assumes that an
-    honest client's own answers rarely lead to objections: given all earlier rounds and the
-    client's answers to the challenges of others, each answer during a trial leads to an objection
-    with a probability of at most `tolerated`. Bets on answers to the challenges of others need no
-    assumption about training. Under the assumption, the probability that any honest client is ever
-    evicted is below `level`. If nobody sends copies, nobody is on trial and no model is changed.
+    honest client's own answers rarely lead to objections: given all earlier rounds, each answer
+    during a trial leads to an objection with a probability of at most `tolerated`. The bets on
+    answers to the challenges of others need no assumption about training. Under the assumption, the
+    probability that any honest client is ever evicted is below `level`. If nobody sends copies,
+    nobody is on trial and no model is changed.
 
     The detector does not find an attacker that trains and uploads its own update. The detector also
     misses colluders if each of them adds noise that is as large as the noise in an honest client's
@@ -114,18 +116,18 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     rest: int = Field(default=20, ge=0)
     """Number of rounds after an acquittal in which copies do not put the client on trial again.
     The number counts only rounds in which the client takes part. The protection of an acquitted
-    client ends early if the evidence against another sender of the same upload exceeds the
-    limit."""
+    client ends early if the evidence against another client of its group exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Largest probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
     """When the evidence against a client exceeds the limit, all clients that are on trial remain on
     trial for at least this number of rounds. For each client, only the rounds in which it takes
-    part are counted. The other senders of the same upload are put on trial, too, even if they were
-    acquitted before."""
+    part are counted. The other senders of the same upload are put on trial, too, and so are the
+    acquitted clients of the group."""
     wait: int = Field(default=25, ge=0)
     """Largest number of rounds for which an eviction waits for evidence about the other senders of
-    the same upload. Only rounds in which the client to be evicted takes part are counted."""
+    the same upload, and about the other clients of the group that are on trial. Only rounds in
+    which the client to be evicted takes part are counted."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
@@ -162,7 +164,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             client: self._asked(known[client], traces, i)
             for client, i in zip(ids, fresh, strict=True)
         }
-        relayed = groups.relays(known, rows, traces, context.selected)
+        relayed = groups.relays(known, rows, traces, context.selected, context.round)
         answers: dict[str, float] = {}
         for place, (client, i) in enumerate(zip(ids, fresh, strict=True)):
             one, upload_K = known[client], traces.upload_MK[i].float()
@@ -183,6 +185,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             # round.
             if asked_JK is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
+            one.last = context.round
             one.sighted(bool(similar[place]), self.trial)
         senders = {client: [ids[k] for k in similar[place]] for place, client in enumerate(ids)}
         groups.merge(known, senders)
@@ -194,9 +197,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         if guilty:
             for one in known.values():
                 one.trial = max(one.trial, self.longer) if one.trial else 0
-        for client in {other for one in guilty for other in groups.others_in_group(known, one)}:
-            if not known[client].waited:
-                known[client].try_for(self.longer)
+        for client in guilty:
+            acquitted = [c for c in groups.others_in_group(known, client) if known[c].rest]
+            for other in {*senders[client], *acquitted}:
+                if not known[other].waited:
+                    known[other].try_for(self.longer)
         equals = {client: bool(equal[place]) for place, client in enumerate(ids)}
         verdicts = tuple(
             self._judge(
@@ -206,7 +211,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 usual,
                 [known[other] for other in senders.get(client, ())],
                 equals.get(client, False),
-                [known[other] for other in groups.others_in_group(known, client)],
+                [
+                    known[other]
+                    for other in groups.others_in_group(known, client)
+                    if context.round - known[other].last < AWAY
+                ],
             )
             for client in rows.ids
         )
@@ -245,6 +254,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             shift_JK = challenges.changes(drawn_LBM, pool_BMK)
             known[client].due_start = (own.sketch(client) + shift_JK[0]).float()
             known[client].due_shift = shift_JK.float()
+            known[client].due_round = context.round
         return customization, to_state(known, joined)
 
     def _controls(
@@ -313,7 +323,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             usual: the usual answer.
             similar: the clients that sent similar uploads in this round.
             equal: whether another client sent an equal upload in this round.
-            group: the other clients that have sent similar uploads in any round.
+            group: the other clients of the client's group that took part recently.
         """
         objected = self._objects(one, answered, usual)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"

@@ -17,20 +17,26 @@ from rampart_fl.shared.robust.sketch import Traces
 def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]) -> None:
     """Puts clients that sent similar uploads into the same group, together with their groups.
 
+    Clients that are neither on trial nor exempt after an acquittal have no group. Attackers
+    therefore cannot draw an honest client into their group with a single copy of its upload.
+
     Args:
         known: what is remembered about each client, keyed by client id.
         similar: for each client of the round, the clients that sent similar uploads.
 
-    >>> known = {name: TrialRecord(9.0, (0.0,)) for name in "abcd"}
-    >>> merge(known, {"a": ["b"], "b": ["a"], "c": [], "d": []})
+    >>> known = {name: TrialRecord(9.0, (0.0,), trial=name != "d") for name in "abcd"}
+    >>> merge(known, {"a": ["b"], "b": ["a"], "c": ["d"], "d": ["c"]})
     >>> merge(known, {"b": ["c"], "c": ["b"]})
     >>> [known[name].group for name in "abcd"]
     [1, 1, 1, 0]
     """
+    for one in known.values():
+        one.group = one.group if one.trial or one.rest else 0
     for client, others in similar.items():
-        if not others:
-            continue
         members = [known[name] for name in (client, *others)]
+        members = [one for one in members if one.trial or one.rest]
+        if len(members) < 2:
+            continue
         joined = {one.group for one in members} - {0}
         number = min(joined, default=1 + max(one.group for one in known.values()))
         for one in (*members, *(one for one in known.values() if one.group in joined)):
@@ -45,24 +51,30 @@ def others_in_group(known: Mapping[str, TrialRecord], client: str) -> list[str]:
 
 
 def relays(
-    known: Mapping[str, TrialRecord], rows: Rows, traces: Traces, selected: Collection[str]
+    known: Mapping[str, TrialRecord],
+    rows: Rows,
+    traces: Traces,
+    selected: Collection[str],
+    round_: int,
 ) -> dict[str, Relay]:
     """How uploads answer the challenges of other clients in the same group, keyed by client.
 
     Every selected client of the group counts, even if it sends no upload. Attackers therefore
     cannot raise the evidence against an honest client by withholding uploads after they have seen
-    their challenges. Uploads that were trained in earlier rounds are left out.
+    their challenges. Uploads that were trained in earlier rounds are left out, and so are
+    challenges of an earlier attempt at this round: attackers have seen them before the selection.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.
         rows: the rows of the round.
         traces: sketches of the rows.
         selected: the clients that the server selected for the round.
+        round_: number of the round.
     """
     asked: dict[int, dict[str, Tensor]] = {}
     for client in sorted(known.keys() & set(selected)):
         one = known[client]
-        if one.group and one.due_shift is not None:
+        if one.group and one.due_shift is not None and one.due_round == round_ - 1:
             asked.setdefault(one.group, {})[client] = one.due_shift.double()
     ages_M = rows.metadata.get("age", torch.zeros(len(rows)))
     found: dict[str, Relay] = {}

@@ -5,10 +5,7 @@ Legend: J decoys, K numbers of a sketch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rampart_fl.shared.robust.evidence.betting import Bet
@@ -17,7 +14,6 @@ BETS = (Bet(0.5, 0.75), Bet(0.5, 0.95))
 """The bets that an upload answers other clients' challenges. The bets expect answers that are 0.7
 and 1.6 standard deviations away from the answers to decoys. Each bet is placed twice: once on high
 answers, and once on low answers."""
-T = TypeVar("T", float, NDArray[np.float64])
 KEPT = 0.8
 """Weight of the earlier uploads in a client's average upload, after one more upload."""
 
@@ -88,23 +84,6 @@ class Relay:
 
 NOTHING = (0.0,) * (2 * len(BETS))
 """The wealth before the first bet."""
-
-
-def combined(own: T, relayed: T) -> T:
-    """A client's e-value: 0.6 E_own + 0.1 E_relayed + 0.3 E_own E_relayed.
-
-    `challenge` assumes that the probability of an objection to an honest client is bounded,
-    whatever the client's answers to the challenges of others. Under this assumption, the product of
-    the two e-values is also an e-value. A weighted mean of e-values is an e-value.
-
-    Args:
-        own: e-value of the bets on objections to the client's own answers.
-        relayed: e-value of the bets on the client's answers to the challenges of others.
-
-    >>> combined(1.0, 1.0)
-    1.0
-    """
-    return 0.6 * own + 0.1 * relayed + 0.3 * own * relayed
 
 
 def new_part(upload_K: Tensor, average_K: Tensor) -> Tensor:

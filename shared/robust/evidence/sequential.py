@@ -18,8 +18,8 @@ SUSPECT = log(20)
 """A client is a suspect if the evidence or the suspicion against it is above this limit. If the
 detector objects to a suspect in a round, the suspect's row is left out of this round."""
 SPARE = 3.0
-"""The evidence against a client is capped at the client's limit plus this number. Without the cap,
-the evidence against a client that nobody evicts would grow without bound."""
+"""The logarithm of a client's wealth is capped at the client's limit plus this number. Without the
+cap, the evidence against a client that nobody evicts would grow without bound."""
 
 
 Client = TypeVar("Client")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.evidence.betting import evidence
-from rampart_fl.shared.robust.evidence.relays import NOTHING, combined
+from rampart_fl.shared.robust.evidence.relays import NOTHING
 
 NUMBERS = (
     "rounds",
@@ -26,6 +26,8 @@ NUMBERS = (
     "cleared",
     "group",
     "compared",
+    "last",
+    "due_round",
 )
 """Names of the numbers that are remembered for every client."""
 BLOCKS = ("average", "due_start", "due_shift")
@@ -41,8 +43,10 @@ class TrialRecord:
         wealth: wealth of the bets on objections, one number for each expected share of objections.
         relayed: wealth of the bets on the client's answers to other clients' challenges.
         compared: number of rounds with a bet on an answer to other clients' challenges.
-        group: the clients that have sent similar uploads have the same number; 0 for a client whose
-            uploads were never similar to another client's upload.
+        group: the clients on trial that have sent similar uploads have the same number; 0 for a
+            client that is neither on trial nor exempt after an acquittal.
+        last: the last round in which the client took part.
+        due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
         seen: for how many more of the client's rounds its last copied upload is remembered. Another
@@ -68,6 +72,8 @@ class TrialRecord:
     relayed: tuple[float, ...] = NOTHING
     compared: int = 0
     group: int = 0
+    last: int = 0
+    due_round: int = 0
     rounds: int = 0
     trial: int = 0
     seen: int = 0
@@ -83,8 +89,8 @@ class TrialRecord:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the client's e-value, from its own answers and from relays (`combined`)."""
-        return log(combined(exp(self.own_evidence), exp(self.relay_evidence)))
+        """Logarithm of the mean of two e-values: from its own answers, and from relays."""
+        return log((exp(self.own_evidence) + exp(self.relay_evidence)) / 2)
 
     @property
     def own_evidence(self) -> float:
@@ -148,6 +154,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
             relayed=tuple(relayed[client].tolist()) if client in relayed else NOTHING,
             compared=int(numbers["compared"].get(client, 0)),
             group=int(numbers["group"].get(client, 0)),
+            last=int(numbers["last"].get(client, 0)),
+            due_round=int(numbers["due_round"].get(client, 0)),
             rounds=int(numbers["rounds"][client]),
             trial=int(numbers["trial"][client]),
             seen=int(numbers["seen"][client]),

@@ -9,6 +9,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import accuracies, sides
 from rampart_fl.shared.learning.data.server_data import server_data
 from rampart_fl.shared.learning.training.learner import Learner
+from rampart_fl.shared.robust.evidence.trials import from_state
+from rampart_fl.shared.robust.pipeline import split_state
 from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
 
 SMALL: dict[str, Any] = {
@@ -151,6 +153,27 @@ def test_federated_averaging_equals_the_weighted_mean_of_local_updates() -> None
         total_D += len(data.y_train) * own.update_D
         samples += len(data.y_train)
     assert torch.allclose(result.global_D, initial_D + total_D / samples, rtol=0, atol=1e-6)
+
+
+def test_detectors_compare_colluders_with_the_challenges_of_selected_clients() -> None:
+    attackers = [{"count": 3, "attack": {"name": "min_max"}}]
+    simulation = Simulation.of(
+        Experiment.from_tables(
+            {
+                "name": "colluders",
+                "rounds": 8,
+                "data": {"dataset": "digits", "clients": 10, "partition": "iid"},
+                "model": "logistic",
+                "server": {"rule": "weighted_mean", "detectors": ["challenge"]},
+                "attackers": attackers,
+            }
+        )
+    )
+    for _ in range(8):
+        simulation.step()
+    known, _ = from_state(split_state(simulation.server.state)["detector-0-challenge"], 1)
+    compared = {client for client, one in known.items() if one.compared}
+    assert compared == set(sides(simulation.experiment)[1])
 
 
 def test_fraction_may_refer_to_all_founders_after_evictions() -> None:

@@ -31,6 +31,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.robust import shards, view
+from rampart_fl.shared.robust.evidence import groups
 from rampart_fl.shared.round.rounds import RoundDecision, Rounds
 from rampart_fl.shared.runtime import disk_block
 from tests.other_device import DEVICE, SUMS, other_device
@@ -189,6 +190,27 @@ def test_a_whole_round_reads_a_pool_on_disk_no_more_often_than_its_stages_state(
     assert fetched == passes * spec.dim
     assert result.record.norms == pytest.approx(lengths)
     assert list(result.timings)[-2:] == ["store", "record"]
+
+
+def test_stages_learn_which_clients_were_selected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, blobs = Experiment.from_tables(streamed("weighted_mean")), Blobs(tmp_path)
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    receipts = equal_uploads(blobs, spec, first.global_model)
+    seen, relays = list[object](), groups.relays
+
+    def record(*given: Any) -> Any:
+        seen.append(given[3])
+        return relays(*given)
+
+    monkeypatch.setattr("rampart_fl.shared.robust.evidence.groups.relays", record)
+    selected = frozenset({*CLIENTS, "absent"})
+    round_engine.close_round(0, receipts, "0-0", (), Standing(8, 8), selected)
+    assert seen[-1] == selected
 
 
 def streamed(rule: str, calibrate: bool = True) -> dict[str, Any]:

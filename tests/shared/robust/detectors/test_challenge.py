@@ -149,28 +149,68 @@ def test_copiers_are_evicted_but_the_copied_client_is_not(target: int) -> None:
     assert federation.evicted.keys() == names(range(7, 12))
 
 
-@pytest.mark.parametrize(("clients", "hostile"), [(12, 3), (12, 5), (9, 2)])
-def test_colluders_that_train_and_share_their_mean_are_evicted(clients: int, hostile: int) -> None:
-    """Each of their uploads answers its sender's challenge, but also those of the others."""
-    federation = Federation(clients, seed=clients)
+def share(hostile: int) -> Attack:
+    """The last clients train, and each of them uploads the mean of their updates."""
 
-    def share(sent_ND: Tensor) -> Tensor:
+    def attack(sent_ND: Tensor) -> Tensor:
         sent_ND[-hostile:] = sent_ND[-hostile:].mean(0)
         return sent_ND
 
-    federation.run(40, share)
+    return attack
+
+
+@pytest.mark.parametrize(("clients", "hostile"), [(12, 3), (12, 5), (9, 2)])
+def test_colluders_that_train_and_share_their_mean_are_evicted_soon(
+    clients: int, hostile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of their uploads answers its sender's challenge, but also those of the others."""
+    federation = Federation(clients, seed=clients)
+    federation.run(10, share(hostile))
     assert federation.evicted.keys() == names(range(clients - hostile, clients))
+    monkeypatch.setattr("rampart_fl.shared.robust.evidence.groups.relays", lambda *_: {})
+    blind = Federation(clients, seed=clients)
+    blind.run(10, share(hostile))
+    assert not blind.evicted, "their own answers say little"
+
+
+def test_eviction_does_not_wait_for_a_colluder_that_has_gone() -> None:
+    federation = Federation(12, seed=12)
+    federation.run(5, share(3))
+    federation.evicted["c11"] = 5  # It takes part in no later round.
+    federation.run(14, share(3))
+    assert federation.evicted.keys() == names(range(9, 12))
+
+
+def test_eviction_waits_for_clients_of_the_group_that_are_on_trial() -> None:
+    detector = ChallengeDetector()
+    guilty = TrialRecord(limit=9.0, wealth=(0.0,), trial=5, waited=1)
+    other = TrialRecord(limit=9.0, wealth=(0.0,), trial=5)
+
+    def decision(*group: TrialRecord) -> str:
+        return detector._judge("a", guilty, None, 1.0, [], False, group).decision
+
+    assert (decision(), decision(other)) == ("evicted", "rejected")
+    other.waited = 1
+    assert decision(other) == "evicted"
+    other.waited, other.trial = 0, 0
+    assert decision(other) == "evicted", "an acquitted client is not waited for"
+
+
+def test_client_that_relays_is_not_acquitted_and_its_copies_do_not_count() -> None:
+    detector = ChallengeDetector()
+    for relayed, acquitted in (((0.0,) * 4, True), ((20.0,) * 4, False)):
+        one = TrialRecord(9.0, (0.0,), trial=10, answered=9, cleared=1e4, relayed=relayed)
+        one.rounds, one.compared = 9, 9
+        equal = detector._judge("a", one, 2.0, 2.0, [one], True, []).decision
+        assert equal == ("accepted" if acquitted else "rejected")
+        detector._bet(one, 2.0, 2.0, None)
+        assert (one.rest > 0) == acquitted
 
 
 def test_evidence_from_relays_appears_in_the_verdict() -> None:
     federation, seen = Federation(12, seed=12, level=1e-9), set[str]()
-
-    def share(sent_ND: Tensor) -> Tensor:
-        sent_ND[-3:] = sent_ND[-3:].mean(0)
-        return sent_ND
-
     for _ in range(20):
-        federation.run(1, share)
+        federation.run(1, share(3))
         seen |= {v.client for v in federation.verdicts if "answer challenges of others" in v.reason}
     assert seen == names(range(9, 12))
 

@@ -93,7 +93,7 @@ def test_average_forgets_earlier_uploads_and_ignores_uploads_that_are_not_finite
 
 
 def round_of(
-    uploading: str, known: dict[str, TrialRecord], selected: str, age: float = 0
+    uploading: str, known: dict[str, TrialRecord], selected: str, age: float = 0, round_: int = 4
 ) -> dict[str, Relay]:
     """The relays of a round in which these clients upload."""
     uploads_MK = torch.stack([draw(K, seed=ord(name)) for name in uploading])
@@ -101,12 +101,12 @@ def round_of(
     rows = Rows.of(
         uploads_MK, ids=list(uploading), metadata={"age": [age] * len(uploading)}, traces=traces
     )
-    return groups.relays(known, rows, traces, frozenset(selected))
+    return groups.relays(known, rows, traces, frozenset(selected), round_)
 
 
 def records() -> dict[str, TrialRecord]:
     """Clients a to e in one group and f in none; all but e are challenged."""
-    known = {name: TrialRecord(9.0, (0.0,), group=name != "f") for name in "abcdef"}
+    known = {name: TrialRecord(9.0, (0.0,), group=name != "f", due_round=3) for name in "abcdef"}
     for name, one in known.items():
         one.average = draw(K, seed=ord(name) + 100)
         one.due_shift = draw(1 + DECOYS, K, seed=ord(name) + 200) if name != "e" else None
@@ -125,6 +125,7 @@ def test_upload_is_compared_with_the_challenges_of_selected_clients_of_its_group
     assert round_of("abcdef", known, "ab")["a"] == Relay.of(upload_K, average_K, due["b"])
     assert "a" not in round_of("abcdef", known, "a"), "nobody else was selected"
     assert round_of("abcdef", known, "abcdf", age=1) == {}, "trained in an earlier round"
+    assert round_of("abcdef", known, "abcdf", round_=5) == {}, "the round is an attempt after one"
 
 
 def test_colluders_cannot_raise_evidence_by_withholding_uploads() -> None:
@@ -136,7 +137,7 @@ def test_colluders_cannot_raise_evidence_by_withholding_uploads() -> None:
 
 
 def test_groups_join_clients_over_several_rounds() -> None:
-    known = {name: TrialRecord(9.0, (0.0,)) for name in "abcdefg"}
+    known = {name: TrialRecord(9.0, (0.0,), trial=10) for name in "abcdefg"}
     rounds = [{"a": ["b"], "b": ["a"], "c": []}, {"d": ["e"], "e": ["d"]}, {"b": ["e"], "e": ["b"]}]
     for similar in rounds:
         groups.merge(known, similar)
@@ -147,10 +148,22 @@ def test_groups_join_clients_over_several_rounds() -> None:
     assert groups.others_in_group(known, "f") == ["g"], "a new group, apart from the first"
 
 
+def test_only_clients_on_trial_or_acquitted_have_a_group() -> None:
+    known = {name: TrialRecord(9.0, (0.0,)) for name in "abc"}
+    similar = {"a": ["b", "c"], "b": ["a", "c"], "c": ["a", "b"]}
+    groups.merge(known, similar)
+    assert [one.group for one in known.values()] == [0, 0, 0], "nobody is on trial"
+    known["a"].trial, known["b"].rest = 10, 20
+    groups.merge(known, similar)
+    assert [one.group for one in known.values()] == [1, 1, 0], "c sent its first copy"
+    known["a"].trial = 0
+    groups.merge(known, {"a": [], "b": [], "c": []})
+    assert [one.group for one in known.values()] == [0, 1, 0], "the trial of a has ended"
+
+
 def test_evidence_combines_own_answers_and_relays() -> None:
     one = TrialRecord(9.0, (3.0,), rounds=1, relayed=(7.0,) * 4, compared=1)
     own, relayed = 3.0 + 1 / 2, 7.0 + 1 / 2
-    value = 0.6 * own + 0.1 * relayed + 0.3 * own * relayed
-    assert one.evidence == pytest.approx(math.log(value))
+    assert one.evidence == pytest.approx(math.log((own + relayed) / 2))
     levels = [TrialRecord(9.0, (w,), rounds=1, relayed=(w,) * 4, compared=1) for w in (0, 1, 2)]
     assert all(low.evidence < high.evidence for low, high in pairwise(levels))

@@ -236,10 +236,10 @@ class Detector(Stage):
     ) -> tuple[tuple[Verdict, ...], State]:
         """One verdict per row, in the rows' order, and the next state.
 
-        A detector judges all rows before any row is removed. The detector may add verdicts on rows
-        that were dropped as non-finite; a dropped row without a verdict is rejected. A detector
-        that asks for an eviction keeps the client's evidence in the state, because the final
-        decision may be different. The engine calls `forget` when a client is barred.
+        A detector gets all finite rows, including those that other detectors reject. It may also
+        judge rows that are not finite (`rows.dropped`); without a verdict, such a row is rejected.
+        A detector that asks for an eviction keeps the client's evidence in the state, because the
+        final decision may be different. The engine calls `forget` when a client is barred.
         """
 
     def history_rows(self, clients: int) -> int:

@@ -105,7 +105,7 @@ def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """An experiment's tables with another defence: a pipeline, FedCAP or a baseline.
+    """The tables of an experiment whose defence is replaced by a pipeline, FedCAP or a baseline.
 
     Args:
         tables: tables of an experiment.

@@ -72,7 +72,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     Colluders may train and upload a combination of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the
     challenges of other clients. The detector therefore also compares each upload with the sum of
-    the challenges of the clients that have sent similar uploads (`relays`).
+    the challenges of the clients that have sent similar uploads
+    (`rampart_fl.shared.robust.evidence.groups`).
 
     Evidence is the logarithm of an e-process (`rampart_fl.shared.robust.evidence.betting`). The
     detector bets on objections, and on answers to the challenges of others. It assumes that an
@@ -185,7 +186,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
             # round.
             if asked_JK is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
-            one.last = context.round
+            one.last_round = context.round
             one.sighted(bool(similar[place]), self.trial)
         senders = {client: [ids[k] for k in similar[place]] for place, client in enumerate(ids)}
         groups.merge(known, senders)
@@ -214,7 +215,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 [
                     known[other]
                     for other in groups.others_in_group(known, client)
-                    if context.round - known[other].last < AWAY
+                    if context.round - known[other].last_round < AWAY
                 ],
             )
             for client in rows.ids

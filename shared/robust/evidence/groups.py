@@ -46,8 +46,9 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
 def others_in_group(known: Mapping[str, TrialRecord], client: str) -> list[str]:
     """The other clients in a client's group."""
     number = known[client].group
-    members = (name for name, one in known.items() if one.group == number != 0)
-    return [name for name in members if name != client]
+    if not number:  # In a usual round, no client has a group; do not search all clients.
+        return []
+    return [name for name, one in known.items() if one.group == number and name != client]
 
 
 def relays(

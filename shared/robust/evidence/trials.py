@@ -26,7 +26,7 @@ NUMBERS = (
     "cleared",
     "group",
     "compared",
-    "last",
+    "last_round",
     "due_round",
 )
 """Names of the numbers that are remembered for every client."""
@@ -45,7 +45,7 @@ class TrialRecord:
         compared: number of rounds with a bet on an answer to other clients' challenges.
         group: the clients on trial that have sent similar uploads have the same number; 0 for a
             client that is neither on trial nor exempt after an acquittal.
-        last: the last round in which the client took part.
+        last_round: the last round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
@@ -72,7 +72,7 @@ class TrialRecord:
     relayed: tuple[float, ...] = NOTHING
     compared: int = 0
     group: int = 0
-    last: int = 0
+    last_round: int = 0
     due_round: int = 0
     rounds: int = 0
     trial: int = 0
@@ -154,7 +154,7 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
             relayed=tuple(relayed[client].tolist()) if client in relayed else NOTHING,
             compared=int(numbers["compared"].get(client, 0)),
             group=int(numbers["group"].get(client, 0)),
-            last=int(numbers["last"].get(client, 0)),
+            last_round=int(numbers["last_round"].get(client, 0)),
             due_round=int(numbers["due_round"].get(client, 0)),
             rounds=int(numbers["rounds"][client]),
             trial=int(numbers["trial"][client]),

@@ -17,6 +17,7 @@ from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
+from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
@@ -128,10 +129,8 @@ async def test_refused_round_frees_its_rows_before_the_last_round_is_restored(
     assert freed == [True]
 
 
-async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_nothing(
-    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A detector counts on it: clients cannot choose whether they are compared."""
+async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, State]:
+    """A worker whose open round has selected ada, and the state of the round."""
     coordinator = await fresh_run.worker()
     await coordinator.take_over()
     ticket = coordinator.ticket_issuer.first_ticket("ada", 0, None)
@@ -139,6 +138,14 @@ async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_noth
         coordinator.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
     )
     state, _ = await coordinator.take_over()
+    return coordinator, state
+
+
+async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_nothing(
+    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A detector counts on it: clients cannot choose whether they are compared."""
+    coordinator, state = await in_open_round(fresh_run)
     seen = list[object]()
 
     def record(*given: object) -> None:
@@ -151,13 +158,7 @@ async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_noth
 
 
 async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
-    coordinator = await fresh_run.worker()
-    await coordinator.take_over()
-    ticket = coordinator.ticket_issuer.first_ticket("ada", 0, None)
-    await fresh_run.run.rounds.open(
-        coordinator.fence, 0, "collecting", 0.0, None, {"ada": ticket}, ["ada"]
-    )
-    state, _ = await coordinator.take_over()
+    coordinator, state = await in_open_round(fresh_run)
     coordinator.round_engine.open_round(["ada"])
     await coordinator.fail(state, "too few updates")
     assert coordinator.round_engine.arrivals is None

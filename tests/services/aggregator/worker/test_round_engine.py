@@ -174,10 +174,7 @@ def test_a_whole_round_reads_a_pool_on_disk_no_more_often_than_its_stages_state(
     server = {"rule": rule, "f": 1, "customizer": customizer, "detectors": detectors}
     tables = {**streamed("median"), "server": {**server, "calibrate": calibrate}}
     experiment, blobs = Experiment.from_tables(tables), Blobs(tmp_path)
-    spec, first = RoundEngine.first_model(experiment, blobs)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
-    round_engine.restore(first)
-    round_engine.open_round(CLIENTS)
+    spec, first, round_engine = in_open_round(experiment, blobs)
     receipts, lengths = equal_uploads(blobs, spec, first.global_model), dict[str, float]()
     for seed, client in enumerate(CLIENTS):
         upload_D = torch.randn(spec.dim, generator=torch.Generator().manual_seed(seed))
@@ -196,10 +193,7 @@ def test_stages_learn_which_clients_were_selected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, blobs = Experiment.from_tables(streamed("weighted_mean")), Blobs(tmp_path)
-    spec, first = RoundEngine.first_model(experiment, blobs)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
-    round_engine.restore(first)
-    round_engine.open_round(CLIENTS)
+    spec, first, round_engine = in_open_round(experiment, blobs)
     receipts = equal_uploads(blobs, spec, first.global_model)
     seen, relays = list[object](), groups.relays
 
@@ -211,6 +205,15 @@ def test_stages_learn_which_clients_were_selected(
     selected = frozenset({*CLIENTS, "absent"})
     round_engine.close_round(0, receipts, "0-0", (), Standing(8, 8), selected)
     assert seen[-1] == selected
+
+
+def in_open_round(experiment: Experiment, blobs: Blobs) -> tuple[ModelSpec, Snapshot, RoundEngine]:
+    """An engine whose round is open, and whose updates are on disk; the model and its spec."""
+    spec, first = RoundEngine.first_model(experiment, blobs)
+    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
+    round_engine.restore(first)
+    round_engine.open_round(CLIENTS)
+    return spec, first, round_engine
 
 
 def streamed(rule: str, calibrate: bool = True) -> dict[str, Any]:
@@ -265,10 +268,7 @@ def test_disk_check_does_not_count_the_file_that_the_next_round_reuses(
     server = {"rule": "median", "detectors": [], "calibrate": calibrate}
     experiment = Experiment.from_tables({**streamed("median"), "server": server})
     blobs = Blobs(tmp_path)
-    spec, first = RoundEngine.first_model(experiment, blobs)
-    round_engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"), 1000)
-    round_engine.restore(first)
-    round_engine.open_round(CLIENTS)
+    spec, first, round_engine = in_open_round(experiment, blobs)
     receipts = equal_uploads(blobs, spec, first.global_model)
     standing = Standing(len(CLIENTS), len(CLIENTS))
     with monkeypatch.context() as patch:

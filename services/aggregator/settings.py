@@ -116,6 +116,10 @@ class Settings(ServiceSettings):
     """Minimum average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
     """Maximum duration in seconds of a long poll for a ticket."""
+    predictable_draws: bool = False
+    """Whether the server's random draws follow from the experiment's seed, as in a simulation. The
+    clients know this seed and could mislead the detectors, so this setting is for tests only. By
+    default, each run has a secret seed."""
     test_tap: SecretStr | None = None
     """Token with which a red-team test reads every client's update; only for tests on one
     machine."""
@@ -136,6 +140,15 @@ class Settings(ServiceSettings):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
+        return self
+
+    @model_validator(mode="after")
+    def _production_is_unpredictable(self) -> "Settings":
+        if self.predictable_draws and self.host not in LOOPBACK:
+            raise ValueError(
+                "RAMPART_PREDICTABLE_DRAWS lets clients mislead the detectors, so it is for tests "
+                f"on one machine; RAMPART_HOST must be one of {', '.join(sorted(LOOPBACK))}"
+            )
         return self
 
     @model_validator(mode="after")

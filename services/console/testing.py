@@ -221,7 +221,8 @@ def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Local
         folder: folder for state and logs.
         settings: settings of the aggregator, such as `offline_after` for RAMPART_OFFLINE_AFTER.
     """
-    return LocalServers(folder, variables(settings), processes=ForkedProcesses)
+    chosen = variables({"predictable_draws": "true", **settings})
+    return LocalServers(folder, chosen, processes=ForkedProcesses)
 
 
 @contextmanager

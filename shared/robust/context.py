@@ -45,7 +45,8 @@ class Context:
 
     Args:
         round: the round's number, counted from 0.
-        seed: the experiment's seed, from which `generator(name)` derives named random draws.
+        seed: the seed from which `generator(name)` derives named random draws. In a federation,
+            clients do not know this seed, so they cannot predict the draws.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
         models: the models (D,) that the customizer made in the last round, keyed by name; empty

@@ -17,15 +17,19 @@ AT_ONCE = 1 << 22
 
 
 @lru_cache(maxsize=4)
-def _signs(dim: int, size: int, device: torch.device, start: int, stop: int) -> Tensor:
+def _signs(dim: int, size: int, seed: int, device: torch.device, start: int, stop: int) -> Tensor:
     """Random signs (int8) for the coordinates [start, stop) of a vector of length `dim`."""
-    draws = generator(0, "sketch", dim, size)
+    draws = generator(seed, "sketch", dim, size)
     drawn_D = torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8)
     return (drawn_D[start:stop] * 2 - 1).to(device)
 
 
 def sketch(
-    vector_D: Tensor, size: int, part: Part | None = None, within: tuple[int, int] | None = None
+    vector_D: Tensor,
+    size: int,
+    seed: int,
+    part: Part | None = None,
+    within: tuple[int, int] | None = None,
 ) -> Tensor:
     """Sketch (K,) of a vector: signed sums of every K-th coordinate, in float32 on the CPU.
 
@@ -36,19 +40,20 @@ def sketch(
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
+        seed: the seed of the random signs; only sketches with the same signs can be compared.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
         within: (start, stop): only the coordinates `vector_D[start:stop]` are sketched; all other
             coordinates are treated as 0.
 
     >>> x = torch.arange(4.0)
-    >>> float(sketch(x, 8) @ sketch(2 * x, 8))
+    >>> float(sketch(x, 8, seed=1) @ sketch(2 * x, 8, seed=1))
     28.0
-    >>> float(sketch(x, 8, within=(2, 4)).norm() ** 2)
+    >>> float(sketch(x, 8, seed=1, within=(2, 4)).norm() ** 2)
     13.0
     """
     place = part or Part(len(vector_D), 0, len(vector_D))
     first, last = within or (0, len(vector_D))
-    signs_D = _signs(place.dim, size, vector_D.device, place.start, place.stop)
+    signs_D = _signs(place.dim, size, seed, vector_D.device, place.start, place.stop)
     step = max(1, AT_ONCE // size) * size
     sums = (
         (start, _summed(vector_D[start:stop], signs_D[start:stop], size, place.start + start))

@@ -86,6 +86,7 @@ class Pool:
         spare: the block of a pool that is no longer needed; the block is reused if it has one row
             per client.
         part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        seed: the seed of the sketches.
     """
 
     def __init__(
@@ -97,9 +98,11 @@ class Pool:
         storage: BlockStorage | None = None,
         spare: Block | None = None,
         part: Part | None = None,
+        seed: int = 0,
     ) -> None:
         self.reference_D = reference_D
         self._part = part
+        self._seed = seed
         self._place = part or Part(trainable, 0, trainable)
         self._plan = plan
         self._trainable = trainable
@@ -177,7 +180,9 @@ class Pool:
     def sketch(self, vector_D: Tensor) -> Tensor | None:
         """The sketch (K,) of a vector's parameters; None if no detector asks for sketches."""
         size = self._plan.traces
-        return sketch(vector_D[: self._trainable], size, self._part) if size else None
+        if not size:
+            return None
+        return sketch(vector_D[: self._trainable], size, self._seed, self._part)
 
     def rows(self, claims: Mapping[str, Claim], cap: int) -> Rows:
         """The calibrated rows of the clients in `claims`, in the order of their ids.

@@ -78,6 +78,7 @@ class Rounds:
         plan: the stages of a round.
         resources: what the stages receive in addition to the rows.
         spec: the layout of the model.
+        seed: the seed of the stages' random draws.
         part: the coordinates that this rank holds; None if it holds all coordinates.
     """
 
@@ -85,14 +86,24 @@ class Rounds:
     plan: Plan
     resources: ServerResources
     spec: ModelSpec
+    seed: int
     part: Part | None = None
 
     @staticmethod
     def of(
-        experiment: Experiment, spec: ModelSpec, device: torch.device, part: Part | None = None
+        experiment: Experiment,
+        spec: ModelSpec,
+        device: torch.device,
+        part: Part | None = None,
+        seed: int | None = None,
     ) -> "Rounds":
         """The `Rounds` of an experiment, with vectors on `device`.
 
+        Args:
+            experiment, spec: the experiment, and the layout of its model.
+            device: the device that holds the vectors.
+            part: the coordinates that this rank holds; None if it holds all coordinates.
+            seed: the seed of the stages' random draws; by default, the experiment's seed.
         Raises:
             ConfigurationError: a stage needs samples that the experiment does not name, or the
                 experiment's vectors cannot be divided among ranks.
@@ -100,7 +111,9 @@ class Rounds:
         plan = build_plan(experiment)
         if part is not None:
             check_divides(plan, spec)
-        return Rounds(experiment, plan, ServerResources.of(experiment, plan, device), spec, part)
+        resources = ServerResources.of(experiment, plan, device)
+        seed = experiment.seed if seed is None else seed
+        return Rounds(experiment, plan, resources, spec, seed, part)
 
     def pool(
         self,
@@ -111,7 +124,8 @@ class Rounds:
     ) -> Pool:
         """An empty pool of rows relative to a model; see `Pool`."""
         trainable = self.spec.trainable
-        return Pool(self.plan, trainable, reference_A, clients, storage, spare, self.part)
+        part, seed = self.part, self.seed
+        return Pool(self.plan, trainable, reference_A, clients, storage, spare, part, seed)
 
     def context(
         self,
@@ -124,7 +138,7 @@ class Rounds:
         buffered = self.experiment.policy == "buffered"
         return Context(
             round=round_,
-            seed=self.experiment.seed,
+            seed=self.seed,
             reference_D=reference_A,
             layout=self.spec.parameters,
             statistics=self.spec.statistics,

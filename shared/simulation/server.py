@@ -20,7 +20,6 @@ from rampart_fl.shared.protocol.messages import Report, RoundRecord
 from rampart_fl.shared.protocol.traffic import model_bytes, upload_bytes
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.sketch import sketch
 from rampart_fl.shared.round.calibration import offset
 from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.round.rounds import Neighbours, RoundDecision, Rounds
@@ -249,12 +248,12 @@ class Server:
         )
 
     def _pool(self, sent_KD: Tensor, uploads: Uploads) -> Pool:
-        plan, end = self.rounds.plan, self.rounds.spec.trainable
+        isolates = self.rounds.plan.customizer.isolates
         pool = self.rounds.pool(self.global_D, uploads.names)
         for name, sent_D, update_D in zip(uploads.names, sent_KD, uploads.update_KD, strict=True):
             pool.row(name).copy_(update_D)
-            start_K = sketch(sent_D[:end], plan.traces) if plan.traces else None
-            models = offset(self, name, sent_D, plan.customizer.isolates)
+            start_K = pool.sketch(sent_D)
+            models = offset(self, name, sent_D, isolates)
             if models is not None:
                 models = (models[0].clone(), models[1])
             pool.admit(name, start_K, models)

@@ -377,7 +377,7 @@ def host(experiment: Experiment, folder: Path, redis_url: str, **settings: Any) 
         blob_cache=folder / "cache",
         operator_token=SecretStr(mint()),
         threads=1,
-        **settings,
+        **{"predictable_draws": True, **settings},
     )
     with ExitStack() as server, Hosted(known, folder, server) as hosted:
         server.enter_context(serving(known))

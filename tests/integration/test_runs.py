@@ -87,6 +87,21 @@ def test_each_of_three_runs_gets_the_same_result_as_alone(
     assert results == [alone[0], alone[1], alone[0]]
 
 
+def test_no_response_contains_the_secret_seed_of_a_run(host: Host) -> None:
+    hosted = host(experiment(rounds=2), predictable_draws=False)
+    play(hosted, hosted.run)
+    state = hosted.of_run(lambda run: run.state.read())
+    assert state.server_seed != state.experiment.seed
+    base = f"{hosted.url}/v1/runs/{hosted.run}"
+    headers = {"Authorization": f"Bearer {hosted.settings.operator_token.get_secret_value()}"}
+    pages = ["", "/experiment", "/rounds/current", "/rounds", "/rounds/1", "/figures", "/verdicts"]
+    pages += ["/members", "/proposals", "/evaluations"]
+    for page in pages:
+        response = httpx.get(base + page, headers=headers)
+        assert response.status_code == 200, page
+        assert str(state.server_seed) not in response.text
+
+
 def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(
     host: Host, tmp_path: Path
 ) -> None:

@@ -147,6 +147,8 @@ class Run(RunSummary):
     """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
     slots_assigned: bool
     """Whether the clients that accepted the run have slots, and thus are the run's members."""
+    server_seed: int
+    """The seed of the server's random draws. It is secret: no response contains it."""
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
     if raw["schema"] != SCHEMA:
         raise ConfigurationError(f"Redis holds schema {raw['schema']}, this version reads {SCHEMA}")
     summary = _summary(raw)
+    experiment = Experiment.from_tables(json.loads(raw["experiment"]))
     return Run(
         schema=summary.schema,
         digest=summary.digest,
@@ -229,7 +232,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         round=summary.round,
         opened_at=summary.opened_at,
         deadline=summary.deadline,
-        experiment=Experiment.from_tables(json.loads(raw["experiment"])),
+        experiment=experiment,
         spec=ModelSpec.model_validate_json(raw["spec"]),
         selected=tuple(json.loads(raw.get("selected", "[]"))),
         closing=raw.get("closing", "0-0"),
@@ -238,6 +241,8 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
         # The stored field keeps its former name, because another name would need a new schema.
         slots_assigned="seated" in raw,
+        # Runs from before this field existed have drawn from the experiment's seed.
+        server_seed=int(raw.get("server_seed", experiment.seed)),
     )
 
 

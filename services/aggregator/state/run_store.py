@@ -1,6 +1,7 @@
 """The state of a run: one hash with the run's experiment, phase, status, mode and snapshot."""
 
 import json
+import secrets
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
@@ -177,6 +178,7 @@ class RunStore:
         snapshot: Snapshot,
         now: float,
         deadline: float | None = None,
+        server_seed: int | None = None,
     ) -> str:
         """Starts the run at the head of the queue, so that clients may join it.
 
@@ -187,6 +189,7 @@ class RunStore:
             snapshot: pointers to the first models.
             now: Unix time.
             deadline: Unix time at which joining ends; None if joining has no deadline.
+            server_seed: seed of the server's random draws; by default, a secret random seed.
         Returns:
             "founded"; "same" if the run has already been started; or "gone" if another run is
             current, or if the run is no longer first in the queue.
@@ -202,6 +205,7 @@ class RunStore:
             "snapshot": snapshot.model_dump_json(),
             "schema": SCHEMA,
             "digest": experiment.digest(),
+            "server_seed": str(secrets.randbits(63) if server_seed is None else server_seed),
         }
         keys, federation = self.keys, self.federation
         names = (

@@ -17,7 +17,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
         name, arguments, named = call
         with suppress(*EXPECTED_ERRORS):  # Rank 0 raises and handles the same error.
             if name == "begin":
-                run, experiment, spec = arguments
+                run, experiment, spec, seed = arguments
                 round_engine = RoundEngine(
                     experiment,
                     spec,
@@ -25,6 +25,7 @@ def follow(settings: Settings, blobs: RunBlobs, ranks: Ranks) -> None:
                     ranks.device(settings.device),
                     settings.pool_memory,
                     ranks,
+                    seed,
                 )
             elif name == "release":
                 round_engine = None

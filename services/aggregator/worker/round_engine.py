@@ -90,6 +90,7 @@ class RoundEngine:
             from earlier rounds. On the CPU, blocks that exceed the limit are in files. On another
             device, all blocks must fit into the limit.
         ranks: the processes across which the coordinates of vectors are split.
+        seed: the seed of the stages' random draws; by default, the experiment's seed.
     Raises:
         ConfigurationError: a stage cannot work with these arguments; the message says why.
     """
@@ -102,10 +103,11 @@ class RoundEngine:
         device: torch.device,
         pool_memory: int | None = None,
         ranks: Ranks | None = None,
+        seed: int | None = None,
     ) -> None:
         self.ranks = ranks or Ranks()
         self.experiment = experiment
-        self.rounds = Rounds.of(experiment, spec, device, self.ranks.part(spec.dim))
+        self.rounds = Rounds.of(experiment, spec, device, self.ranks.part(spec.dim), seed)
         self.spec = spec
         self.device = device
         self._here = (self.rounds.part or Part(spec.dim, 0, spec.dim)).here

@@ -53,7 +53,13 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
 
 
 async def start_run(
-    run: str, stores: Stores, blobs: RunBlobs, compute: Compute, fence: int, models_kept: int
+    run: str,
+    stores: Stores,
+    blobs: RunBlobs,
+    compute: Compute,
+    fence: int,
+    models_kept: int,
+    predictable: bool = False,
 ) -> str:
     """Starts the run at the head of the queue; returns the result of `RunStore.start`.
 
@@ -63,6 +69,7 @@ async def start_run(
         compute: runs a function on the round engine's thread.
         fence: the worker's fencing token.
         models_kept: for each run, the number of newest rounds whose global models are kept.
+        predictable: whether the server's random draws follow from the experiment's seed.
     Raises:
         Exception: the run cannot be started.
     """
@@ -75,7 +82,8 @@ async def start_run(
     now, patience = time.time(), experiment.phases.joining.deadline
     deadline = None if patience is None else now + patience
     state = stores.of_run(run).state
-    return await state.start(fence, experiment, spec, snapshot, now, deadline)
+    seed = experiment.seed if predictable else None
+    return await state.start(fence, experiment, spec, snapshot, now, deadline, seed)
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:

@@ -208,7 +208,8 @@ class Worker:
             if await self._exceeds_quota(run, fence):
                 return None
             kept = self._settings.models_kept
-            await start_run(run, self._stores, self._blobs, self.compute, fence, kept)
+            predictable = self._settings.predictable_draws
+            await start_run(run, self._stores, self._blobs, self.compute, fence, kept, predictable)
         except (LeaseLost, Unavailable):
             raise
         except Exception as error:  # An error of one run must not stop the next run.
@@ -287,8 +288,9 @@ class Worker:
     def _round_engine(self, run: str, state: Run) -> RoundEngine:
         ranks, settings, blobs = self._ranks, self._settings, self._blobs.of_run(run)
         device, memory = ranks.device(settings.device), settings.pool_memory
-        with ranks.on_all_ranks("begin", run, state.experiment, state.spec):
-            return RoundEngine(state.experiment, state.spec, blobs, device, memory, ranks)
+        experiment, spec, seed = state.experiment, state.spec, state.server_seed
+        with ranks.on_all_ranks("begin", run, experiment, spec, seed):
+            return RoundEngine(experiment, spec, blobs, device, memory, ranks, seed)
 
     def _release(self) -> None:
         """Frees the memory of the other ranks after a run has ended."""

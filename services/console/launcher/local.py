@@ -54,7 +54,12 @@ class LocalFederation(LocalServers):
         path = self.folder / "experiment.toml"
         if not path.exists():
             path.write_text(to_toml(self.experiment.tables()))
-        return {"RAMPART_EXPERIMENT": str(path), **super().variables()}
+        return {
+            "RAMPART_EXPERIMENT": str(path),
+            # The same experiment gives the same result, and a simulation gives this result, too.
+            "RAMPART_PREDICTABLE_DRAWS": "true",
+            **super().variables(),
+        }
 
     def start_clients(self) -> None:
         """Starts every client of the experiment, both honest clients and attackers."""

@@ -241,7 +241,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
             return customization, to_state(known, joined)
         draws = context.generator(self.name)
-        pool_BMK = challenges.sketches(rows, self.blocks, self.sketch)
+        size, seed = self.sketch, context.seed
+        pool_BMK = challenges.sketches(rows, self.blocks, size, seed)
         length = self.strength * median(lengths)
         clients = sorted(on_trial | self._controls(known, len(rows), draws))
         weights = {
@@ -250,7 +251,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         customization = challenges.challenged(
             customization, global_D, rows, {c: drawn_LBM[0] for c, drawn_LBM in weights.items()}
         )
-        own = challenges.OwnModels(customization, global_D, self.sketch, rows.place)
+        own = challenges.OwnModels(customization, global_D, size, seed, rows.place)
         for client, drawn_LBM in weights.items():
             shift_JK = challenges.changes(drawn_LBM, pool_BMK)
             known[client].due_start = (own.sketch(client) + shift_JK[0]).float()

@@ -201,7 +201,7 @@ class ResponseDetector(ResponseOptions):
             customization,
             global_D,
             context.generator(self.name),
-            context.round,
+            context,
             *numbers,
         )
         return customization, to_state(known, joined)

@@ -147,13 +147,13 @@ def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
     ]
 
 
-def sketches(rows: Rows, count: int, size: int) -> Tensor:
+def sketches(rows: Rows, count: int, size: int, seed: int) -> Tensor:
     """Sketches (B, M, K) of the rows' blocks; the sum over all blocks gives the rows' sketches."""
     sketched_BMK = torch.empty(count, len(rows), size)
     for place in range(len(rows)):
         row_D = rows.row(place)
         for block, ends in enumerate(_own_blocks(rows, count)):
-            sketched_BMK[block, place] = sketch(row_D, size, rows.place, ends)
+            sketched_BMK[block, place] = sketch(row_D, size, seed, rows.place, ends)
     return sketched_BMK
 
 
@@ -238,17 +238,19 @@ class OwnModels:
         customization: which client gets which model.
         global_D: the global model.
         size: K, the size of sketches.
+        seed: the seed of the sketches.
         place: the coordinates that this rank holds.
     """
 
     customization: Customization
     global_D: Tensor
     size: int
+    seed: int
     place: Part
 
     @cached_property
     def _global_K(self) -> Tensor:
-        return sketch(self.global_D, self.size, self.place).double()
+        return sketch(self.global_D, self.size, self.seed, self.place).double()
 
     def sketch(self, client: str) -> Tensor:
         """The sketch (K,) of a client's model."""
@@ -256,7 +258,7 @@ class OwnModels:
         if own == GLOBAL:
             return self._global_K
         assert known is not None, client
-        return sketch(known.model(own), self.size, self.place).double()
+        return sketch(known.model(own), self.size, self.seed, self.place).double()
 
 
 def _own(customization: Customization, client: str) -> str:

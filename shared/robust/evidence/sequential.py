@@ -117,8 +117,10 @@ class SequentialDetector(Detector):
         """Sketches of rows, on the assumption that all clients started from the global model."""
         reference_D = context.reference_D
         start_D = torch.zeros(rows.dim) if reference_D is None else reference_D
-        uploads = [sketch(rows.row(i), self.sketch, rows.place) for i in range(len(rows))]
-        start_K = sketch(start_D, self.sketch, rows.place)
+        uploads = [
+            sketch(rows.row(i), self.sketch, context.seed, rows.place) for i in range(len(rows))
+        ]
+        start_K = sketch(start_D, self.sketch, context.seed, rows.place)
         return Traces(torch.stack(uploads), start_K.expand(len(rows), -1))
 
 

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust.base import Rows
+from rampart_fl.shared.robust.base import Context, Rows
 from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.evidence import challenges
 from rampart_fl.shared.robust.evidence.client_memory import CALM, ClientMemory, DueChallenge
@@ -66,7 +66,7 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        round_: the round that has been decided.
+        context: the round that has been decided, and the seed.
         outstanding: number of rounds for which a suspect's challenge stays due. If this number is
             0, a challenge is due only in the round after it was drawn.
     """
@@ -81,7 +81,7 @@ def challenge(
     customization: Customization,
     global_D: Tensor,
     draws: torch.Generator,
-    round_: int,
+    context: Context,
     strength: float,
     decoys: int,
     size: int,
@@ -98,7 +98,7 @@ def challenge(
         customization: which client gets which model.
         global_D: the next global model.
         draws: generator of the random numbers.
-        round_: the round that has been decided.
+        context: the round that has been decided, and the seed.
         strength: length of a first challenge, as a multiple of the median upload's length.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
@@ -107,7 +107,7 @@ def challenge(
     lengths = [one.length for one in known.values() if one.length]
     if not suspects or not lengths or len(rows) < challenges.LEAST:
         return customization
-    pool_BMK = challenges.sketches(rows, BLOCKS, size)
+    pool_BMK = challenges.sketches(rows, BLOCKS, size, context.seed)
     length = strength * median(lengths)
     decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
     if not bool(decoys_JBM.any()):
@@ -118,7 +118,7 @@ def challenge(
         if client not in customization.challenged
     }
     customization = challenges.challenged(customization, global_D, rows, drawn)
-    own = challenges.OwnModels(customization, global_D, size, rows.place)
+    own = challenges.OwnModels(customization, global_D, size, context.seed, rows.place)
     decoys_JK = challenges.changes(decoys_JBM, pool_BMK)
     for client in suspects:
         own_K = own.sketch(client)
@@ -126,6 +126,6 @@ def challenge(
             start_K = own_K + challenges.changes(drawn[client][None], pool_BMK)[0]
         else:
             challenged_D = challenges.challenged_model(customization, client)
-            start_K = sketch(challenged_D, size, rows.place).double()
-        known[client].due += (DueChallenge(round_, start_K, start_K - own_K, decoys_JK),)
+            start_K = sketch(challenged_D, size, context.seed, rows.place).double()
+        known[client].due += (DueChallenge(context.round, start_K, start_K - own_K, decoys_JK),)
     return customization

@@ -30,6 +30,7 @@ TOKEN = "operators-own-token"
         {"operator_token": TOKEN, "role": "boss"},
         {"operator_token": TOKEN, "threads": 0},
         {"operator_token": TOKEN, "body_idle": 0},
+        {"operator_token": TOKEN, "predictable_draws": True, "host": "0.0.0.0"},
     ],
 )
 def test_unsafe_settings_are_refused(

@@ -53,6 +53,29 @@ async def test_run_is_started_only_once_and_only_in_its_turn(
     assert await stores.of_run(second.run).state.start(*arguments) == "gone", "another is executed"
 
 
+async def test_each_run_has_its_own_secret_seed(stores: Stores, experiment: Experiment) -> None:
+    fence = await stores.lease.acquire("worker", 60, NOW)
+    assert fence is not None
+    seeds = []
+    for number in range(2):
+        info, _ = await stores.runs.submit(experiment, str(number), BY)
+        run = stores.of_run(info.run)
+        await run.state.start(fence, experiment, SPEC, SNAPSHOT, NOW)
+        state, again = await run.state.read(), await run.state.read()
+        assert state is not None and state == again
+        seeds.append(state.server_seed)
+        await run.state.end(fence, NOW)
+    assert len({experiment.seed, *seeds}) == 3
+
+
+async def test_a_run_from_before_secret_seeds_draws_as_before(
+    live_run: Any, experiment: Experiment
+) -> None:
+    await live_run.stores.redis.client.hdel(live_run.run.keys.state, "server_seed")
+    state = await live_run.run.state.read()
+    assert state is not None and state.server_seed == experiment.seed
+
+
 async def test_state_with_another_schema_is_refused(live_run: Any) -> None:
     stores = live_run.stores
     await stores.redis.client.hset(live_run.run.keys.state, "schema", "0")

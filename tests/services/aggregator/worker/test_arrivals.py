@@ -26,6 +26,9 @@ from rampart_fl.shared.round.rounds import Rounds
 SPEC = ModelSpec.of([("a", (2,)), ("b", (1, 2))])
 CPU = torch.device("cpu")
 
+SEED = 5
+"""A seed of the server that is not the experiment's seed."""
+
 
 class Shelf:
     """Blobs, and shorthands to store vectors in them."""
@@ -59,7 +62,8 @@ class Shelf:
     ) -> Arrivals:
         """Empty rows for these clients under the models of a snapshot."""
         tables = {"name": "arrivals", "data": {"dataset": "digits"}, "model": "cnn"}
-        rounds = Rounds.of(Experiment.from_tables({**tables, "server": server}), SPEC, CPU)
+        experiment = Experiment.from_tables({**tables, "server": server})
+        rounds = Rounds.of(experiment, SPEC, CPU, seed=SEED)
         snapshot = Snapshot(
             global_model=self.reference,
             reference=self.reference,
@@ -98,9 +102,11 @@ def test_traces_are_sketches_of_the_raw_upload_and_its_starting_model(
     size = result.traces.upload_MK.shape[1]
     uploads, starts = [[5, 0, 0, 1], [1, 2, 3, 4], [0, 1, 0, 1]], [[1] * 4, [2, 0, 5, 1]]
     for own_K, numbers in zip(result.traces.upload_MK, uploads, strict=True):
-        assert torch.equal(own_K, sketch(torch.tensor(numbers, dtype=torch.float32), size))
+        assert torch.equal(own_K, sketch(torch.tensor(numbers, dtype=torch.float32), size, SEED))
     for own_K, which in zip(result.traces.start_MK, (0, 1, 1), strict=True):
-        assert torch.equal(own_K, sketch(torch.tensor(starts[which], dtype=torch.float32), size))
+        assert torch.equal(
+            own_K, sketch(torch.tensor(starts[which], dtype=torch.float32), size, SEED)
+        )
     assert torch.equal(arrivals.pool.reference_D, torch.ones(4))
     assert result.row(1).tolist() == [2, 1, 7, 4]
 

@@ -43,10 +43,10 @@ def experiment(**changes: Any) -> Experiment:
 
 @asynccontextmanager
 async def working(
-    stores: Stores, blobs: RunBlobs, founding: Experiment | None = None
+    stores: Stores, blobs: RunBlobs, founding: Experiment | None = None, **settings: Any
 ) -> AsyncIterator[Worker]:
     """A worker for as long as the context lasts."""
-    worker = Worker(SETTINGS, stores, blobs, founding)
+    worker = Worker(SETTINGS.model_copy(update=settings), stores, blobs, founding)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -112,6 +112,33 @@ async def test_next_worker_takes_over_the_current_run(stores: Stores, blobs: Run
     async with working(stores, blobs):
         await stores.of_run(info.run).state.set_status("stopping", BY)
         assert (await until(stores, info.run, "cancelled")).started_at == started
+
+
+async def drawing(worker: Worker) -> int:
+    """The seed of the server's draws in the run that the worker executes."""
+    while worker.round_engine is None:
+        await asyncio.sleep(0.01)
+    return worker.round_engine.rounds.seed
+
+
+async def test_every_worker_of_a_run_draws_from_the_secret_seed_of_the_run(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    info, _ = await stores.runs.submit(experiment(seed=3), "a", BY)
+    async with working(stores, blobs) as worker:
+        secret = await drawing(worker)
+    async with working(stores, blobs, predictable_draws=True) as worker:
+        assert await drawing(worker) == secret != 3
+        await stores.of_run(info.run).state.set_status("stopping", BY)
+        await until(stores, info.run, "cancelled")
+
+
+async def test_predictable_draws_follow_from_the_seed_of_the_experiment(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    await stores.runs.submit(experiment(seed=3), "a", BY)
+    async with working(stores, blobs, predictable_draws=True) as worker:
+        assert await drawing(worker) == 3
 
 
 async def test_a_run_that_cannot_start_fails_and_the_next_one_starts(

@@ -27,6 +27,8 @@ from rampart_fl.shared.robust.sketch import Traces, sketch
 
 D = 240
 SKETCH = 256
+SEED = 5
+"""The server's seed."""
 BLOCKS = 8
 """A quarter of the default number, so that rounds are quick."""
 KEY = "detector-0-challenge"
@@ -35,7 +37,7 @@ Attack = Callable[[Tensor], Tensor]
 
 def sketched(vectors_ND: Tensor) -> Tensor:
     """Sketches (N, K) of these vectors, which have at most K coordinates: their signed copies."""
-    signs_D = sketch(torch.ones(D), SKETCH)[:D]
+    signs_D = sketch(torch.ones(D), SKETCH, SEED)[:D]
     return torch.nn.functional.pad(vectors_ND * signs_D, (0, SKETCH - D))
 
 
@@ -87,7 +89,7 @@ class Federation:
             )
             context = Context(
                 round=self.round,
-                seed=5,
+                seed=SEED,
                 reference_D=self.global_D,
                 selected=frozenset(self.names[i] for i in there),
             )

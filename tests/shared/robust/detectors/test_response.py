@@ -41,6 +41,8 @@ from rampart_fl.shared.robust.evidence.responses import ClientAverages, Response
 from rampart_fl.shared.robust.models import ModelBlock
 from rampart_fl.shared.robust.sketch import Traces, sketch
 
+SEED = 5
+"""The server's seed."""
 D = 400
 
 
@@ -52,7 +54,7 @@ def _few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sketched(vectors_ND: Tensor) -> Tensor:
     """Sketches (N, K) of these vectors, which have at most K coordinates: their signed copies."""
-    signs_D = sketch(torch.ones(D), 1024)[:D]
+    signs_D = sketch(torch.ones(D), 1024, SEED)[:D]
     return torch.nn.functional.pad(vectors_ND * signs_D, (0, 1024 - D))
 
 
@@ -91,7 +93,7 @@ def challenged(
 ) -> tuple[dict[str, Tensor], State]:
     """The challenged models, by client; the changes combine these uploads."""
     detector = detector or ResponseDetector()
-    rows, context = Rows.of(uploads_ND), Context(round=round_, seed=5)
+    rows, context = Rows.of(uploads_ND), Context(round=round_, seed=SEED)
     custom, after = detector.challenge(rows, Customization(), global_D, state, context)
     if custom.models is None:
         return {}, after
@@ -930,12 +932,12 @@ def test_challenge_by_another_detector_is_reused() -> None:
         challenged={"c04": "challenge:c04"},
     )
     custom, state = ResponseDetector().challenge(
-        Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9)
+        Rows.of(uploads_ND), other, global_D, federation.state, Context(round=9, seed=SEED)
     )
     assert custom.challenged == other.challenged and custom.models is other.models
     due = from_state(state, memories=2, shares=3)["c04"].due[-1]
-    torch.testing.assert_close(due.start_K, sketch(global_D + 1, 1024).double())
-    change_K = sketch(torch.ones(D), 1024).double()
+    torch.testing.assert_close(due.start_K, sketch(global_D + 1, 1024, SEED).double())
+    change_K = sketch(torch.ones(D), 1024, SEED).double()
     torch.testing.assert_close(due.challenge_K, change_K, rtol=0, atol=1e-5)
 
 
@@ -1051,7 +1053,15 @@ def test_challenges_and_decoys_have_the_same_distribution() -> None:
     for _ in range(count):
         known["c04"].due = ()
         suspects.challenge(
-            known, rows, Customization(), federation.global_D, draws, 3, 8.0, 19, 1024
+            known,
+            rows,
+            Customization(),
+            federation.global_D,
+            draws,
+            Context(round=3),
+            8.0,
+            19,
+            1024,
         )
         (due,) = known["c04"].due
         answer = Answer.of(upload_K, torch.zeros(1, 1024), due.asked_JK)
@@ -1116,7 +1126,7 @@ def test_slow_suspect_is_judged_by_the_challenge_it_started_from(late: int, star
         traces = Traces(sketched(sent_ND[some]), sketched(starts_ND[some]))
         ages = [float(later - 1 if place == 4 else 0) for place in some]
         rows = Rows.of(sent_ND[some], ids=ids, traces=traces, metadata={"age": ages})
-        context = Context(round=first + later - 1, seed=5, buffered=True)
+        context = Context(round=first + later - 1, seed=SEED, buffered=True)
         verdicts, state = detector.apply(rows, state, context)
         federation.global_D = federation.global_D + sent_ND[others].mean(0)
         rows = Rows.of(sent_ND[others])

@@ -47,18 +47,18 @@ def test_challenged_models_are_own_models_plus_weighted_row_blocks() -> None:
         torch.testing.assert_close(after.models.model(name).double(), model_D, rtol=0, atol=1e-4)
     both_LD = after.models.block(["challenge:z", "a"])
     torch.testing.assert_close(both_LD[0].double(), expected["challenge:z"], rtol=0, atol=1e-4)
-    own = challenges.OwnModels(after, global_D, 16, rows.place)
-    sketched_BMK = challenges.sketches(rows, 3, 16)
+    own = challenges.OwnModels(after, global_D, 16, 0, rows.place)
+    sketched_BMK = challenges.sketches(rows, 3, 16, seed=0)
     for client, own_D, factor in (("b", expected["b"], 1), ("z", global_D, 2)):
         changed_D = challenges.challenged_model(after, client)
         torch.testing.assert_close(
             changed_D.double(), expected[f"challenge:{client}"], atol=1e-4, rtol=0
         )
         own_K = own.sketch(client)
-        torch.testing.assert_close(own_K, sketch(own_D, 16).double(), atol=1e-3, rtol=0)
+        torch.testing.assert_close(own_K, sketch(own_D, 16, seed=0).double(), atol=1e-3, rtol=0)
         change_K = challenges.changes(factor * weights_BM[None], sketched_BMK)[0]
         torch.testing.assert_close(
-            own_K + change_K, sketch(changed_D, 16).double(), atol=1e-3, rtol=0
+            own_K + change_K, sketch(changed_D, 16, seed=0).double(), atol=1e-3, rtol=0
         )
     assert after.names_for("b") == ("b",), "its own model stays its own"
     assert after.challenged == {"b": "challenge:b", "z": "challenge:z"}
@@ -77,9 +77,9 @@ def test_drawn_changes_have_the_requested_length_despite_a_huge_row() -> None:
     block_MD = torch.randn(6, 500, generator=DRAWS)
     block_MD[5] *= 1e6  # draw() scales this row to the median length.
     rows = Rows.of(block_MD)
-    sketched_BMK = challenges.sketches(rows, 4, 1024)
+    sketched_BMK = challenges.sketches(rows, 4, 1024, seed=0)
     for place in range(6):
-        whole_K = sketch(rows.row(place), 1024)
+        whole_K = sketch(rows.row(place), 1024, seed=0)
         torch.testing.assert_close(sketched_BMK[:, place].sum(dim=0), whole_K)
     weights_LBM = challenges.draw(sketched_BMK, 3.0, 5, DRAWS)
     changes_LK = challenges.changes(weights_LBM, sketched_BMK)

@@ -6,10 +6,13 @@ Legend: D coordinates, C coordinates of a part, K numbers of a sketch, M rows.
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rampart_fl.shared.robust.shards import Part
+from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.seeding import generator
 
 AT_ONCE = 1 << 22
@@ -17,11 +20,27 @@ AT_ONCE = 1 << 22
 
 
 @lru_cache(maxsize=4)
-def _signs(dim: int, size: int, seed: int, device: torch.device, start: int, stop: int) -> Tensor:
-    """Random signs (int8) for the coordinates [start, stop) of a vector of length `dim`."""
+def _packed(dim: int, size: int, seed: int) -> NDArray[np.uint8]:
+    """Random bits for all coordinates of a vector, eight in a byte."""
     draws = generator(seed, "sketch", dim, size)
-    drawn_D = torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8)
-    return (drawn_D[start:stop] * 2 - 1).to(device)
+    counts = (min(AT_ONCE, dim - first) for first in range(0, dim, AT_ONCE))
+    drawn = (torch.randint(0, 2, (count,), generator=draws, dtype=torch.int8) for count in counts)
+    return np.concatenate([np.packbits(bits_C.numpy(), bitorder="little") for bits_C in drawn])
+
+
+def _signs(dim: int, size: int, seed: int, start: int, stop: int) -> Tensor:
+    """Random signs (int8) for the coordinates [start, stop) of a vector of length `dim`."""
+    packed = _packed(dim, size, seed)[start // 8 : ceil_div(stop, 8)]
+    bits_C = np.unpackbits(packed, bitorder="little")[start % 8 :][: stop - start]
+    return torch.from_numpy(bits_C).view(torch.int8).mul_(2).sub_(1)
+
+
+@lru_cache(maxsize=4)
+def _kept_signs(
+    device: torch.device, dim: int, size: int, seed: int, start: int, stop: int
+) -> Tensor:
+    """The signs that `_signs` returns, on a device; they are unpacked only once."""
+    return _signs(dim, size, seed, start, stop).to(device)
 
 
 def sketch(
@@ -53,10 +72,16 @@ def sketch(
     """
     place = part or Part(len(vector_D), 0, len(vector_D))
     first, last = within or (0, len(vector_D))
-    signs_D = _signs(place.dim, size, seed, vector_D.device, place.start, place.stop)
-    step = max(1, AT_ONCE // size) * size
+    step, of = max(1, AT_ONCE // size) * size, (place.dim, size, seed)
+
+    def signs(start: int, stop: int) -> Tensor:
+        if vector_D.device.type == "cpu" and place.dim > AT_ONCE:
+            # Unpacked signs would take a quarter of the vector's memory.
+            return _signs(*of, place.start + start, place.start + stop)
+        return _kept_signs(vector_D.device, *of, place.start, place.stop)[start:stop]
+
     sums = (
-        (start, _summed(vector_D[start:stop], signs_D[start:stop], size, place.start + start))
+        (start, _summed(vector_D[start:stop], signs(start, stop), size, place.start + start))
         for begin, end in place.own()
         for piece in range(begin, end, step)
         for start, stop in [(max(piece, first), min(piece + step, end, last))]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rampart_fl.shared.robust.sketch import Traces, sketch
+from rampart_fl.shared.robust.sketch import AT_ONCE, Traces, sketch
+from rampart_fl.shared.seeding import generator
 
 
 def test_inner_products_are_exact_for_vectors_no_longer_than_the_sketch() -> None:
@@ -48,6 +49,19 @@ def test_coordinates_outside_the_given_range_count_as_zeros(
     torch.testing.assert_close(
         sketch(x_D, 64, seed=0, within=(first, last)), sketch(inside_D, 64, seed=0)
     )
+
+
+@pytest.mark.parametrize("dim", [7, 1000, AT_ONCE + 13])
+def test_long_and_short_vectors_get_the_drawn_signs(dim: int) -> None:
+    draws = generator(3, "sketch", dim, 8)
+    signs_D = 2 * torch.randint(0, 2, (dim,), generator=draws, dtype=torch.int8) - 1
+    x_D = torch.ones(dim)
+    expected_K = torch.stack([signs_D[k::8].double().sum() for k in range(8)])
+    assert sketch(x_D, 8, seed=3).tolist() == expected_K.tolist()
+    inside_D = torch.zeros(dim)
+    inside_D[3 : dim - 2] = 1
+    within_K = sketch(x_D, 8, seed=3, within=(3, dim - 2))
+    assert torch.equal(within_K, sketch(inside_D, 8, seed=3))
 
 
 def test_sketching_leaves_the_vector_unchanged() -> None:

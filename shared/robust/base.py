@@ -128,7 +128,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False` among this stage and the stages in its fields."""
+        """The stages with `streams = False`: this stage or stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -237,9 +237,10 @@ class Detector(Stage):
         """One verdict per row, in the rows' order, and the next state.
 
         A detector gets all finite rows, including those that other detectors reject. It may also
-        judge rows that are not finite (`rows.dropped`); without a verdict, such a row is rejected.
-        A detector that asks for an eviction keeps the client's evidence in the state, because the
-        final decision may be different. The engine calls `forget` when a client is barred.
+        judge rows that are not finite (`rows.dropped`). If no detector judges a row that is not
+        finite, the row is rejected. A detector that asks for an eviction keeps the client's
+        evidence in the state, because the final decision may be different. The engine calls
+        `forget` when a client is barred.
         """
 
     def history_rows(self, clients: int) -> int:

@@ -22,9 +22,9 @@ def radii(votes_TC: Tensor) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
     m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
-    winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients,
-    so every hostile client can change only one vote. The function needs no count of voters that
-    abstain.
+    winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients, so
+    every hostile client can change only one vote. The function does not need to know how many
+    voters abstain.
 
     Args:
         votes_TC: number of votes for each class, as integers.

@@ -74,14 +74,14 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
 
 
 def finch(points_MF: Tensor, clusters: int | None = None) -> Tensor:
-    """Labels (M,) by FINCH: its first partition, or its partition into `clusters` clusters.
+    """Labels (M,) by FINCH: the first partition, or the partition into `clusters` clusters.
 
-    Two points are linked if one is the other's first neighbour, or if both have the same first
-    neighbour. Linked points are in the same cluster. Every cluster therefore has at least two
-    points, unless there is only one point in total. Each further partition links the means of the
-    previous partition's clusters, by the same rule by which the first partition links points. If
-    the next partition would leave fewer than `clusters` clusters, this function merges only the two
-    clusters with the nearest means. Clusters are never split.
+    The first neighbour of a point is the nearest other point. Two points are linked if one is the
+    first neighbour of the other, or if both have the same first neighbour. Linked points are in the
+    same cluster. Every cluster therefore has at least two points, unless there is only one point in
+    total. Each further partition links the means of the previous partition's clusters; the rule is
+    the same as for points. If the next partition would leave fewer than `clusters` clusters, this
+    function merges only the two clusters with the nearest means. Clusters are never split.
 
     >>> points = torch.tensor([[0.10], [0.11], [0.20], [0.21], [0.02], [0.03]])
     >>> finch(points), finch(points, clusters=2)

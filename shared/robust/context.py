@@ -49,8 +49,8 @@ class Context:
             clients do not know this seed, so they cannot predict the draws.
         reference_D: the global model that the rows were calibrated against.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
-        models: the models (D,) that the customizer made in the last round, keyed by name; empty
-            unless the customizer continues from these models.
+        models: the models (D,) that the customizer made in the last round, keyed by name; empty if
+            the customizer does not continue from these models.
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
         predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through the function.
@@ -131,6 +131,10 @@ class Context:
             raise PreconditionError(f"{stage}: the server's own update is not finite")
         return own_D
 
-    def generator(self, name: str) -> torch.Generator:
-        """A new random generator for one named draw of this round."""
-        return generator(self.seed, "robust", name, self.round)
+    def generator(self, name: str, *path: str) -> torch.Generator:
+        """A new random generator for one named draw of this round.
+
+        All numbers of a generator follow from 32 bits. A client that sees some of the numbers could
+        compute the others, so secret numbers need a generator of their own.
+        """
+        return generator(self.seed, "robust", name, self.round, *path)

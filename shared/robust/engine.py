@@ -139,7 +139,7 @@ class Plan:
         return {f"detector-{i}-{stage.name}": stage for i, stage in enumerate(self.detectors)}
 
     def needs(self) -> dict[Need, str]:
-        """What the stages need from the server; for each need, the name of the first such stage."""
+        """What the stages need from the server, with the name of the first stage that needs it."""
         everything = (*self.pipeline.stages, *self.detectors, self.customizer)
         return {need: s.name for s in reversed(everything) for need in sorted(s.needs())}
 
@@ -211,8 +211,8 @@ def run_round(
         rows: one update per client, relative to `context.reference_D`.
         state: the state from `plan.init` or from the last round's outcome.
         context: the round, the seed and the reference model.
-        similar: None if calibration is on. If calibration is off, the raw uploads, which the
-            detectors judge and from which the customizer computes similarities.
+        similar: the raw uploads if calibration is off; None if calibration is on. The detectors
+            judge the raw uploads, and the customizer computes similarities from them.
         ended: callback, such as a `Stopwatch`, that gets the name of each step when the step ends.
     """
     if not context.statistics:

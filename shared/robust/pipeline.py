@@ -32,7 +32,7 @@ class Pipeline:
 
     @staticmethod
     def of(stages: Spec | Sequence[Spec], **defaults: Any) -> "Pipeline":
-        """Builds a pipeline; passes to each stage the `defaults` that the stage accepts, such as f.
+        """Builds a pipeline; each stage gets those `defaults`, such as f, that the stage accepts.
 
         >>> Pipeline.of("median", f=1).rule.f
         1
@@ -170,8 +170,8 @@ def aggregate(
         metadata: numbers that clients claim, for rules that use such numbers; each name maps to one
             number per row.
         context: round, seed and server data, for rules that need them.
-        group: the process group of torch.distributed whose ranks aggregate together; its backend
-            must support CPU tensors.
+        group: the process group of torch.distributed whose ranks aggregate together. The group's
+            backend must support CPU tensors.
             Every rank passes all rows, restricted to the coordinates that `shards.columns` assigns
             to the rank. The result has the same bits for every number of ranks.
     Returns:

@@ -84,7 +84,7 @@ def evaluate_models(
 
 
 def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The reference model, the public samples, and their labels if the samples have labels.
+    """The reference model, the public samples, and the labels if the public samples have labels.
 
     Raises:
         ConfigurationError: the context has no reference, no network or no public samples.

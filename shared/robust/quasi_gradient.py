@@ -40,7 +40,8 @@ class QuasiGradientRule(Rule):
     xi: float | None = Field(default=None, gt=0)
     """ξ, the largest variance allowed along any direction, in squared units of the updates. By
     default, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on
-    a row and contains n - f rows. Up to f hostile rows cannot inflate the default value of ξ."""
+    a row and contains n - f rows. If at most f rows are hostile, they cannot inflate this
+    default."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates in a block; each block has its own weights of the rows. By default, the
     rows have the same weights in all coordinates, as in the paper. If coordinates are split across

@@ -84,8 +84,9 @@ def search(
     """The final errors (K,) of the searches, and the corresponding synthetic samples.
 
     The search is gradient descent with momentum on |θ_steps - θ_0 - u|² / |u|², for all clients at
-    once. A client's search stops in three cases: the client's error is below `how.enough`, the
-    error reaches `WORST`, or the search has done the client's number of iterations in `limits_K`.
+    the same time. Here, u is a client's update, and `movement` computes θ_steps - θ_0. A
+    client's search stops in three cases: the client's error is below `how.enough`, the error
+    reaches `WORST`, or the search has done the client's number of iterations in `limits_K`.
 
     Args:
         predict: the network.

@@ -21,7 +21,7 @@ from rampart_fl.shared.runtime.device import to_device
 from rampart_fl.shared.runtime.disk_block import MappedFile
 
 SHARDS = 16
-"""Largest number of shards of a pool, and hence of ranks that get coordinates."""
+"""Largest number of shards of a pool. At most this number of ranks get coordinates."""
 GRAIN = 1 << 16
 """The sizes of shards and windows are multiples of this number of coordinates, so that no chunk
 crosses the end of a shard or window."""
@@ -31,7 +31,7 @@ Group = distributed.ProcessGroup
 
 
 def width(dim: int) -> int:
-    """The number of coordinates of a shard; the last shard may be shorter.
+    """The number of coordinates of a shard; the last shard can be shorter.
 
     >>> width(1000), width(16 * 65_536 + 1)
     (65536, 131072)
@@ -136,8 +136,8 @@ class Part:
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.cpu()
-        # The ranks' tensors may be added in any order, because each shard's sum is added only to
-        # zeros.
+        # The order in which the ranks' tensors are added has no effect, because each shard's sum is
+        # added only to zeros.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 DENSE = 400
-"""With more rows than this number, Lanczos steps compute only the top eigenpair."""
+"""If a matrix has more rows than this number, Lanczos steps compute its top eigenpair."""
 STEPS, CHECK, RESIDUAL = 200, 10, 1e-10
 """`STEPS` is the largest number of Lanczos steps. `CHECK` is the number of steps between two checks
 for convergence. `RESIDUAL` is the largest residual |G v - λ v| at convergence, as a share of the

@@ -3,8 +3,8 @@
 Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). Stages get
 only the columns that hold parameters, so no norm, distance, rule, detector or mix uses the
 statistics. The statistics of the next model are the coordinate-wise median of the accepted clients'
-statistics, and negative variances become 0. With a mean, a single client could set the statistics
-to any value.
+statistics, and negative variances become 0. If the server used the mean instead of the median, a
+single client could set the statistics to any value.
 
 Legend: M rows, K models that are evaluated, D parameters, S statistics, A = D + S, L models of a
 collection, C coordinates of a chunk.

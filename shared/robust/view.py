@@ -140,8 +140,8 @@ class View:
         parts = [[row_D[start:stop] for row_D in held] for start, stop in ranges]
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
-            # Wait for the fetch: if the fetch ended only after its window was released, the window
-            # would stay in memory.
+            # Wait until the fetch has ended. If the window were released before the end of the
+            # fetch, the window would stay in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])
@@ -149,7 +149,7 @@ class View:
             self.file.release(parts[place])
 
     def width(self, on_cpu: int) -> int:
-        """Number of coordinates in one chunk: `on_cpu` on the CPU, a whole window on other devices.
+        """Coordinates per chunk: the argument `on_cpu` on the CPU, a whole window on other devices.
 
         On the CPU, a chunk stays in the caches. On other devices, the host starts the operations of
         each chunk one by one, which takes longer than the operations themselves.

@@ -30,11 +30,11 @@ class Customization:
     Args:
         models: the models by name; None if every client gets the global model. A model's name is a
             client's id, or contains a colon.
-        assignment: names of models by client id. The first name is that of the model from which the
-            client trains; all other names are those of models that the client gets in addition.
-            `GLOBAL` is the name of the global model. A client that has neither an assignment nor a
-            group gets the global model. If the customizer asks for probes, a client with neither an
-            assignment nor a group is probed before it trains.
+        assignment: names of models by client id. The client trains from the model with the first
+            name. All other names belong to additional models that the client gets. `GLOBAL` is the
+            name of the global model. A client that has neither an assignment nor a group gets the
+            global model. If the customizer asks for probes, a client with neither an assignment nor
+            a group is probed before it trains.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets when the federation ends, to predict by
@@ -87,15 +87,15 @@ class Customizer(Stage):
 
     @property
     def recovers(self) -> bool:
-        """Whether the customizer needs clients' whole models, which requires calibrated uploads."""
+        """Whether the customizer needs clients' whole models; if so, uploads must be calibrated."""
         return False
 
     @property
     def isolates(self) -> bool:
         """Whether groups of clients are isolated from each other.
 
-        If groups are isolated, clients of one group must not influence another group, and a
-        client's row is relative to the model that the client received, not to the global model.
+        If groups are isolated, clients of one group must not influence another group. A client's
+        row is then relative to the model that the client received, not to the global model.
         """
         return False
 

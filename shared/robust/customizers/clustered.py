@@ -26,7 +26,7 @@ from rampart_fl.shared.robust.pipeline import join_states, substate
 
 @customizers.register("clustered")
 class Clustered(GroupedCustomizer):
-    """Clusters clients by the direction of their updates; every cluster has a model.
+    """Puts clients into clusters by the direction of their updates; every cluster has a model.
 
     w_c = w + rule({d_k : k in cluster c}); clusters result from complete linkage with the distance
     1 - cos(d_k, d_j).

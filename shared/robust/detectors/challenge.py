@@ -4,6 +4,7 @@ Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sket
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import exp, log
 from statistics import median
 from typing import Literal
@@ -30,16 +31,16 @@ PROVEN = -1.0
 limit. The upload of a client that has answered enough challenges stays in the round even if other
 clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
-"""The bet that a client answers as honest clients do. If this bet wins enough, the client is
+"""This bet wins if a client answers as honest clients do. If the bet wins enough, the client is
 acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
 standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
 answer reaches the lowest limit with probability 0.4. An honest client is expected to reach the
 lowest limit in nine rounds of ten."""
 LEAST = 3
-"""The median answer of clients not on trial is used only if at least this many of these clients
-have answered."""
+"""Minimum number of clients that are not on trial from whose answers a median is computed."""
 ACQUITTED = 0.0
-"""A trial acquits a client only if the evidence from relayed answers is at most this limit."""
+"""A trial acquits a client only if the evidence from the client's answers to other clients'
+challenges is at most this limit."""
 AWAY = 10
 """An eviction does not wait for a client that has not taken part for this number of rounds."""
 EQUAL = 1e-4
@@ -115,7 +116,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     rounds in which the client takes part. A trial ends after `trial` rounds without a copy from the
     client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
-    """Number of rounds after an acquittal in which copies do not put the client on trial again.
+    """After an acquittal, copies do not put the client on trial again for this number of rounds.
     The number counts only rounds in which the client takes part. The protection of an acquitted
     client ends early if the evidence against another client of its group exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
@@ -126,9 +127,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     part are counted. The other senders of the same upload are put on trial, too, and so are the
     acquitted clients of the group."""
     wait: int = Field(default=25, ge=0)
-    """Largest number of rounds for which an eviction waits for evidence about the other senders of
-    the same upload, and about the other clients of the group that are on trial. Only rounds in
-    which the client to be evicted takes part are counted."""
+    """An eviction waits at most this number of rounds for evidence about the other senders of the
+    same upload, and about the other clients of the group that are on trial. Only rounds in which
+    the client to be evicted takes part are counted."""
     strength: float = Field(default=3.0, gt=0)
     """Length of a challenge, as a multiple of the median upload's length."""
     controls: int = Field(default=5, ge=3)
@@ -138,8 +139,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     of the answers to decoys. If the median answer is below this limit, the detector ignores the
     round."""
     share: float = Field(default=0.25, ge=0, lt=1)
-    """The detector objects to an answer below this share of the median answer of clients not on
-    trial."""
+    """The detector objects to an answer that is below this share of the median answer of the
+    clients that are not on trial."""
     blocks: int = Field(default=32, ge=1)
     """Number of blocks of coordinates that a challenge changes independently."""
     decoys: int = Field(default=16, ge=8)
@@ -181,9 +182,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if answer is not None:
                     one.answer = answers[client] = answer
             one.average = relays.averaged(one.average, upload_K)
-            # An upload that answers a challenge is longer than other uploads. If uploads that
-            # answer challenges changed `length`, challenges would become longer from round to
-            # round.
+            # An upload that answers a challenge is longer than other uploads. If such an upload
+            # changed `length`, challenges would become longer from round to round.
             if asked_JK is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.last_round = context.round
@@ -240,13 +240,14 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         lengths = [one.length for one in known.values() if one.length]
         if not on_trial or len(rows) < challenges.LEAST or not lengths:
             return customization, to_state(known, joined)
-        draws = context.generator(self.name)
+        draws = partial(context.generator, self.name)
         size, seed = self.sketch, context.seed
         pool_BMK = challenges.sketches(rows, self.blocks, size, seed)
         length = self.strength * median(lengths)
-        clients = sorted(on_trial | self._controls(known, len(rows), draws))
+        clients = sorted(on_trial | self._controls(known, len(rows), draws("controls")))
         weights = {
-            client: challenges.draw(pool_BMK, length, 1 + self.decoys, draws) for client in clients
+            client: challenges.draw_with_decoys(pool_BMK, length, self.decoys, client, draws)
+            for client in clients
         }
         customization = challenges.challenged(
             customization, global_D, rows, {c: drawn_LBM[0] for c, drawn_LBM in weights.items()}
@@ -264,13 +265,12 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     ) -> set[str]:
         """Random clients that are not on trial; about `controls` of them take part next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
-        drawn = max(drawn, 1)
         count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _asked(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """The challenge and its decoys (1 + J, K); None if the client started from no challenge."""
+        """Rows (1 + J, K): challenge, then decoys; None if the starting model had no challenge."""
         if one.due_start is None:
             return None
         start_K = traces.start_MK[row].float()
@@ -285,7 +285,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return tells and answered is not None and answered < self.share * usual
 
     def _answers(self, one: TrialRecord) -> bool:
-        """Whether the client is acquitted, or has answered enough challenges, and only its own."""
+        """Whether the client is acquitted, or answers enough challenges, all of them its own."""
         return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
 
     def _bet(

@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""The tensors of earlier searches for a search that begins from noise: there are none."""
+"""Passed instead of the tensors of earlier searches if a search begins from noise."""
 
 
 @detectors.register("fedredefense")

@@ -45,7 +45,7 @@ from rampart_fl.shared.robust.sketch import Traces
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts clients whose updates repeatedly react to the model as honest updates would not.
+    """Evicts a client if its updates repeatedly react to the model differently from honest updates.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
@@ -53,7 +53,7 @@ class ResponseDetector(ResponseOptions):
     small, A is positive definite, too. If A is positive definite, training makes <Δu, Δw> negative,
     for any data, any number of samples and any number of steps. A client that uploads reversed
     updates makes <Δu, Δw> positive. The detector compares a client with itself, not with other
-    clients, so it does not penalize rare data.
+    clients, so it does not penalize clients for having unusual data.
 
     The detector computes Δw and Δu in two ways: relative to the client's last round, and relative
     to moving averages over the client's earlier rounds (`memories`). If the model moves little,
@@ -99,18 +99,18 @@ class ResponseDetector(ResponseOptions):
     all ranks. Under these assumptions, the probability that any honest client is ever evicted is
     below `level`, for any number of rounds and whichever clients join.
 
-    An upload that is longer than the limit is rejected, even without an objection. If a client that
-    is not challenged has uploaded before and draws no objection, its upload may be up to five times
-    as long as the limit. The upload of a client that is neither challenged nor a suspect may also
-    be up to five times as long as the limit, provided that the upload does not overshoot and points
-    in the direction of most other clients' uploads. A suspect's upload is also rejected if it did
-    not start from the challenged model, if the detector objects to it, or if its response to the
-    model's whole movement, including the challenge, is turned.
+    An upload that is longer than the limit is rejected, even without an objection. In two cases,
+    the limit is five times as high. First case: the client is not challenged, has uploaded before,
+    and draws no objection. Second case: the client is neither challenged nor a suspect, and its
+    upload does not overshoot and points in the direction of most other clients' uploads. A
+    suspect's upload is also rejected if it did not start from the challenged model, if the detector
+    objects to it, or if its response to the model's whole movement, including the challenge, is
+    turned.
 
     An honest client is judged by its own uploads. Colluders influence an honest client's verdict
-    only through the model that the client receives, challenges (which combine uploads), and
-    medians. A minority of colluders moves medians only within the range of honest values. Copies of
-    honest updates react as honest updates do, so the detector `challenge` looks for copies.
+    only through three things: the client's model, challenges (which combine uploads), and medians.
+    A minority of colluders moves medians only within the range of honest values. Copies of honest
+    updates react as honest updates do, so the detector `challenge` looks for copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -200,7 +200,7 @@ class ResponseDetector(ResponseOptions):
             rows,
             customization,
             global_D,
-            context.generator(self.name),
+            self.name,
             context,
             *numbers,
         )

@@ -30,30 +30,30 @@ class RobustDistance(Detector):
     row|. The distance |row - median row| does not depend on the rows' reference model, so a
     poisoned reference model does not change the first excess. The second excess is computed from
     the client's movement. The movement is the distance by which the client moved the model that it
-    received, that is, the norm of the raw upload (metadata "moved"). An honest client with rare
-    data may remain far from the other clients, but it stops moving the model. An honest client with
-    hard data may keep moving the model, but it stays near the other clients. A client that works
-    against the other clients remains far from these clients and keeps moving the model. If the
-    metadata do not state the movement, the second excess is also computed from the distance. If a
-    row is not finite, both excesses of the row are infinite.
+    received, that is, the norm of the raw upload (metadata "moved"). An honest client with unusual
+    data may remain far from the other clients, but it stops moving the model. An honest client
+    whose data are hard to fit may keep moving the model, but it stays near the other clients. A
+    client that works against the other clients remains far from these clients and keeps moving the
+    model. If the metadata do not state the movement, the second excess is also computed from the
+    distance. If a row is not finite, both excesses of the row are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
 
-    The evidence against a client is S <- max(0, S + min(e, cap) - drift), where e is the geometric
-    mean of both excesses (0 if either excess is negative). A client is evicted for good if the
-    evidence S against the client exceeds `limit`. One round adds at most cap - drift to the
-    evidence, so with the default settings a single round never leads to an eviction. If an honest
-    client has one unusual round, the evidence against the client decreases again afterwards. A
-    client that missed a round must move its outdated model further than a client that took part.
-    The evidence against a client therefore does not change if the client did not take part in the
-    previous round. A row whose metadata "fresh" is 0 was judged in an earlier round and does not
-    change the evidence. Evidence is kept by client id. When a client is barred, the evidence
-    against it is forgotten, so a barred client that returns starts without evidence.
+    Each round updates the evidence S against a client: S <- max(0, S + min(e, cap) - drift), where
+    e is the geometric mean of both excesses (0 if either excess is negative). A client is evicted
+    for good if the evidence S against the client exceeds `limit`. One round adds at most
+    cap - drift to the evidence, so with the default settings a single round never leads to an
+    eviction. If an honest client has one unusual round, the evidence against the client decreases
+    again afterwards. A client that missed a round must move its outdated model further than a
+    client that took part. The evidence against a client therefore does not change if the client did
+    not take part in the previous round. A row whose metadata "fresh" is 0 was judged in an earlier
+    round and does not change the evidence. Evidence is kept by client id. When a client is barred,
+    the evidence against it is forgotten, so a barred client that returns starts without evidence.
 
-    Nevertheless, the detector evicts some honest clients with rare data or with many samples. A
+    Nevertheless, the detector evicts some honest clients with unusual data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other
-    clients and keeps moving the model. The detector `response` avoids evictions for rare data or
+    clients and keeps moving the model. The detector `response` avoids evictions for unusual data or
     many samples, because it does not compare clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
@@ -67,9 +67,9 @@ class RobustDistance(Detector):
     complexity = "O(n log n · d)"
     passes = "2"
     mads: float = Field(default=6.0, gt=0)
-    """How far a value may be above the median, in median absolute deviations."""
+    """Distance or movement above the median that is tolerated, in median absolute deviations."""
     ratio: float = Field(default=2.0, gt=1)
-    """How large a value may be, as a multiple of the median."""
+    """Distance or movement that is tolerated, as a multiple of the median."""
     drift: float = Field(default=0.35, gt=0)
     """Upper bound on an honest client's mean excess over many rounds."""
     cap: float = Field(default=1.35, gt=0)

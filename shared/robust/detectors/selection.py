@@ -24,7 +24,7 @@ class Selection(Detector):
     complexity = "that of its rule"
     passes = "as many as its rule"
     f: int = Field(default=0, ge=0)
-    """Declared bound on hostile rows, given to the rule."""
+    """Declared bound on the number of hostile rows; the rule gets the same bound."""
     rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it
     """The rule, given by its name, as a table, or as a `Rule` object."""
     threshold: float = Field(default=0.0, ge=0)

@@ -41,7 +41,7 @@ class Answer:
         Args:
             upload_K: sketch of the upload.
             earlier_AK: averages of the sketches of the client's earlier uploads.
-            asked_JK: the challenge, followed by the decoys (1 + J, K).
+            asked_JK: tensor (1 + J, K) with the challenge in the first row, then the decoys.
 
         >>> earlier, asked = torch.tensor([[0.0, 3.0]]), torch.tensor([[2.0, 0.0], [-1.0, 1.0]])
         >>> Answer.of(torch.tensor([-1.0, 7.0]), earlier, asked)
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Largest probability of a rank up to `rank` for an upload that ignores its challenge."""
+        """Largest probability that an upload that ignores its challenge has at most this rank."""
         return self.rank / self.count
 
     @property

@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets that a client gets more objections than honest clients get; each round, one bet begins.
+    """Bets on more objections to a client than to honest clients; in each round, one bet begins.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
     sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).

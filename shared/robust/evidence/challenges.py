@@ -5,7 +5,7 @@ sketch, D coordinates.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -185,6 +185,27 @@ def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator
     return scaled_LBM
 
 
+def draw_with_decoys(
+    sketched_BMK: Tensor,
+    length: float,
+    decoys: int,
+    client: str,
+    draws: Callable[..., torch.Generator],
+) -> Tensor:
+    """Weights (1 + decoys, B, M) of one client's challenge in the first row, then of its decoys.
+
+    The decoys have a generator of their own, because the client learns its challenge.
+
+    Args:
+        sketched_BMK, length: as for `draw`.
+        decoys: number of decoys.
+        client: the client's id.
+        draws: function that returns the generator with a given name.
+    """
+    challenge_LBM = draw(sketched_BMK, length, 1, draws("challenge", client))
+    return torch.cat([challenge_LBM, draw(sketched_BMK, length, decoys, draws("decoys", client))])
+
+
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
     """Sketches (L, K) of the changes; each change is a weighted sum of the rows' blocks."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
@@ -281,7 +302,7 @@ def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> 
 
     Args:
         new_K: the new part of the client's upload.
-        asked_JK: the challenge, followed by the decoys.
+        asked_JK: tensor (1 + J, K) with the challenge in the first row, then the decoys.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
         0 if the upload has no new part; None if the challenge and the decoys are zero, or if the

@@ -52,7 +52,7 @@ class DueChallenge:
 
     @property
     def asked_JK(self) -> Tensor:
-        """The challenge, followed by the decoys (1 + J, K)."""
+        """Tensor (1 + J, K) with the challenge in the first row, then the decoys."""
         return torch.cat([self.challenge_K[None], self.decoys_JK]).double()
 
     def starts(self, start_K: Tensor) -> bool:
@@ -71,7 +71,8 @@ class ClientMemory:
             memories.
         answered: wealth of the bets on low answers to challenges, one number for each expected
             share.
-        exceeded: wealth of the bets that uploads from challenged models are too long or overshoot.
+        exceeded: wealth of the bets that win if an upload that started from a challenged model is
+            too long or overshoots.
         rounds: number of rounds in which the detector has bet on objections.
         trials: number of rounds in which the client started from a challenge.
         boldness: length of the client's next challenge, relative to a first challenge.
@@ -111,11 +112,13 @@ class ClientMemory:
         return max(self.suspicion, self.evidence) > SUSPECT
 
     def answer(self, upload_K: Tensor, asked_JK: Tensor) -> Answer | None:
-        """How an upload answered its challenge; None if the upload is not finite.
+        """How an upload answered its challenge; None if no answer can be computed.
+
+        No answer can be computed if the upload is not finite, or if there is no earlier upload.
 
         Args:
             upload_K: sketch of the upload.
-            asked_JK: the challenge, followed by the decoys (1 + J, K).
+            asked_JK: tensor (1 + J, K) with the challenge in the first row, then the decoys.
         """
         earlier = [past.averages[0] for past in self.pasts if past.averages is not None]
         if not earlier or not bool(upload_K.isfinite().all()):

@@ -15,10 +15,11 @@ from rampart_fl.shared.robust.sketch import Traces
 
 
 def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]) -> None:
-    """Puts clients that sent similar uploads into the same group, together with their groups.
+    """Puts clients that sent similar uploads into one group, and merges the groups that they had.
 
-    Clients that are neither on trial nor exempt after an acquittal have no group. Attackers
-    therefore cannot draw an honest client into their group with a single copy of its upload.
+    Clients that are neither on trial nor exempt from trials after an acquittal have no group.
+    Attackers therefore cannot draw an honest client into their group with a single copy of its
+    upload.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -46,7 +47,7 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
 def others_in_group(known: Mapping[str, TrialRecord], client: str) -> list[str]:
     """The other clients in a client's group."""
     number = known[client].group
-    if not number:  # In a usual round, no client has a group; do not search all clients.
+    if not number:  # In most rounds, no client has a group, so do not search all clients.
         return []
     return [name for name, one in known.items() if one.group == number and name != client]
 
@@ -62,8 +63,9 @@ def relays(
 
     Every selected client of the group counts, even if it sends no upload. Attackers therefore
     cannot raise the evidence against an honest client by withholding uploads after they have seen
-    their challenges. Uploads that were trained in earlier rounds are left out, and so are
-    challenges of an earlier attempt at this round: attackers have seen them before the selection.
+    their challenges. Uploads that were trained in earlier rounds are left out. Challenges of an
+    earlier attempt at this round are also left out, because attackers have seen these challenges
+    before the selection.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.

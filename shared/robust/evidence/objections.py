@@ -17,8 +17,8 @@ from rampart_fl.shared.robust.evidence.client_memory import Start
 from rampart_fl.shared.robust.evidence.responses import PULLS, Response
 
 BEYOND = 5.0
-"""Factor by which an upload may exceed the limit on lengths if the client may have far more data
-than others."""
+"""The limit on lengths is multiplied by this factor if the client possibly has far more data than
+other clients."""
 DEVIATIONS = 3.0
 """A response is turned only if its correlation is more than this many standard deviations below 0.
 The standard deviation is that of the correlation between two random directions."""
@@ -129,10 +129,10 @@ def is_turned(upload: Upload, response: Response, informative: bool, usual: Coho
 
 
 def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
-    """Whether an upload undoes the movement of the model more than `overshoot` times over.
+    """Whether an upload undoes more than `overshoot` times the movement of the model.
 
-    An upload that answers a challenge overshoots only if it also undoes the challenge more than
-    `overshoot` times over.
+    An upload that answers a challenge overshoots only if it also undoes more than `overshoot` times
+    the challenge.
     """
     if upload.answer is not None and upload.answer.strength <= usual.overshoot:
         return False
@@ -181,10 +181,11 @@ def acceptable(
 ) -> bool:
     """Whether an upload is short enough, given the objections to the upload (one for each memory).
 
-    The upload of a client that is not challenged may exceed the limit on lengths if there is no
-    objection to the upload. Despite an objection, the upload may exceed the limit if three
-    conditions hold: it agrees with other uploads, its client is not a suspect, and no response is
-    too strong. A client's first upload may exceed the limit only if it agrees with other uploads.
+    If the client is challenged, its upload must not be longer than the limit. If the client is not
+    challenged, the limit is `BEYOND` times as high in two cases. First case: there is no objection
+    to the upload, and the upload has a response for each memory. A client's first upload has no
+    response. Second case: the upload agrees with other uploads, its client is not a suspect, and no
+    response is too strong.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:

@@ -14,7 +14,7 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
         decision: the decision about the upload.
         one: what is remembered about the client.
         because: the text that `explain` returned for the upload.
-        passive: whether nobody is challenged, so that suspicion counts as evidence.
+        passive: whether nobody is challenged; if so, suspicion counts as evidence.
         odds: the bound on the probability of false evictions, as text.
     """
     evidence = one.suspicion if passive else one.evidence
@@ -83,7 +83,7 @@ def trial_reason(
     copied: bool,
     odds: str,
 ) -> str:
-    """The reason of a verdict of `challenge` in one sentence, with quantity, limit and cohort.
+    """A sentence that explains a verdict of the detector `challenge`: quantity, limit and cohort.
 
     Args:
         decision: the decision about the upload.

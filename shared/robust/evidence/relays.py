@@ -11,9 +11,10 @@ from torch import Tensor
 from rampart_fl.shared.robust.evidence.betting import Bet
 
 BETS = (Bet(0.5, 0.75), Bet(0.5, 0.95))
-"""The bets that an upload answers other clients' challenges. The bets expect answers that are 0.7
-and 1.6 standard deviations away from the answers to decoys. Each bet is placed twice: once on high
-answers, and once on low answers."""
+"""These bets win if an upload answers other clients' challenges. The first bet expects an answer
+that is 0.7 standard deviations away from the answers to decoys, and the second bet expects an
+answer that is 1.6 standard deviations away. Each bet is placed twice: once on high answers, and
+once on low answers."""
 KEPT = 0.8
 """Weight of the earlier uploads in a client's average upload, after one more upload."""
 
@@ -24,8 +25,8 @@ class Relay:
 
     An honest client trains from its own model, so its upload does not depend on the challenges that
     other clients receive in the same round. The answer to these challenges and the answers to their
-    decoys are therefore exchangeable, whatever the client's data. An upload that contains other
-    clients' uploads answers their challenges.
+    decoys are therefore exchangeable, regardless of the client's data. An upload that contains
+    other clients' uploads answers their challenges.
 
     Args:
         above: 1 + the number of decoys with an answer that is at least as high.
@@ -47,7 +48,8 @@ class Relay:
         Args:
             upload_K: sketch of the upload.
             average_K: average of the sketches of the client's earlier uploads.
-            asked_JK: sums over the other clients: of their challenges, then of their decoys.
+            asked_JK: tensor (1 + J, K) with the sum of the other clients' challenges in the first
+                row; each further row is a sum of their decoys.
 
         >>> import torch
         >>> asked = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

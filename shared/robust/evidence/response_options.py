@@ -26,8 +26,8 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
     separate bet for each expected share. A bet on a high share quickly detects an attacker that
-    draws an objection in every round. A bet on a low share detects an attacker that often draws no
-    objection because its updates contain noise."""
+    draws an objection in every round. A bet on a low share detects an attacker whose noisy updates
+    often draw no objection."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
     """A round is compared with moving averages over the client's earlier rounds. Each number in
     `memories` defines one exponential moving average: the number is the weight of the old average

@@ -1,4 +1,4 @@
-"""Challenges of the clients that the detector `response` suspects.
+"""Challenges for the clients that the detector `response` suspects.
 
 Legend: L suspects, J decoys, B blocks of coordinates, M rows of the pool, K numbers of a sketch, D
 coordinates.
@@ -7,7 +7,6 @@ coordinates.
 from collections.abc import Mapping
 from statistics import median
 
-import torch
 from torch import Tensor
 
 from rampart_fl.shared.robust.base import Context, Rows
@@ -22,10 +21,10 @@ BOLDER = 2.0
 """Factor by which a suspect's challenge grows after an answer that does not clearly undo the
 challenge."""
 BOLDEST = 8.0
-"""How long a suspect's challenge may become, relative to a first challenge."""
+"""Largest length of a suspect's challenge, relative to a first challenge."""
 SHORTEST = 1 / 32
-"""How short a suspect's challenge may become, relative to a first challenge. Only an upload that
-was too long can make the next challenge shorter than a first challenge."""
+"""Smallest length of a suspect's challenge, relative to a first challenge. Only an upload that was
+too long can make the next challenge shorter than a first challenge."""
 OUTSTANDING = 8
 """Under the buffered policy: number of rounds for which a challenge stays due. If a suspect's
 upload arrives after this number of rounds, the upload is treated as if the suspect had not been
@@ -35,9 +34,9 @@ challenged."""
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """A suspect's next boldness, and its number of uploads since its last upload that was too long.
 
-    After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Even if a client's training diverges after every challenge above a certain norm, at most one in
-    seven of the client's uploads is too long.
+    After an upload that was too long, challenges grow again only after `CALM` further uploads. A
+    client's training may diverge after every challenge above a certain norm. Even then, at most one
+    in seven of the client's uploads is too long.
 
     Args:
         boldness: length of the last challenge, relative to a first challenge.
@@ -66,7 +65,7 @@ def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> 
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        context: the round that has been decided, and the seed.
+        round_: number of the round that has been decided.
         outstanding: number of rounds for which a suspect's challenge stays due. If this number is
             0, a challenge is due only in the round after it was drawn.
     """
@@ -80,7 +79,7 @@ def challenge(
     rows: Rows,
     customization: Customization,
     global_D: Tensor,
-    draws: torch.Generator,
+    name: str,
     context: Context,
     strength: float,
     decoys: int,
@@ -97,7 +96,7 @@ def challenge(
         rows: the rows of the accepted clients, which the challenges combine.
         customization: which client gets which model.
         global_D: the next global model.
-        draws: generator of the random numbers.
+        name: the name of the detector, which names its random draws.
         context: the round that has been decided, and the seed.
         strength: length of a first challenge, as a multiple of the median upload's length.
         decoys: J, the number of decoys.
@@ -109,11 +108,16 @@ def challenge(
         return customization
     pool_BMK = challenges.sketches(rows, BLOCKS, size, context.seed)
     length = strength * median(lengths)
-    decoys_JBM = challenges.draw(pool_BMK, length, decoys, draws)
+    decoys_JBM = challenges.draw(pool_BMK, length, decoys, context.generator(name, "decoys"))
     if not bool(decoys_JBM.any()):
         return customization
     drawn = {
-        client: challenges.draw(pool_BMK, length * known[client].boldness, 1, draws)[0]
+        client: challenges.draw(
+            pool_BMK,
+            length * known[client].boldness,
+            1,
+            context.generator(name, "challenge", client),
+        )[0]
         for client in suspects
         if client not in customization.challenged
     }

@@ -43,14 +43,16 @@ class TrialRecord:
         wealth: wealth of the bets on objections, one number for each expected share of objections.
         relayed: wealth of the bets on the client's answers to other clients' challenges.
         compared: number of rounds with a bet on an answer to other clients' challenges.
-        group: the clients on trial that have sent similar uploads have the same number; 0 for a
-            client that is neither on trial nor exempt after an acquittal.
+        group: number of the client's group; clients on trial that have sent similar uploads have
+            the same number. 0 if the client is neither on trial nor exempt from trials after an
+            acquittal.
         last_round: the last round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: for how many more of the client's rounds its last copied upload is remembered. Another
-            copied upload in these rounds starts a trial. 0 if no copied upload is remembered.
+        seen: number of further rounds of the client for which its last copied upload is remembered.
+            Another copied upload in these rounds starts a trial. 0 if no copied upload is
+            remembered.
         rest: number of further rounds of the client in which copied uploads start no trial; 0 if
             there was no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
@@ -89,7 +91,7 @@ class TrialRecord:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the mean of two e-values: from its own answers, and from relays."""
+        """Logarithm of the mean of two e-values: from the client's own answers, and from relays."""
         return log((exp(self.own_evidence) + exp(self.relay_evidence)) / 2)
 
     @property
@@ -139,9 +141,8 @@ def from_state(state: State, shares: int) -> tuple[dict[str, TrialRecord], int]:
 
     Args:
         state: the state.
-        shares: how many expected shares of objections the detector bets on (`expected`). If a state
-            from an earlier version of Rampart has only one wealth per client, this wealth is used
-            for every share.
+        shares: number of entries of the detector's option `expected`. If a state from an earlier
+            version of Rampart has only one wealth per client, this wealth is used for every share.
     """
     state = State({name: held.cpu() for name, held in state.tensors.items()}, state.ids)
     numbers = {name: state.by_id(name) for name in NUMBERS}

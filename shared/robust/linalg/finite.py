@@ -14,7 +14,7 @@ class NonFiniteRows(Exception):
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """Which rows hold only finite numbers, however large.
+    """For each row, whether all its numbers are finite; finite numbers may be very large.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]

@@ -99,7 +99,10 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, centred on its first row; recursive for inner clusters."""
+    """Squared distances in a cluster, from a Gram matrix relative to its first row.
+
+    The function calls itself for the clusters within this cluster.
+    """
     gram_SS = gram(plain, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)

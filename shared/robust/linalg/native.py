@@ -195,8 +195,8 @@ def compile_library(
         path: the library's path.
         real: C type of the rows.
         wide: C type in which products are computed.
-        flags: alternative sets of compiler options that select the processor; the first set with
-            which the kernels compile is used.
+        flags: alternative sets of compiler options that select the processor. The function tries
+            the sets in order until a compilation succeeds.
     Raises:
         OSError: the compiler failed with every set of options.
     """

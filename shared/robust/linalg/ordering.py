@@ -75,10 +75,10 @@ def mean_around_median(rows: View, keep: int) -> Tensor:
 
 
 def _by_rank(rows: View, first: int, last: int) -> Tensor:
-    """Per coordinate, the mean of the values with ranks `first` to `last - 1`; the minimum has rank
-    0.
+    """Per coordinate, the mean of the values with ranks `first`, ..., `last - 1`.
 
-    If `first` is negative, the result is instead the mean of the `last` values nearest the median.
+    The smallest value has rank 0. If `first` is negative, the result is instead the mean of the
+    `last` values nearest the median.
     """
     m = len(rows)
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
@@ -133,11 +133,11 @@ def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Returns three tensors: the index of each row's first term (M + 2,), the row of each term, and
     the factor of each term.
 
-    The first row of the sparse form is a base row, which the other rows may use as if it were row K
-    of the pool. Each coefficient of the base row is the median of one column of the mixing matrix.
-    A row of the pool is therefore not in the base if most mixes leave the row out. The base row is
-    empty if it would save no terms. If mixes average nearly the same rows, each mix needs only a
-    few terms.
+    The first row of the sparse form is a base row. The other rows of the sparse form can use the
+    base row as if it were row K of the pool. Each coefficient of the base row is the median of one
+    column of the mixing matrix. A row of the pool is therefore not in the base row if most mixed
+    rows leave it out. The base row is empty if it would save no terms. If all mixed rows are means
+    of nearly the same rows of the pool, each mixed row needs only a few terms.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]

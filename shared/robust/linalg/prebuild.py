@@ -1,8 +1,8 @@
 """`python -m rampart_fl.shared.robust.linalg.prebuild`: compiles the kernels in advance.
 
-An image that runs this command during its build needs no compiler at run time. The command writes
-libraries to a folder next to `kernels.c`: one library for each combination of a processor level of
-this machine's architecture and a pair of element types.
+If the build of a container image runs this command, the image needs no compiler at run time. The
+command writes libraries to a folder next to `kernels.c`. For each processor level of this machine's
+architecture, there is one library for each pair of element types.
 """
 
 import platform

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.view import View
 from rampart_fl.shared.runtime.device import to_device
 
 TINY = 1e-30
-"""If the mean square of a row's coordinates is below this bound, float32 squares may underflow."""
+"""If the mean square of a row's coordinates is below this bound, float32 squares can underflow."""
 BLOCK = 8192
 """Number of coordinates that are converted to float64 at a time."""
 
@@ -41,7 +41,7 @@ def finite_and_squared_norms(
     squares_N = _products(pool, None)[:, 0]
     finite = squares_N.isfinite().tolist()
     for i, known in enumerate(finite):
-        # Squares of finite numbers may overflow.
+        # Squares of finite numbers can overflow.
         finite[i] = known or pool.place.every(finite_rows(block_ND[i : i + 1])[0])
     return finite, squares_N
 

@@ -39,8 +39,8 @@ def signs(rows: View, columns_R: Tensor | None = None) -> Tensor:
                 sums=2 * len(rows),
             ).reshape(len(rows), 2)
     else:
-        # Columns are copied in pieces, because a copy of all drawn columns may need much memory: by
-        # default, `sign_guard` draws a tenth of the columns.
+        # By default, `sign_guard` draws a tenth of the columns. A copy of all drawn columns would
+        # need much memory, so the columns are copied in pieces.
         drawn = () if columns_R is None else torch.split(columns_R, CHUNK)
         here = replace(rows, part=None)
         for part in [here] if columns_R is None else map(here.columns, drawn):

@@ -1,4 +1,4 @@
-"""How passes read rows: as whole rows of the pool, or as chunks if the rows are mixed.
+"""How a pass reads rows: as whole rows of the pool, or as chunks if the rows are mixed.
 
 Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
 a chunk.

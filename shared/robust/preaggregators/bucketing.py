@@ -19,9 +19,9 @@ class Bucketing(PreAggregator):
 
     Trusted weights and metadata are averaged over each bucket, too.
 
-    Bucketing leaves f unchanged, because every hostile row may corrupt a different bucket.
+    Bucketing leaves f unchanged, because every hostile row can corrupt a different bucket.
     Therefore, 2f must be less than the number of buckets. If you set f = 0 for this stage alone,
-    the number of buckets is not checked. The last bucket may have fewer than s rows.
+    the number of buckets is not checked. The last bucket can have fewer than s rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [6.0]]), [{"name": "bucketing", "s": 3}, "median"])

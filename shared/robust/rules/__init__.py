@@ -1,9 +1,9 @@
 """Aggregation rules, which turn rows into one vector.
 
-To add a rule, add a module here that defines a subclass of `Rule`, with its parameters as pydantic
-fields, and registers it with `@rules.register("name")`. Add a test file with the module's name
-under `tests/shared/robust/rules/`. The contract suite (`tests/contracts/test_rules.py`) finds the
-rule automatically.
+To add a rule, add a module here that defines a subclass of `Rule`, and registers the subclass with
+`@rules.register("name")`. The rule's parameters are pydantic fields of the subclass. Add a test
+file with the module's name under `tests/shared/robust/rules/`. The contract suite
+(`tests/contracts/test_rules.py`) finds the rule automatically.
 
 Code that turns rows into other rows belongs in `preaggregators`, and verdicts belong in
 `detectors`.

@@ -14,8 +14,8 @@ class Clustered(Rule):
     """Weighted mean of the larger of two clusters of rows (complete linkage, cosine distance).
 
     A zero row is treated as opposite to all other rows. If both clusters have the same size, the
-    cluster that contains the lowest id is used. Only directions matter: rows of the larger cluster
-    may have any length, so the rule does not bound magnitudes.
+    cluster that contains the lowest id is used. Clusters depend only on the directions of the rows.
+    Rows of the larger cluster can have any length, so the rule does not bound magnitudes.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -81,7 +81,7 @@ class NoRegret(QuasiGradientRule):
         return Weighting(weights_M, step + 1, False)
 
     def prefilter(self, distances_MM: Tensor, f: int) -> Tensor:
-        """Mask (M,) of the rows from which at most 2f other rows are farther away than `radius`."""
+        """Mask (M,): True for a row if at most 2f other rows are farther from it than `radius`."""
         squared = (
             4 * spectral.nearest(distances_MM, len(distances_MM) - f)[0]
             if self.radius is None

@@ -25,7 +25,7 @@ class Sageflow(Rule):
     i's model makes on the public samples. The factor n_i is the client's trusted weight, divided by
     the sum of all trusted weights. If the unnormalized weights sum to 1e-3 or less, the global
     model is not updated. The rule judges each model separately, and only on the public samples. A
-    model that predicts the public samples well may behave arbitrarily on other samples.
+    model that predicts the public samples well can behave arbitrarily on other samples.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate

@@ -46,7 +46,7 @@ class SDEA(Rule):
     does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
-    meaningless, such as noise. If learning the weights leads to a gradient that is not finite, the
+    meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the
     rule leaves out the longest row and learns the weights again.
 
     >>> import torch
@@ -81,10 +81,10 @@ class SDEA(Rule):
     sharpness: bool = True
     """Whether the search rewards confident predictions."""
     diversity: bool = True
-    """Whether the search rewards weights with which all classes are predicted equally often."""
+    """Whether the search rewards weights if the mixed model predicts all classes equally often."""
     clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch_first"
     """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, as in
-    the paper's equation 14 and in its code. FINCH's first partition may have more than two groups.
+    the paper's equation 14 and in its code. FINCH's first partition can have more than two groups.
     `finch`, our variant, runs FINCH until two groups are left, because the paper distinguishes a
     cooperative and a hostile group. `k_means` splits the weights into two clusters by k-means;
     `dbscan` uses DBSCAN; `none` leaves the learned weights unchanged."""
@@ -154,7 +154,8 @@ class SDEA(Rule):
         """The loss of a batch, and its gradient (M,) with respect to the logits.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j), so the reference model cancels.
+        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The reference model cancels in
+        this difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None

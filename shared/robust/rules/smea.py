@@ -18,9 +18,8 @@ from rampart_fl.shared.robust.rules import rules
 BATCH = 4096
 """Number of subsets whose eigenvalues are computed at once."""
 SLACK = 1e-5
-"""Lower bounds are reduced by this share, because rounded distances may have made the bounds too
-large.
-"""
+"""Lower bounds are reduced by this share, because rounding errors in the distances can make the
+bounds too large."""
 
 
 @rules.register("smea")
@@ -74,7 +73,7 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        chance_B[lowest] = True  # Rounding may lift the bound above the variance.
+        chance_B[lowest] = True  # Rounding can lift the bound above the variance.
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])
@@ -86,7 +85,7 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
 
 
 def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
-    """The largest variance (B,) of every subset along any direction."""
+    """For every subset, the largest variance along any direction (B,)."""
     squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
     means_BS = squared_BSS.mean(dim=2)
     gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS

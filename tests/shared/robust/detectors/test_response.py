@@ -1049,16 +1049,16 @@ def test_challenges_and_decoys_have_the_same_distribution() -> None:
     known = from_state(suspected(federation, "c04"), memories=2, shares=3)
     rows = Rows.of(federation.honest(), ids=federation.ids)
     upload_K = sketched(federation.honest()[4:5])[0]  # It lies where challenges are likely to lie.
-    draws, low, count = torch.Generator().manual_seed(6), 0, 400
-    for _ in range(count):
+    low, count = 0, 400
+    for round_ in range(count):
         known["c04"].due = ()
         suspects.challenge(
             known,
             rows,
             Customization(),
             federation.global_D,
-            draws,
-            Context(round=3),
+            "response",
+            Context(round=round_, seed=SEED),
             8.0,
             19,
             1024,

@@ -158,7 +158,7 @@ class Round:
         self.clients = [f"client-{i:02d}" for i in range(len(uploads))]
         self.blobs, self.spec = Blobs(folder), spec_of(dim)
         given, device = experiment(server, len(uploads)), torch.device("cpu")
-        with (ranks or Ranks()).on_all_ranks("begin", folder.name, given, self.spec):
+        with (ranks or Ranks()).on_all_ranks("begin", folder.name, given, self.spec, given.seed):
             self.engine = RoundEngine(given, self.spec, self.blobs, device, memory, ranks)
         first = store_vector(self.blobs, self.spec, 99)
         self.engine.restore(Snapshot(global_model=first, reference=first))

@@ -1,6 +1,7 @@
 """Seeds for random draws; each draw has a name that states its purpose.
 
-The seed of a draw is derived from the experiment's seed and a path of names and numbers. A draw
+The seed of a draw is derived from a seed and a path of names and numbers. The seed is that of the
+experiment, or a secret seed of the server. A draw
 therefore does not depend on earlier draws. For example, a client draws the same batches for a round
 in every process and after every restart.
 """

@@ -1,8 +1,9 @@
 """`python -m rampart_fl.services.aggregator.probe [PATH]`: a health check without curl.
 
 Requests `PATH` from the aggregator in this container, and exits with 0 if the status is 200. `PATH`
-is `/healthz` (the event loop is running; the default) or `/readyz` (Redis answers, blobs can be
-written, and a worker has taken over). The probe needs nothing but the standard library.
+is `/healthz`, which is the default, or `/readyz`. `/healthz` checks that the event loop is running.
+`/readyz` checks that Redis answers, that blobs can be written, and that a worker has taken over.
+The probe needs only the standard library.
 """
 
 import os

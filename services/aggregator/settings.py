@@ -34,7 +34,7 @@ class Settings(ServiceSettings):
     """Experiment file, or the name of a shipped experiment. The worker submits this experiment if
     the federation has never had a run."""
     host: str = "127.0.0.1"
-    """Address to listen on. Listen beyond this machine only with TLS, or behind a TLS proxy."""
+    """Address to listen on. If other machines can reach this address, use TLS or a TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)
     """Port to listen on."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
@@ -86,14 +86,14 @@ class Settings(ServiceSettings):
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
-    """Threads of the round engine in each of the worker's processes. By default, the processes
-    share the processors that the container may use. Equal numbers of threads give bit-identical
-    results."""
+    """Number of the round engine's threads in each process of the worker. By default, the processes
+    share the processors that the container may use. Runs with the same number of threads have
+    bit-identical results."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name under which this worker holds the lease. A worker that restarts under the same name gets
     its lease back at once."""
     lease: float = Field(default=10.0, gt=0.5)
-    """Seconds after which another worker may take over if the lease is not renewed."""
+    """Seconds after which another worker can take over if the lease is not renewed."""
     tls_certificate: Path | None = None
     """PEM file with the certificate for HTTPS."""
     tls_key: Path | None = None
@@ -124,6 +124,12 @@ class Settings(ServiceSettings):
     """Token with which a red-team test reads every client's update; only for tests on one
     machine."""
 
+    @property
+    def _remote_redis(self) -> bool:
+        """Whether Redis may be on another machine."""
+        redis = urlsplit(self.redis_url)
+        return redis.scheme != "unix" and redis.hostname not in LOOPBACK
+
     @model_validator(mode="after")
     def _safe(self) -> "Settings":
         token = self.operator_token.get_secret_value()
@@ -144,10 +150,15 @@ class Settings(ServiceSettings):
 
     @model_validator(mode="after")
     def _production_is_unpredictable(self) -> "Settings":
-        if self.predictable_draws and self.host not in LOOPBACK:
+        remote = {
+            "RAMPART_HOST": self.host not in LOOPBACK,
+            "RAMPART_REDIS_URL": self._remote_redis,
+        }
+        if self.predictable_draws and any(remote.values()):
             raise ValueError(
                 "RAMPART_PREDICTABLE_DRAWS lets clients mislead the detectors, so it is for tests "
-                f"on one machine; RAMPART_HOST must be one of {', '.join(sorted(LOOPBACK))}"
+                "on one machine. These settings name another machine: "
+                f"{', '.join(name for name, present in remote.items() if present)}"
             )
         return self
 
@@ -160,13 +171,12 @@ class Settings(ServiceSettings):
             raise ValueError(
                 "RAMPART_TEST_TAP must be a secret of at least 16 characters that nothing else uses"
             )
-        redis = urlsplit(self.redis_url)
         production = {
             "RAMPART_ROLE": self.role != "all",
             "RAMPART_HOST": self.host not in LOOPBACK,
             "RAMPART_TLS_CERTIFICATE": self.tls_certificate is not None,
             "RAMPART_BLOBS": "://" in self.blobs,
-            "RAMPART_REDIS_URL": redis.scheme != "unix" and redis.hostname not in LOOPBACK,
+            "RAMPART_REDIS_URL": self._remote_redis,
         }
         if wrong := [name for name, present in production.items() if present]:
             raise ValueError(

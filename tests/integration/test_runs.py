@@ -100,6 +100,10 @@ def test_no_response_contains_the_secret_seed_of_a_run(host: Host) -> None:
         response = httpx.get(base + page, headers=headers)
         assert response.status_code == 200, page
         assert str(state.server_seed) not in response.text
+    seen = hosted.of_run(lambda run: run.state.redis.client.hgetall(run.keys.state))
+    assert seen["server_seed"] == str(state.server_seed) and str(state.server_seed) not in repr(
+        state
+    )
 
 
 def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(

@@ -33,8 +33,9 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes per disk write of a large body."""
 SMALL = 2 * PIECE
-"""A body counts as small if it has fewer than `SMALL` bytes. A small body takes no more memory than
-a large body, of which two pieces are in memory: one that is written, and one that arrives."""
+"""A body counts as small if it has fewer than `SMALL` bytes. A small body therefore takes no more
+memory than a large body: two pieces of a large body are in memory, one that is being written and
+one that is arriving."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 

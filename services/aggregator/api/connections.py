@@ -1,4 +1,4 @@
-"""HTTP connections with limits that an application cannot set: on heads, bodies and responses.
+"""HTTP connections with limits on heads, bodies and responses; an application cannot set them.
 
 By default, uvicorn has these gaps:
 
@@ -84,8 +84,8 @@ class Connection(HttpToolsProtocol):
         self._head = 0
         self._body_open = False
         self._unanswered: list[RequestResponseCycle] = []
-        # Most connections wait for news, so their objects stay small. Clients rarely pipeline
-        # requests, so a list of pipelined requests is short.
+        # Most connections wait for news, so each connection must take little memory. Clients rarely
+        # pipeline requests, so a list of pipelined requests is short.
         self.pipeline = Pipeline()  # type: ignore[assignment]  # it has all methods that are called
 
     @classmethod
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Starts the timer for the first head; refuses a connection above the maximum number."""
+        """Starts the timer for the first head; refuses the connection if too many are open."""
         super().connection_made(transport)
         self.flow._is_writable_event = SmallEvent(on=True)
         if len(self.connections) > self.most:

@@ -22,7 +22,8 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 
 PAUSE = 0.005
-"""Seconds between two reads of the streams, so that one read gets all events of a burst."""
+"""Seconds that the hub waits between two reads of the streams, so that one read gets all events of
+a burst."""
 FOR_ONE: frozenset[EventType] = frozenset(
     {
         *("ticket", "evicted", "confirmed", "reinstated", "dismissed", "released", "customized"),
@@ -36,7 +37,7 @@ string, which is no client's id."""
 
 
 class Listener:
-    """A waiting request, as a context; one object takes less memory than a generator would.
+    """A waiting request, as a context manager that takes less memory than a generator would.
 
     Args:
         hub: the hub that wakes the request.

@@ -53,7 +53,7 @@ async def model_response(
 
 
 def open_model(blobs: Blobs, digest: str) -> tuple[BinaryIO, int]:
-    """Opens a model's file; returns it with its size in bytes."""
+    """Opens a model's file; returns the open file and its size in bytes."""
     file = blobs.open(digest)
     size = file.seek(0, 2)
     file.seek(0)

@@ -48,7 +48,7 @@ class OperatorTokens:
         if entry is None:
             return None
         name, record = entry
-        # After an operator's token was revoked or has expired, a new token may be issued under
+        # After an operator's token was revoked or has expired, a new token can be issued under
         # the same name. If the hash of the given token differs from the hash in the record, the
         # given token is an older token of this operator.
         if record.revoked_at is not None or record.token_hash != hash_:

@@ -158,6 +158,6 @@ class SmallBodies:
 
 
 def is_upload(method: str, path: str) -> bool:
-    """Whether a request's body is an update or a probe's answer; both are as large as a model."""
+    """Whether a body is an update or an answer to a probe; both are as large as a model."""
     uploads = {"PUT": ("/update", "/probe"), "POST": ("/customize",)}
     return path.endswith(uploads.get(method, ()))

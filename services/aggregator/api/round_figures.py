@@ -1,4 +1,4 @@
-"""Summarizes a round's record: a few metrics of the round, and what one client did in it.
+"""Summarizes a round's record: a few metrics of the round, and one client's part in the round.
 
 The record of a round with 1,000 clients takes hundreds of kilobytes; its summary takes a few
 hundred bytes.

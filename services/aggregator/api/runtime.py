@@ -29,13 +29,14 @@ OPEN = 16
 """Maximum number of runs whose `RunParts` a process keeps; the process drops the `RunParts` of the
 least recently used run first."""
 CONVERSION = 20.0
-"""Seconds that a request waits for a worker to convert state with an older schema."""
+"""Maximum time in seconds that a request waits until a worker has converted state with an older
+schema."""
 RETRY = 1.0
 """Seconds between two attempts to reach Redis while Redis does not answer."""
 
 
 class Runtime:
-    """The objects of a process that all its requests share.
+    """The objects that all requests of a process share.
 
     Args:
         settings: the deployment's settings.
@@ -138,7 +139,7 @@ class Runtime:
             raise Unavailable(str(error)) from None
 
     async def watch_durability(self, every: float = 60.0) -> None:
-        """Regularly checks whether a crash of Redis may lose acknowledged updates; if so, warns."""
+        """Regularly checks whether a crash of Redis can lose acknowledged updates; if so, warns."""
         while True:
             try:
                 durable = await self.stores.redis.durable()

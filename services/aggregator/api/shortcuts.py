@@ -94,7 +94,7 @@ class Shortcuts:
 
 
 def _has_body(request: Request) -> bool:
-    """Whether a body may follow the head; middleware limits the body's size and duration."""
+    """Whether a body can follow the head; if so, the request needs the middleware for bodies."""
     headers = request.headers
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 

@@ -8,8 +8,8 @@ from rampart_fl.services.aggregator.metrics import Metrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
-"""An upload that waits this many seconds for a slot is refused. Clients wait for the response for
-longer than `PATIENCE`."""
+"""An upload that waits this many seconds for a slot is refused. Clients wait longer than `PATIENCE`
+for the response."""
 
 
 class UploadSlots:

@@ -53,7 +53,7 @@ class Attribution:
 
     @property
     def bar(self) -> BarReason:
-        """The stored reason if this action bars a client."""
+        """The reason that is stored if this action bars a client."""
         return BarReason(reason=self.reason, detector="operator", at=self.time)
 
 

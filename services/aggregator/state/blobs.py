@@ -1,10 +1,10 @@
 """Blobs: immutable bytes keyed by their SHA-256, in a local folder.
 
 A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
-fsynced. Small blobs that arrive together share one file (segments.py), which is also written to a
-temporary file, fsynced and renamed. As soon as the writer of a blob has returned the digest, the
-blob survives a power failure. On Kubernetes, an object store holds the blobs (see object_blobs.py).
-Each run has its own blobs (run_blobs.py).
+fsynced. Small blobs that arrive together share one file (segments.py), which is stored in the same
+way. As soon as the writer of a blob has returned the digest, the blob survives a power failure. On
+Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
+(run_blobs.py).
 """
 
 import hashlib
@@ -135,7 +135,7 @@ class Blobs:
         self._segments.add(blobs)
 
     def growth(self, blobs: int, blob_bytes: int) -> int:
-        """The maximum number of bytes by which a number of new blobs enlarges the folder."""
+        """The maximum growth of the folder in bytes if this many blobs of this size are added."""
         return blobs * blob_bytes
 
     def path(self, digest: str) -> Path:

@@ -1,4 +1,4 @@
-"""Checks of experiments, which a worker does for the API, because the API has no torch."""
+"""Passes experiments to a worker, which checks them for the API, because the API has no torch."""
 
 from dataclasses import dataclass
 from typing import cast

@@ -1,4 +1,4 @@
-"""Requests for customized models that clients make outside of a round, and the worker's answers."""
+"""Clients' requests for customized models outside of a round, and the worker's answers."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -25,7 +25,7 @@ class CustomizationStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the worker's fencing token.
+        federation: keys of the federation, such as the key of the worker's fencing token.
     """
 
     redis: RedisAccess

@@ -47,7 +47,7 @@ class EventLog:
         return raw[0][0] if raw else "0-0"
 
     async def trim(self, kept: int = 1000) -> None:
-        """Deletes old events; keeps approximately the newest `kept` events.
+        """Deletes old events; about `kept` of the newest events remain.
 
         Call `trim` only for the federation's log. For the run's log, the script that publishes
         a round deletes the old events.

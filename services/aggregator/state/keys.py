@@ -23,7 +23,7 @@ are small, because models and updates are kept in the blob store. The keys of th
     runs         hash    run -> its entry in the registry (see run_registry.py)
     run_counter  number  number of runs ever submitted; also the last part of the newest run's id
     queue        list    waiting runs, first in, first out
-    held         hash    the run that cannot start, or cannot open a round, -> what it waits for
+    held         hash    run that cannot start or cannot open a round -> what the run waits for
     submissions  hash    submission key -> run
     current      string  the current run; absent if there is none
     deleted      set     deleted runs whose keys and blobs a worker still has to remove
@@ -108,7 +108,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the answer to a request for a check.
+        """The key of the answer to a request to check an experiment.
 
         With the argument `<request>:asked`, the method returns the key of the experiment to check.
         """
@@ -141,7 +141,7 @@ class RunKeys:
         self.events = f"{prefix}events"
 
     def receipts(self, round_: int | str) -> str:
-        """The key of one round's receipts; "*" as the round gives a pattern for all these keys."""
+        """The key of a round's receipts; the round "*" gives a pattern that matches all rounds."""
         return f"{self.prefix}receipts:{round_}"
 
     def customization(self, request: str) -> str:

@@ -109,9 +109,9 @@ class MemberStore:
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
-            element is the reason: "evicted", "unfounded" (the run has not been offered), "over"
-            (the run accepts no more members), "frozen" (a member cannot decline) or "full" (no slot
-            is free).
+            element names the reason, which is "evicted", "unfounded" (the run has not been
+            offered), "over" (the run accepts no more members), "frozen" (a member cannot decline)
+            or "full" (no slot is free).
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
@@ -150,7 +150,7 @@ class MemberStore:
         Args:
             fence: the worker's fencing token.
             slots: maps each client to its slot.
-            answers: number of answers that were read to assign the slots.
+            answers: number of answers that the caller had read when it assigned the slots.
         Returns:
             False if another client has answered since the caller read the answers; in this case,
             the caller must assign the slots again.

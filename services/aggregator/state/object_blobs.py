@@ -192,9 +192,10 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        Whenever new blobs add up to a tenth of the cache's limit, this method checks the size of
-        the cache. If the cache exceeds nine tenths of the limit, the method deletes the least
-        recently read blobs until the cache no longer exceeds nine tenths of the limit.
+        The method adds up the sizes of the blobs that were added since its last check of the cache.
+        If this sum exceeds a tenth of the cache's limit, the method checks the cache again. It then
+        deletes the least recently read blobs, until the cache's size is at most nine tenths of
+        the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)

@@ -1,4 +1,4 @@
-"""The operators: each has a name, a role, and a token that may expire or be revoked."""
+"""The operators: each has a name, a role, and a token, which can expire or be revoked."""
 
 import json
 from dataclasses import dataclass

@@ -44,7 +44,7 @@ NONE: Mapping[int, str] = {}
 
 @dataclass(frozen=True)
 class FiledRecord:
-    """A record in durable blobs, and the values to write to Redis when its round is published."""
+    """A record in durable blobs, and the values to write to Redis when the round is published."""
 
     round: int
     status: Literal["published", "failed"]
@@ -54,7 +54,7 @@ class FiledRecord:
     moved: tuple[int, ...] = ()
     """The rounds whose entries move to the segment, in order."""
     forgotten: tuple[int, ...] = ()
-    """The segments to delete, each named by the last round in it."""
+    """The segments to delete; each number is the last round in a segment."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RecordStore:
         blobs: the store of the records.
         disk: threads that read and write blobs; by default, the threads of asyncio.
         bound: maximum size in bytes of the entries in Redis.
-        kept: minimum number of newest rounds whose records are kept; None to keep all records.
+        kept: the records of at least this many newest rounds are kept; None to keep all records.
     """
 
     redis: RedisAccess
@@ -140,7 +140,7 @@ class RecordStore:
     # -- reading -------------------------------------------------------------------------------
 
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
-        """The entries of rounds `first` to `last`, in order, without rounds no longer kept."""
+        """The entries of rounds `first` to `last` that are still kept, in order of round."""
         # The entries in Redis are read before the segments. Entries move only from Redis to
         # segments, so no entry is missed if it moves while this method reads.
         texts, late = await self._read_maps()

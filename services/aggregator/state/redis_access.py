@@ -1,8 +1,7 @@
 """Runs Redis commands and atomic scripts; replicas must confirm the scripts' writes.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
-token to all of its scripts, except to the script that acquires a lease, because that script makes a
-new token.
+token to all of its scripts, with one exception: the script that acquires a lease makes a new token.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ local function fenced(key, token)
   return redis.call('GET', key) ~= token
 end
 """
-"""The Lua code at the beginning of every script that checks the worker's fencing token."""
+"""Lua code at the beginning of scripts that check the worker's fencing token with `fenced`."""
 
 
 class LeaseLost(RampartError):

@@ -45,9 +45,9 @@ def connect(
     """A Redis client with timeouts, a small connection pool, and retries if a connection is lost.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://` for one server. For the primary that Sentinels
-            name: `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or `rediss+sentinel://` with
-            TLS. NAME is the Sentinels' name for the primary.
+        url: for one server, a URL with `redis://`, `rediss://` or `unix://`. If Sentinels say which
+            server is the primary, `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or with TLS
+            `rediss+sentinel://...`. NAME is the Sentinels' name for the primary.
         password: the Redis password; None if Redis has none.
         sentinel_password: password of the Sentinels; None if the Sentinels have none.
 

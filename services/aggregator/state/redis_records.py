@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter
@@ -147,7 +147,7 @@ class Run(RunSummary):
     """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
     slots_assigned: bool
     """Whether the clients that accepted the run have slots, and thus are the run's members."""
-    server_seed: int
+    server_seed: int = field(repr=False)
     """The seed of the server's random draws. It is secret: no response contains it."""
 
 
@@ -166,7 +166,7 @@ class BarredClients:
     mode: Mode | None
 
     def away(self, round_: int) -> set[str]:
-        """The clients that may not be selected for a round."""
+        """The clients that must not be selected for a round."""
         later = {client for client, why in self.quarantined.items() if why.until > round_}
         return later | self.evicted.keys()
 
@@ -241,7 +241,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
         # The stored field keeps its former name, because another name would need a new schema.
         slots_assigned="seated" in raw,
-        # Runs from before this field existed have drawn from the experiment's seed.
+        # Older runs lack this field: their server draws from the experiment's seed.
         server_seed=int(raw.get("server_seed", experiment.seed)),
     )
 
@@ -257,7 +257,7 @@ def parse_bar(text: str) -> Bar:
 
 
 def _summary(raw: Mapping[str, str]) -> RunSummary:
-    """Parses a run's small fields; a field without a value may be missing or empty."""
+    """Parses a run's small fields; a field without a value can be missing or empty."""
     deadline = raw.get("deadline")
     return RunSummary(
         schema=raw["schema"],

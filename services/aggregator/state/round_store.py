@@ -142,7 +142,7 @@ class RoundStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the worker's fencing token and barred clients.
+        federation: keys of the federation, for the barred clients and the worker's fencing token.
     """
 
     redis: RedisAccess

@@ -99,7 +99,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """Blobs that a version without runs stored directly in the folder or at the URL."""
+        """Blobs of an old version, which had no runs; they are directly in the folder or URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)

@@ -22,7 +22,7 @@ from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.messages import RunState
 
 EVENTS_KEPT = 86_400
-"""Seconds for which a run's events are kept after its end, for programs that follow the run."""
+"""Programs that follow a run can read its events for this many seconds after the run's end."""
 
 START = (
     FENCED
@@ -59,7 +59,7 @@ if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], 'status', ARGV[1])
 if ARGV[1] == 'stopping' then redis.call('HSET', KEYS[1], 'stopped_because', ARGV[2]) end
 redis.call('XADD', KEYS[2], '*', 'type', ARGV[1])
--- A run that is paused or stopped waits for nothing, even if no worker can say so.
+-- A paused or stopped run waits for nothing; possibly, no worker is there to record this.
 if ARGV[1] ~= 'running' and redis.call('HDEL', KEYS[3], ARGV[3]) == 1 then
   redis.call('XADD', KEYS[2], '*', 'type', 'continued')
 end
@@ -180,7 +180,7 @@ class RunStore:
         deadline: float | None = None,
         server_seed: int | None = None,
     ) -> str:
-        """Starts the run at the head of the queue, so that clients may join it.
+        """Starts the run at the head of the queue, so that clients can join the run.
 
         Args:
             fence: the worker's fencing token.
@@ -205,7 +205,7 @@ class RunStore:
             "snapshot": snapshot.model_dump_json(),
             "schema": SCHEMA,
             "digest": experiment.digest(),
-            "server_seed": str(secrets.randbits(63) if server_seed is None else server_seed),
+            "server_seed": str(secrets.randbits(256) if server_seed is None else server_seed),
         }
         keys, federation = self.keys, self.federation
         names = (
@@ -284,8 +284,8 @@ class RunStore:
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
             reason: why the run failed; if empty, the run keeps the reason for which it was stopped.
-            segment: the last round and the digest of a segment that has all entries left in Redis;
-                None if Redis has no entries.
+            segment: a segment with all entries that are still in Redis, as the pair (last round,
+                digest of the segment); None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
         brief = await self.brief()

@@ -45,7 +45,7 @@ TO_RUNS = (
     FENCED
     + """
 -- KEYS fence schema state answers members tickets runs run_counter submissions current events
---   then pairs of a former and a present key, the first of which is that of the state
+--   then pairs (former key, present key); the first pair is for the state
 -- ARGV fence schema run info submission fields answers members tickets is_current
 if fenced(KEYS[1], ARGV[1]) then return {'fenced'} end
 if redis.call('HGET', KEYS[12], 'schema') ~= '2' then return {'other'} end
@@ -174,7 +174,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 def _slots(clients: Collection[str], most: int) -> dict[str, int]:
-    """Assigns slots to the clients of a schema 2 federation, whose state has no slots.
+    """Assigns slots to the clients of a federation of schema 2, whose state has no slots.
 
     >>> _slots(["client-01", "ada"], 3)
     {'ada': 0, 'client-01': 1}

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Segments:
-    """The segments in one folder, which several processes may share.
+    """The segments in one folder; several processes can use the folder at the same time.
 
     Args:
         folder: folder of the segments; created with the first segment.

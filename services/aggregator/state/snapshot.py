@@ -28,8 +28,8 @@ class Snapshot(BaseModel):
     - `groups` has the names of the groups' models. A client that has neither an entry in
       `assignment` nor a model of its own gets the group model that the hash of its id selects.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
-    - `challenged` maps a client to the name of the model from which the client trains instead of
-      the client's own model.
+    - `challenged` maps each challenged client to the name of a model. The client trains from this
+      model, and not from its own model.
     - `position` is the position of the last event that the round has handled.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model, if this model is not initialized from the

@@ -85,7 +85,7 @@ class Stores:
             url: URL of Redis.
             password: password of Redis; None if Redis has none.
             namespace: first part of all keys; each federation needs a separate namespace.
-            sentinel_password: password of the Sentinels in the URL; None without a password.
+            sentinel_password: password of the Sentinels in the URL; None if they have none.
             replicas: number of replicas that must confirm every write.
         """
         client = connect(url, password, sentinel_password)

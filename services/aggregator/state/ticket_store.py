@@ -1,4 +1,4 @@
-"""The tickets, which instruct clients what to do next, and the clients that asked for a ticket."""
+"""The tickets, which tell clients what to do next, and the clients that asked for a ticket."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -54,7 +54,7 @@ class TicketStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the worker's fencing token and barred clients.
+        federation: keys of the federation, for the barred clients and the worker's fencing token.
     """
 
     def __init__(self, redis: RedisAccess, keys: RunKeys, federation: FederationKeys) -> None:

@@ -67,7 +67,7 @@ class UploadStore:
         await self._accepting.close()
 
     async def accept(self, receipt: Receipt) -> tuple[str, Receipt | None]:
-        """Records an upload whose blob is stored; the call is idempotent.
+        """Records an upload whose blob is already stored; the call is idempotent.
 
         Returns:
             ("accepted", the stored receipt), or

@@ -113,7 +113,7 @@ class Arrivals:
         self._start_D = self._started = None
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """Two models whose difference is added to an upload; the first model may change."""
+        """Two models whose difference is added to an upload; the caller may overwrite the first."""
         digests = offset(self._served, client, started, self._plan.customizer.isolates)
         if digests is None:
             return None

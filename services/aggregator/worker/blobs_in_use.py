@@ -1,4 +1,4 @@
-"""The blobs that clients may still request, or that unhandled events refer to."""
+"""The blobs that clients can still request, and the blobs that unhandled events refer to."""
 
 from rampart_fl.services.aggregator.state.stores import RunStores
 

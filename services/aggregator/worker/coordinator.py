@@ -1,8 +1,8 @@
 """Runs the phases of a run under one lease, by carrying out the phase machine's commands.
 
 Every transition is one atomic Redis script, which does nothing unless the worker's fencing token is
-current. If a worker dies, at any point, the next worker reads the same events from the last
-published position on, and therefore computes the same digests.
+current. If a worker dies, the next worker reads the same events again, starting after the last
+published position. The next worker therefore computes the same digests.
 """
 
 import logging
@@ -202,7 +202,7 @@ class Coordinator:
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
-        """The clients that may be selected for a round."""
+        """Reads which clients can be selected for a round."""
         brief, candidates = await self.brief(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
         opening = brief.status == "running" and (candidates or blocked)
@@ -328,7 +328,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Asks the members that are not evicted, in a last ticket, to evaluate the final models."""
+        """Issues a last ticket to all members that are not evicted: evaluate the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

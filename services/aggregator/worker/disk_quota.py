@@ -27,7 +27,7 @@ class DiskQuota:
         self._measured = -FRESH
 
     def check(self, needed: int) -> None:
-        """Refuses a run that exceeds the quota even if all other runs are deleted.
+        """Refuses a run that alone needs more disk space than the quota for all runs.
 
         Args:
             needed: estimated size of the run's blobs in bytes.

@@ -42,7 +42,7 @@ class DiskSpace:
 
         Args:
             round_: number of the round.
-            candidates: the clients that may be selected; None if no round would open now anyway.
+            candidates: the clients that can be selected; None if no round can open now.
         """
         shortage = ""
         if candidates is not None:

@@ -1,4 +1,4 @@
-"""The global models of a run's newest rounds, kept because other runs may start from them."""
+"""The global models of a run's newest rounds: other runs can start from them, so they are kept."""
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.shared.protocol.stored_rounds import StoredRound

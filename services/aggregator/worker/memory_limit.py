@@ -30,13 +30,13 @@ def memory_for_blocks(
             fit into memory, including the rows that stages keep for every client.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
-            says what takes how much memory.
+            says how much memory each of them needs.
     """
     clients, rows = experiment.most_clients, experiment.most_rows
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
-    # Files may hold rows of clients, but not the models of groups. With 0 clients, `history_rows`
-    # counts only the models of groups.
+    # Files can hold rows of clients, but not the models of groups. If rows are in files, count only
+    # the models of groups: `history_rows` does so if the number of clients is 0.
     histories = history_rows(plan, 0 if filed else clients)
     history = needed = row_bytes * sum(histories.values())
     if not filed:

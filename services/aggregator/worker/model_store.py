@@ -40,7 +40,7 @@ class ModelStore:
         return self._write(1, [(0, len(model_D), model_D.unsqueeze(0))])[0]
 
     def put_all(self, models: Models | None) -> dict[str, str]:
-        """Stores several models in one pass over the pool; returns digests by name."""
+        """Stores several models in one pass over the pool; returns the digests, keyed by name."""
         if models is None:
             return {}
         digests = self._write(len(models.names), models.chunks())
@@ -86,7 +86,7 @@ class ModelStore:
             committed = []
             for file in files[ranks.rank :: ranks.size]:
                 digest = file.digest()
-                # While this model is hashed, the disk receives the bytes of earlier models.
+                # Another thread writes this model to the disk while the next model is hashed.
                 committed.append((digest, self._disk.submit(file.commit, digest)))
             for _, done in committed:
                 done.result()

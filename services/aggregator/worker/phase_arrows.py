@@ -56,7 +56,7 @@ ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
 """The commands that answer events of an open round."""
 ALWAYS = "always"
 CLIENTS = "enough clients have accepted, or the minimum number at the deadline"
-CANDIDATES = "there is disk space, and candidates or only quarantined clients"
+CANDIDATES = "the disk has space, and there are candidates or only quarantined clients"
 MORE = "more updates may come"
 ENOUGH = "enough updates"
 FEW = "too few updates at the deadline"

@@ -73,7 +73,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class PrepareRound:
-    """Prepare this worker for the open round, even if another worker opened the round."""
+    """Prepare this worker for the open round, which this worker or an earlier worker opened."""
 
     selected: tuple[str, ...]
 
@@ -94,7 +94,7 @@ class AnswerProbe:
 
 @dataclass(frozen=True)
 class GrantTicket:
-    """Issue the next ticket in the open round to a client."""
+    """Issue a client's next ticket in the open round."""
 
     client: str
 
@@ -137,7 +137,7 @@ class ReadStatus:
 
 @dataclass(frozen=True)
 class ReadCandidates:
-    """Asks which clients may be selected for this round."""
+    """Asks which clients can be selected for this round."""
 
     number: int
 

@@ -115,7 +115,7 @@ class PhaseMachine:
         return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
     def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
-        """Opens a round as soon as a client may be selected and the disk has enough space."""
+        """Opens a round as soon as a client can be selected and the disk has enough space."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
             return self._open_evaluation(state, max(0, state.round - 1), now)
@@ -127,9 +127,9 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # Only a client's first request for a ticket is recorded, and repeated requests are
-            # ignored. Therefore each client with a recorded request gets a ticket now, even if the
-            # client is offline.
+            # A client's first request for a ticket is recorded, and its repeated requests are
+            # ignored. Each client with a recorded request must therefore get its ticket now, also a
+            # client that is offline.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)

@@ -26,7 +26,7 @@ class State:
     position: str = "0-0"
     """Position of the last event that a round has handled."""
     read_position: str = "0-0"
-    """Position of the last event that was read; between rounds, later than `position`."""
+    """Position of the last event that was read; between rounds, it can be later than `position`."""
     closing: str = "0-0"
     """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class State:
 
     @property
     def expected(self) -> int:
-        """Number of clients whose updates may be included in the round.
+        """Number of clients whose updates can be included in the round.
 
         >>> State("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2

@@ -1,4 +1,4 @@
-"""Opens blobs on all ranks; the ranks download each blob of an object store only once, together."""
+"""Opens blobs on all ranks; together, the ranks download each blob of an object store once."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,7 +57,8 @@ class RankedBlobs:
             if not ranks.rank and not blobs.cached(digest):
                 size = blobs.size(digest)
                 begun = stack.enter_context(SharedBlob.created(blobs, size)), size
-            # Only rank 0 checks the cache, because another rank might find the cache changed.
+            # Only rank 0 checks the cache: if each rank did, a change of the cache between two of
+            # the checks could give the ranks different answers.
             begun = ranks.broadcast(begun)
             if begun is None:
                 return

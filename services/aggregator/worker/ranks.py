@@ -98,7 +98,7 @@ class Ranks:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: the method failed on this rank, and other ranks may not know of the failure.
+            RankFailed: the method failed on this rank; possibly, other ranks do not know this.
         """
         if self.calls is None or self.rank:
             yield

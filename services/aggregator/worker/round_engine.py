@@ -133,7 +133,7 @@ class RoundEngine:
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
         files = self.device.type == "cpu"
         memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory, files)
-        # A limit in proportion to a rank's rows makes all ranks put the same blocks into files.
+        # The limit is proportional to the row size, so all ranks put the same blocks into files.
         return memory * self._row_bytes // most
 
     def disk_shortage(self, clients: int) -> str:
@@ -326,7 +326,7 @@ class RoundEngine:
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
-        """The state of the stages in a snapshot; it is read from its blob only after a restart."""
+        """The stages' state in a snapshot; the state's blob is read only after a restart."""
         digest, state = self._last_state
         if digest != snapshot.state:
             blobs, storage = self._opened_together, self._storage

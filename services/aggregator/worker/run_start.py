@@ -24,7 +24,7 @@ def check_experiment(experiment: Experiment, start_models: Path | None) -> Exper
 
     Args:
         experiment: the experiment of a submission.
-        start_models: folder of the model files with which an experiment may start.
+        start_models: folder with the model files from which experiments may start.
     Raises:
         RampartError: a federation cannot run the experiment; the error says why.
     """
@@ -36,7 +36,7 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
     """Refuses a file outside of `folder`; the message does not reveal whether the file exists.
 
     Raises:
-        ConfigurationError: operators may not start runs with this file.
+        ConfigurationError: operators are not allowed to start runs with this file.
     """
     if start is None or start.file is None:
         return
@@ -105,7 +105,7 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
         digest = await _model_after(start, source.records(held))
         kept = KeptModels(models_kept)
         await kept.restore(source.records(held), state.round)
-        # Models that are not in `kept` may still exist, but a sweep may delete them at any time.
+        # A model that is not in `kept` can still exist, but a sweep can delete it at any time.
         if digest not in {state.snapshot.global_model, *kept.digests}:
             raise ConfigurationError(
                 f"model.start: the model of run {start.run!r} after round {start.round} is not "

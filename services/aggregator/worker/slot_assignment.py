@@ -27,7 +27,7 @@ async def count_accepted(
     Args:
         members: the clients' answers.
         experiment: determines how many clients the run needs.
-        deadline: Unix time from which a lower number of clients suffices; None if there is none.
+        deadline: Unix time from which fewer clients suffice; None if joining has no deadline.
     """
     answers = await members.answer_count()
     wanted = experiment.phases.joining.clients or experiment.data.clients

@@ -68,7 +68,7 @@ def _rows(tensor: Tensor) -> Iterable[Tensor]:
 
 def _entries(state: State, part: Part | None) -> dict[str, Any]:
     """The tensors' entries in a safetensors header, in the order of the tensors in the file."""
-    # safetensors knows the names of dtypes, and the order that aligns all tensors.
+    # Let safetensors choose the names of dtypes, and an order in which all tensors are aligned.
     small = save_tensors({name: torch.zeros(1, dtype=t.dtype) for name, t in state.tensors.items()})
     _, known = wire.parse_header(io.BytesIO(small), len(small))
     entries, end = dict[str, Any](), 0

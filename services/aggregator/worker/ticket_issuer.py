@@ -77,8 +77,7 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRoundData) -> None:
-        """Makes a model for a client that answered a probe; issues a ticket to train from this
-        model."""
+        """Makes a model for a client that answered a probe; issues a ticket to train from it."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):
@@ -92,7 +91,7 @@ class TicketIssuer:
         await self._grant(client, self.first_ticket(client, number, None))
 
     async def answer_customize(self, event: Event) -> None:
-        """Answers a request for a customized model, which may arrive in any phase.
+        """Answers a request for a customized model; the request can arrive in any phase.
 
         Ignores events of other types, and requests that were already answered.
         """

@@ -89,9 +89,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The worker that took the lease may have the same name. If a worker could always
-                # take over a lease that carries its name, the two workers would take the lease from
-                # each other forever.
+                # Possibly the other worker has the same name. If each of the two could take over a
+                # lease that carries its name, they would take the lease from each other forever.
+                # This worker therefore waits until the lease is free.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -224,7 +224,7 @@ class Worker:
         """Whether the disk quota delays a run; records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # Clears the wait of an earlier worker.
+            await state.hold(fence, "")  # Clears a wait that an earlier worker recorded.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
@@ -244,6 +244,8 @@ class Worker:
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
         state = await stores.state.read()
         assert state is not None
+        if state.server_seed == state.experiment.seed:
+            log.warning("clients can predict the server's random draws", extra={"run": run})
         global_model = state.snapshot.global_model
         if not await self.compute(blobs.exists, global_model):
             raise ConfigurationError(

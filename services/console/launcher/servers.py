@@ -112,6 +112,7 @@ class LocalServers:
             "RAMPART_REDIS_URL": f"redis://127.0.0.1:{self.redis_port}/0",
             "RAMPART_REDIS_PASSWORD": self.redis_password,
             "RAMPART_BLOBS": str(self.folder / "blobs"),
+            "RAMPART_HOST": "127.0.0.1",
             "RAMPART_PORT": str(self.port),
             "RAMPART_WORKER_ID": "local",
             # All threads share two heaps, so that a thread can reuse memory that another thread has

@@ -31,6 +31,7 @@ TOKEN = "operators-own-token"
         {"operator_token": TOKEN, "threads": 0},
         {"operator_token": TOKEN, "body_idle": 0},
         {"operator_token": TOKEN, "predictable_draws": True, "host": "0.0.0.0"},
+        {"operator_token": TOKEN, "predictable_draws": True, "redis_url": "redis://redis.prod"},
     ],
 )
 def test_unsafe_settings_are_refused(

@@ -48,7 +48,7 @@ async def rounds(
     since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = 100,
 ) -> Response:
-    """Lists the records of finished rounds that are still kept, oldest first."""
+    """Lists the records of finished rounds, oldest first; omits records that are no longer kept."""
     await run.brief()
     entries = await run.records.entries(since, since + limit - 1)
 
@@ -74,7 +74,8 @@ async def figures(
 ) -> list[RoundFigures]:
     """Summarizes finished rounds: a few metrics of each round, and one client's figures.
 
-    The metrics are counts of verdicts, accuracies that clients report, and the spread of norms.
+    The metrics are the numbers of verdicts, the accuracies that clients report, and the spread of
+    the norms.
     """
     await run.brief()
     entries = await run.records.entries(first, first + limit - 1)

@@ -177,8 +177,8 @@ async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attributi
     """Changes the status.
 
     Raises:
-        RunOver: the run has ended, or it is stopping; a stopping run accepts only the status
-            "stopping".
+        RunOver: the run has ended, or it is stopping; a stopping run refuses every status
+            except "stopping".
     """
     return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 
@@ -188,7 +188,7 @@ async def info_after(runtime: Runtime, run: RunParts, answer: str, now: str) -> 
 
     Raises:
         NotStarted: the run has not started.
-        RunOver: nothing was changed because the run is stopping or has ended.
+        RunOver: the run is stopping or has ended, so nothing was changed.
     """
     if answer == "unfounded":
         entry = await runtime.stores.runs.entry(run.run)

@@ -24,7 +24,7 @@ from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequ
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
 PATIENCE = 30.0
-"""Seconds for which the API waits for a worker to check an experiment."""
+"""Maximum time in seconds that the API waits until a worker has checked an experiment."""
 
 
 @router.get("")
@@ -57,7 +57,7 @@ async def runs(
 async def submit(
     runtime: RuntimeDep, actor: ActorDep, body: RunRequest, response: Response
 ) -> RunInfo:
-    """Submits an experiment, which runs after all runs submitted earlier.
+    """Submits an experiment; its run starts after all runs that were submitted earlier.
 
     A worker checks the experiment. Submissions with the same key create only one run, so a caller
     can safely repeat a request whose response was lost. A key that was used for another experiment

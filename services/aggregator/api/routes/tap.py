@@ -27,7 +27,7 @@ PAUSE = 0.05
 REFERENCE = "/reference"
 """Name of the reference model in the response; no client's id equals this name."""
 STARTED = "/started/"
-"""The model that a client trained from is named by this prefix and the client's id."""
+"""Prefix of a name in the response: `/started/ID` is the model that client ID trained from."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:
@@ -57,7 +57,7 @@ async def honest_updates(
     run: RunDep,
     round: Annotated[int, Path(ge=0, le=10**9)],  # noqa: A002 - the path's name
     kind: Literal["train", "probe"],
-    without: Annotated[str, Query(description="client ids with commas between")] = "",
+    without: Annotated[str, Query(description="client ids, separated by commas")] = "",
     patience: Annotated[float, Query(ge=0, le=600)] = 60.0,
 ) -> Response:
     """Sends the updates of a round, except those of the clients in `without`.

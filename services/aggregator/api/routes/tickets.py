@@ -23,7 +23,7 @@ from rampart_fl.shared.protocol.messages import RUN_ID, Ticket
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 OFFERED = frozenset({"joining", "collecting", "aggregating", "published", "failed"})
-"""The phases in which a client may still become a member of the run."""
+"""The phases in which a client can still become a member of the run."""
 POLLS = 16
 """Maximum number of simultaneously waiting ticket requests per client."""
 IN_HEADER = 4096
@@ -115,7 +115,7 @@ async def ticket(
     """Shows the client's ticket, which names a run and says what the client has to do now.
 
     A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. In this
-    way, the client learns that the run has ended even if the next run has already started. If the
+    way, the client still learns about the end of its run after the next run has started. If the
     named run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
@@ -171,7 +171,7 @@ async def await_ticket(
 
 
 async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -> Response:
-    """The response that sends a ticket: as JSON, or in a header with the ticket's model as body.
+    """The response that sends a ticket: as JSON, or in a header, with the ticket's model as body.
 
     Args:
         runtime: the objects that all requests of the process share.

@@ -490,8 +490,9 @@ def models(
     """Every model that two rounds and a probe store; one upload per round is far too large."""
     blobs = Blobs(folder)
     spec, first = RoundEngine.first_model(experiment, blobs)
-    with (ranks or Ranks()).on_all_ranks("begin", folder.name, experiment, spec):
-        round_engine = RoundEngine(experiment, spec, blobs, device, pool_memory, ranks)
+    seed = experiment.seed + 1
+    with (ranks or Ranks()).on_all_ranks("begin", folder.name, experiment, spec, seed):
+        round_engine = RoundEngine(experiment, spec, blobs, device, pool_memory, ranks, seed)
     made: dict[str, Tensor] = {}
     round_engine.restore(first)
     draws, vectors = torch.Generator().manual_seed(3), Vectors(blobs, spec, torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
-│   └── UnknownMember         there is no such rule, attack, data set, ... (lists the known ones)
+│   └── UnknownMember         a rule, attack, data set, ... is unknown; the message lists known ones
 ├── PreconditionError         a rule has no result for the rows, for example if there are too few
 │   └── MissingRow            a rule needs the row of one particular client, but it is missing
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)

@@ -115,7 +115,7 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
 
 
 def _too_few_rows(members: Members) -> list[str]:
-    """An error message if even the largest round has too few rows for stages; otherwise empty."""
+    """An error message if even the largest round has too few rows for a stage; otherwise empty."""
     plan, experiment = members.plan, members.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)

@@ -60,12 +60,12 @@ says "in memory only" and the reason. These rules determine how many passes a pi
 ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict
 is only a request: [the federation decides](operations.md#how-far-decisions-may-go).
 
-*Breakdown* is the number of colluders up to which no honest client is evicted in the same round,
-whatever rows the colluders send. Over several rounds, attackers that move the models can make a
-detector evict honest clients, even a detector that judges each client alone
-([example](red-team.md)). The breakdown of a rule does not protect honest clients from `selection`:
-if the rule selects colluders that stay within the spread of honest rows, `selection` rejects honest
-clients, or evicts them if it is set to evict."""
+*Breakdown* is a number of colluders: up to this number, no honest client is evicted in the same
+round, whatever rows the colluders send. Over several rounds, attackers that move the models may
+cause the eviction of honest clients. This is true even for a detector that judges each client alone
+([example](red-team.md)). The breakdown of a rule does not protect honest clients from the detector
+`selection`. If the rule selects colluders that stay within the spread of honest rows, `selection`
+rejects honest clients, or evicts them if it is set to evict."""
 
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
     ("Rules", "A rule maps rows to one vector.", rules),

@@ -53,7 +53,7 @@ def _is_deferred(node: ast.AST) -> bool:
 
 
 def imports_of_ours(module: str) -> set[str]:
-    """The modules of Rampart that a module imports, even in functions or only for type checking."""
+    """The modules of Rampart that a module imports, also in functions and for type checking."""
     return {name for name, _ in imports(module) if name in MODULES and name != module}
 
 

@@ -85,7 +85,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""For each key whose value names a member, such as a data set, the family of this member."""
+"""The keys whose values name members, such as data sets; each key maps to a family of members."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",

@@ -37,7 +37,7 @@ class Sentence(NamedTuple):
     """The file."""
     text: str
     before: str = ""
-    """The sentence before it in the same paragraph; empty if it begins the paragraph."""
+    """The previous sentence of the same paragraph; empty for the first sentence of a paragraph."""
 
 
 def split(paragraph: str) -> list[str]:

@@ -34,8 +34,9 @@ class AttackerSettings(AgentSettings):
     members: int = Field(default=1, ge=1)
     """Total number of attackers."""
     ticket_wait: int = Field(default=1, ge=1, le=300)
-    """Seconds for which the aggregator may hold open a request for a ticket. Colluders wait for the
-    attackers that are not selected for a round until these learn it, so requests are short."""
+    """Maximum time in seconds for which the aggregator holds a request for a ticket open. A short
+    time lets an attacker learn soon that it is not selected for a round. Until then, the colluders
+    of the round wait for this attacker."""
     positions: str | None = None
     """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""

@@ -111,7 +111,8 @@ class Cohort:
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
-            # A client that trains gets no probe later in the round, so nobody waits for an answer.
+            # A client that trains gets no later probe in the round, so no member has to wait for
+            # this client's answer to a probe.
             self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]

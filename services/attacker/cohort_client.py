@@ -1,4 +1,4 @@
-"""A member's connection to the cohort: sends its updates, and receives all colluders' updates.
+"""Connects a member to the cohort: the member sends its update, and gets all shared updates.
 
 Legend: D parameters.
 """

@@ -150,7 +150,7 @@ class HostileClient(LearningClient):
     def _imitate(
         self, experiment: Experiment, reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """The server's plan, and the update (D,) of the server itself; None if the server has none.
+        """The server's plan, and the server's own update (D,); None if no stage needs the update.
 
         The experiment includes the table `server`, which a client gets only from the test tap.
         """

@@ -65,8 +65,8 @@ class Client(Protocol):
     ) -> tuple[float, int, Mapping[str, Any]]:
         """Evaluates on the client's test samples; returns (loss, number of samples, metrics).
 
-        The agent calls this method with every model that the client receives, except for probes.
-        The console and the records show the metric `accuracy` (0 to 1).
+        The agent calls this method with every model that the client receives, but not with the
+        model of a probe. The console and the records show the metric `accuracy` (0 to 1).
         """
 
 

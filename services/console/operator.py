@@ -106,7 +106,7 @@ class Operator(FederationConnection):
         wait_seconds: float | None = None,
         reason: str = NO_REASON,
     ) -> RunInfo:
-        """Submits an experiment, which runs after all runs submitted earlier.
+        """Submits an experiment; its run starts after all runs that were submitted earlier.
 
         Args:
             experiment: the experiment.
@@ -181,14 +181,14 @@ class Operator(FederationConnection):
         Args:
             since: the first round.
             limit: the maximum number of records.
-            mixing: whether to include the weights that mixed each round's models.
+            mixing: whether to include the weights with which each round's models were mixed.
         """
         which = {"since": since, "limit": limit}
         records = self._ask(list[StoredRound], "GET", self._of_run("rounds"), params=which)
         return [self._whole(record, mixing) for record in records]
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
-        """A round's full record, with the weights that mixed the models if `mixing` is true."""
+        """A round's full record; it contains the mixing weights if `mixing` is true."""
         facts = dict(record)
         digest = facts.pop("mixing_digest")
         if mixing and digest is not None:
@@ -202,7 +202,7 @@ class Operator(FederationConnection):
         return self._ask(VerdictMatrix, "GET", self._of_run("verdicts"), params=which)
 
     def members(self, client: str | None = None) -> list[Member]:
-        """Every client that answered the run's offer, is a member of the run, or is barred from it.
+        """The clients that answered the run's offer, are members of the run, or are barred from it.
 
         If `client` is given, the result contains at most this client.
         """
@@ -223,7 +223,7 @@ class Operator(FederationConnection):
         return self._ask(list[Proposal], "GET", self._of_run("proposals"))
 
     def switch(self, mode: Mode, reason: str) -> RunStatus:
-        """Sets the mode, which is the most severe decision that the run may take."""
+        """Sets the mode, which is the most severe decision that the run is allowed to take."""
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 
@@ -239,7 +239,8 @@ class Operator(FederationConnection):
             ticks: whether to yield an empty event for each of the aggregator's ticks.
         Raises:
             OperatorRefused: the aggregator refuses the request.
-            Unavailable: the stream cannot be opened within `patience` seconds, or it is lost.
+            Unavailable: the stream cannot be opened within `patience` seconds, or the connection
+                is lost.
             ConfigurationError: the URL redirects, or does not belong to an aggregator.
         """
         headers = {} if after is None else {"Last-Event-ID": after}

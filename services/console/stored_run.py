@@ -197,6 +197,7 @@ def read_run(folder: Path) -> FinishedRun:
 
 def _facts(line: bytes) -> RoundFacts:
     fields = json.loads(line)
-    # Every pair of clients has a mixing weight, so the weights are the largest part of a record.
+    # Leave out the mixing weights, which are the largest part of a record: there is one weight for
+    # every pair of clients.
     fields.pop("mixing", None)
     return RoundFacts.model_validate(fields)

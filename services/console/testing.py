@@ -1,8 +1,9 @@
 """Whole federations for tests: the real services on loopback, with clients controlled by the test.
 
-`federation` starts the services, and `run_on` executes one experiment on them; the pytest fixtures
-of `rampart_fl.pytest_plugin` do the same. `run` starts separate services for one experiment. Use
-`run` in tests that need special settings, and in tests that kill the services.
+The function `federation` starts the services, and the function `run_on` executes one experiment on
+these services. The pytest fixtures of `rampart_fl.pytest_plugin` do the same. The function `run`
+starts separate services for one experiment. Use `run` in tests that need special settings, and in
+tests that kill the services.
 """
 
 import asyncio
@@ -107,7 +108,7 @@ class TestClients:
         compress: bool = False,
         slot: int | None = None,
     ) -> None:
-        """Starts a participant for the client `name`; the client accepts the next run offered.
+        """Starts a participant for the client `name`; the client accepts the next offered run.
 
         The participant runs until the client gets its last ticket of the run. If `slot` is given,
         the client asks for this slot.
@@ -160,8 +161,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at the awaited phase. The returned status may show a later phase than the
-        awaited phase, unless the round waits for a client.
+        does not stop at the awaited phase, so the returned status can show a later phase. The
+        status shows the awaited phase if the round waits for a client in this phase.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.

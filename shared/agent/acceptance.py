@@ -1,4 +1,4 @@
-"""Acceptance: a file that the client's owner writes determines which runs the client accepts.
+"""Acceptance: the client's owner writes a file that says which runs the client accepts.
 
 An experiment reaches a client as settings, never as code. The owner's file restricts the settings
 that the client accepts. If the file rules out a setting of a run, the client declines this run
@@ -28,7 +28,7 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class LeastPrivacy(Table):
-    """The differential privacy that the client requires of every run it takes part in."""
+    """The differential privacy that the client requires of every run in which it takes part."""
 
     least_noise: float = Field(default=0.0, ge=0)
     """The smallest `training.privacy.noise_multiplier` that a run may have."""
@@ -162,7 +162,7 @@ def _violations(policy: Policy, experiment: Experiment) -> Iterator[str]:
 
 
 def _short(name: object) -> str:
-    """Shortens a name for display; a name in an experiment may have any type and length."""
+    """Shortens a name for display; a name in an experiment can have any type and length."""
     return repr(name)[:80]
 
 

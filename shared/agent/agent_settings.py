@@ -31,8 +31,8 @@ class AgentSettings(ServiceSettings):
     per client, and each client's folder contains one folder per run."""
     join_tokens: Path | None = None
     """File with one join token per line, in the order of the clients. An attacker that rejoins
-    after an eviction needs another token. If the attackers rejoin, the file has more than one line
-    per client: a second token for every client, then a third token for every client, and so on."""
+    after an eviction needs another token. If the attackers rejoin, the file has several tokens per
+    client: one token for every client, then a second token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
     data_file: Path | None = None
@@ -58,8 +58,8 @@ class AgentSettings(ServiceSettings):
     """Seconds for which the aggregator may hold open a request for a ticket. A client that is not
     selected for a round learns this when its request ends."""
     stay_when_barred: bool = False
-    """Whether the process waits for SIGTERM instead of exiting when all of its clients are barred
-    from the federation. This setting is needed where every process that exits is restarted, as in a
+    """What the process does when all of its clients are barred from the federation: true to wait
+    for SIGTERM, false to exit. Set it to true where every process that exits is restarted, as in a
     Kubernetes StatefulSet."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,

@@ -115,7 +115,7 @@ def build_honest_client(settings: AgentSettings) -> Build:
 
 
 def check_capabilities(settings: AgentSettings) -> Check:
-    """A `Check` that declines experiments that need untrusted code or a missing package."""
+    """A `Check` that raises an error if an experiment needs untrusted code or a missing package."""
 
     def check(experiment: Experiment) -> None:
         settings.check_trust(experiment)
@@ -129,8 +129,8 @@ async def host(
 ) -> None:
     """Runs all clients of this process until each of them is barred from the federation.
 
-    If `settings.stay_when_barred` is set, the function does not return when all clients are barred,
-    but waits until it is cancelled.
+    After that, if `settings.stay_when_barred` is set, the function does not return. Instead, it
+    waits until it is cancelled.
 
     Args:
         settings: settings of the process.

@@ -132,7 +132,7 @@ def detail_of(answer: httpx.Response) -> str:
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that raises an httpx error even if uvloop closes the connection."""
+    """An `httpx.AsyncClient` that raises an httpx error when uvloop closes the connection."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request in the same way as `httpx.AsyncClient`.

@@ -149,7 +149,7 @@ class LearningClient:
         return result.update_D, with_gap(result.metrics)
 
     def samples(self, round_: int) -> ClientData:
-        """The samples that the client trains on in a round."""
+        """The samples on which the client trains in a round."""
         del round_
         return self.data
 
@@ -196,8 +196,8 @@ class LearningClient:
             client=self.client,
             round_=ticket.round,
             offered=self._on_device(self._other_models("peer_")),
-            # The aggregator knows the experiment's seed, so it could reproduce noise drawn from the
-            # seed.
+            # The privacy noise is drawn from a secret seed. The aggregator knows the experiment's
+            # seed, and could reproduce noise that is drawn from the experiment's seed.
             secret=secrets.randbits(62),
         )
         personal = {name: tensor.cpu() for name, tensor in result.personal.items()}

@@ -19,8 +19,7 @@ async def run_experiment(
     """A run's experiment as clients see it, and the largest sample count that a client may claim.
 
     If the run's first model is not initialized from the seed, the client stores the model in its
-    folder for the run. If the client has stored a first model, the returned experiment starts from
-    this model.
+    folder for the run. The returned experiment then starts from the stored model.
     """
     part = await connection.experiment(run)
     experiment = client_experiment(part)

@@ -1,7 +1,7 @@
 """Attacks by hostile clients, which change their own data (`.data`) or updates (`.model`).
 
-`craft` runs a model attack in one call. A `Knowledge` object holds everything that an attack may
-know. Code that runs hostile clients belongs in `services/attacker` and in `simulation`.
+The function `craft` runs a model attack in one call. A `Knowledge` object holds everything that an
+attack may know. Code that runs hostile clients belongs in `services/attacker` and in `simulation`.
 
 Legend: N known honest updates, F attackers, D coordinates.
 """

@@ -44,21 +44,22 @@ class Knowledge:
             updates of the colluders. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
-        reference_D: the global model of the round, under full knowledge. A client may receive a
-            model that differs from the global model.
-        plan: the stages of the server, under full knowledge.
+        reference_D: the global model of the round; the attacker needs full knowledge for it. A
+            client can receive a model that differs from the global model.
+        plan: the stages of the server; the attacker needs full knowledge for them.
         level: the level of this knowledge; see `limited_to`.
         colluders_MD: honest updates of all attackers, in the order of their ids. If `colluders_MD`
             is None, attacks use the honest updates `own_FD` of the current call.
-        first: position, among all attackers, of the attacker in row 0 of `own_FD`. An attacker's
-            random draws are seeded with its position. Random draws therefore differ between
-            attackers, and do not depend on the process in which an attacker runs.
+        first: position of the attacker in row 0 of `own_FD`, counted among all attackers. An
+            attacker's random draws are seeded with its position. Random draws therefore differ
+            between attackers, and do not depend on the process in which an attacker runs.
         sent_FD: for each of the F attackers, the model that the attacker trained from; None if all
             F attackers trained from `reference_D`.
         colluders_sent_MD: for each of the M attackers, the model that the attacker trained from;
             None if attackers share no knowledge.
         honest_sent_BD: for each row of `honest_BD`, the model from which the row's client trained.
-        server_update_D: the server's own update on its root data, under full knowledge.
+        server_update_D: the update that the server computes on its root data; the attacker needs
+            full knowledge for it.
         initial: draws the parameters (D,) of a fresh model.
         jacobian: a function of parameters (D,) and a generator. The function estimates the squared
             norm of the Jacobian on the attacker's data, and returns the estimate and its gradient
@@ -132,8 +133,9 @@ class Attack(Member):
     until_round: int | None = Field(default=None, ge=0)
     """First round after the attack has ended; by default, the attack does not end."""
     probability: float = Field(default=1.0, ge=0, le=1)
-    """Probability that the attack is active in each round between `from_round` and `until_round`.
-    For each round, one random draw decides for all attackers whether the attack is active."""
+    """Probability that the attack is active in a given round between `from_round` and
+    `until_round`. For each round, one random draw decides for all attackers whether the attack is
+    active."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
@@ -181,8 +183,8 @@ class ModelAttack(Attack, ABC):
 
         An attacker calls this method after its honest training and before each upload, including
         answers to probes. The method returns a copy of `own_FD` in three cases: the round has no
-        attackers, the attack is not active in the round, or the attack needs honest updates and no
-        known honest update is finite.
+        attackers, the attack is not active in the round, or the attack needs honest updates and
+        every known honest update contains a value that is not finite.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -236,8 +238,8 @@ class DataAttack(Attack, ABC):
         """The poisoned samples (S, ...) and labels (S,), as new tensors.
 
         The poisoned samples are drawn once per client, not once per epoch. A client trains on the
-        poisoned samples in rounds in which the attack is `active`, and on its true samples
-        otherwise.
+        poisoned samples in rounds in which the attack is `active`, and on its true samples in all
+        other rounds.
 
         Args:
             x: samples, one per row.

@@ -1,4 +1,4 @@
-"""Colluding attacks: attackers share their knowledge, and may use statistics of updates.
+"""Colluding attacks: attackers share their knowledge; some attacks use statistics of updates.
 
 Legend: F attackers, B known honest updates, D coordinates.
 """
@@ -76,5 +76,5 @@ def moments(updates_BD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def everyone(upload_D: Tensor, own_FD: Tensor) -> Tensor:
-    """Copies (F, D) of one upload, one copy for each attacker, in the dtype of `own_FD`."""
+    """One copy of the upload for each attacker: a tensor (F, D) in the dtype of `own_FD`."""
     return upload_D.to(own_FD).expand_as(own_FD).clone()

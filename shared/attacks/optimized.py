@@ -20,8 +20,9 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 ROUGH = 1e-4
-"""Expected relative accuracy of costs that are computed from a Gram matrix. A cost whose relative
-distance from the limit is at most this number is computed again from the updates."""
+"""Expected relative accuracy of costs that are computed from a Gram matrix. If the relative
+distance of a cost from the limit is at most `ROUGH`, the cost is computed again from the
+updates."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class Line:
 
 
 class LineSearchAttack(MomentAttack):
-    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, even after u is rounded.
+    """u = μ + γ p with the largest γ for which the rounded u has cost(|u - x_i|) ≤ limit.
 
     `cost` maps the distances between a point and the known updates to one number. The limit is the
     cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`).
-    With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, u is the known update with the
-    smallest cost if no γ ≥ 0 is feasible.
+    With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, it is possible that no γ ≥ 0
+    is feasible. In this case, u is the known update with the smallest cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

@@ -29,7 +29,7 @@ class Backdoor(DataAttack):
     target: int = Field(ge=0)
     """Class that models should predict for images with the trigger."""
     poison_rate: float = Field(ge=0, le=1)
-    """Share of the attacker's samples, drawn without replacement, that get the trigger."""
+    """Share of the attacker's samples that get the trigger; they are drawn without replacement."""
     value: float = 1.0
     """Value of the trigger's pixels."""
     scale: float = Field(default=1.0, gt=0)

@@ -1,6 +1,6 @@
-"""The `server.eviction` table: what happens to a client that a detector asks to evict.
+"""The `server.eviction` table: what happens if a detector asks to evict a client.
 
-A detector may ask to evict the client that sent a row. The federation's mode determines how the
+A detector can ask to evict the client that sent a row. The federation's mode determines how the
 federation decides on a detector's request; see `rampart_fl.shared.robust.eviction`.
 """
 
@@ -52,7 +52,7 @@ class Eviction(Table):
     def _every_setting_counts(self) -> "Eviction":
         """Refuses settings that have no effect in the table's mode.
 
-        In the mode `observe`, the settings of all other modes are allowed, because an operator may
+        In the mode `observe`, the settings of all other modes are allowed, because an operator can
         switch to any of these modes.
         """
         unused = {

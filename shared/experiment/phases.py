@@ -7,7 +7,10 @@ from rampart_fl.shared.experiment.tables import Table
 
 
 class Span(Table):
-    """A lower and an upper limit; counts of at most 1 are fractions of the selected clients."""
+    """A lower and an upper limit, on a time or on a number of clients.
+
+    If a limit on a number of clients is at most 1, it is a fraction of the selected clients.
+    """
 
     min: float = Field(default=0, ge=0)
     max: float | None = Field(default=None, gt=0)
@@ -31,7 +34,7 @@ class Span(Table):
 
         If there is no upper limit, the result is the number of selected clients. The result is
         never below the lower limit. If `min` is a fraction and `max` is a number of clients, the
-        fraction may amount to more clients than `max`.
+        fraction can amount to more clients than `max`.
 
         >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
         (8, 3)
@@ -54,8 +57,8 @@ class Collecting(Table):
     """How long a round collects updates: until enough updates have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
-    """Limits on the number of updates. From the deadline (`time.max`) on, `min` updates are enough
-    to close the round. After `time.min`, the round closes as soon as `max` updates have arrived."""
+    """Limits on the number of updates. After `time.min`, the round closes as soon as `max` updates
+    have arrived. After the deadline `time.max`, `min` updates are enough to close the round."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

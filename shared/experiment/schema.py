@@ -122,8 +122,8 @@ class Server(Table):
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Whether every update is judged relative to the global model, even if the update's client
-    started from another model (FedCAP)."""
+    """Whether every update is judged relative to the global model; this matters if clients start
+    from other models (FedCAP)."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
@@ -138,7 +138,7 @@ class Server(Table):
 
 
 class Attackers(Table):
-    """A group of hostile clients, which the person who runs the experiment starts."""
+    """A group of hostile clients; the person who runs the experiment starts these clients."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -327,7 +327,7 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that a round may have if no further clients join.
+        """The largest number of rows that a round can have if no further clients join.
 
         The buffered policy selects no clients, so a round may use the newest row of every client.
         """
@@ -336,7 +336,7 @@ class Experiment(Table):
 
     @property
     def most_clients(self) -> int:
-        """The largest number of clients that rounds may ever have if no further clients join."""
+        """The largest number of clients that the run can have if no further clients join."""
         return max(self.data.clients, self.phases.joining.clients or 0)
 
 

@@ -17,7 +17,7 @@ def select(
 
     n is the number `founders` if `founders` is given, and otherwise the number of candidates. The
     draw is seeded, so every call gives the same result. The draw sorts the candidates by a hash of
-    the seed, the round and the id. A client that joins or leaves therefore changes the selection of
+    the seed, the round and the id. If one client joins or leaves, the draw therefore adds or drops
     at most one other client.
 
     >>> select(1, 0, ["b", "a"], 1.0)
@@ -51,10 +51,10 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """Converts a bound to a number of clients; the result is at most `of`.
+    """Converts a bound to a number of clients; the argument `of` is the number of all clients.
 
-    A `bound` of at most 1 is a fraction of the `of` clients; a larger `bound` is a number of
-    clients.
+    A `bound` of at most 1 is a fraction of all clients. A larger `bound` is already a number of
+    clients. The result is at most the number of all clients.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -80,8 +80,8 @@ class Axis:
     """One parameter that varies.
 
     Args:
-        key: the name of the axis in results: the last part of the axis's first path (numeric parts
-            are skipped). If two axes would get the same name, each of them gets its whole
+        key: the axis's name in results, which is the last part of the axis's first path (numeric
+            parts are skipped). If two axes would get the same name, each of them gets its whole
             first path as its name.
         paths: the paths of the settings that get the value; dots separate the parts of a path.
         values: the axis's values in order.
@@ -263,7 +263,7 @@ def put(tables: dict[str, Any], path: str, value: Any) -> None:
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Averages the metrics of several runs; the key "spread" holds their standard deviations.
+    """Averages the metrics of several runs; the key "spread" has the standard deviations.
 
     A mean is taken over the runs that have the metric; if no run has the metric, the mean is None.
     If a metric is a list, its length is averaged; if a metric is a string, it is left out. If at

@@ -101,9 +101,8 @@ def note(name: str, package: str) -> None:
     """Tells the enclosing `record_lookups` that a member from another package was looked up.
 
     Raises:
-        ConfigurationError: the experiment already uses a member of another family that has the same
-            name, but comes from a different package. An experiment's `packages` has one entry per
-            name.
+        ConfigurationError: the experiment already uses a member with the same name, from another
+            family and from a different package. An experiment's `packages` has one entry per name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

@@ -46,7 +46,7 @@ class Member(BaseModel):
 
 M = TypeVar("M", bound=Member)
 _DISCOVERING = RLock()
-"""Lock for the import of a family's modules, so that no other thread sees only some of the members.
+"""Lock for the import of a family's modules: other threads wait until all modules are imported.
 All families share the lock, because their modules may import each other in any order."""
 
 

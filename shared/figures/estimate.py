@@ -1,4 +1,4 @@
-"""Estimates a run's worker memory, disk space for blobs, and traffic per client.
+"""Estimates what a run needs: memory of the worker, disk space for blobs, and traffic per client.
 
 Legend: N clients in a round, C clients of the experiment, B bytes of a model in float32, L
 customized models.
@@ -64,8 +64,8 @@ def of_model(
         experiment: the experiment of the run.
         spec: the experiment's model.
         plan: the experiment's stages.
-        pool_memory: limit in bytes on the rows in memory, summed over the worker's processes; None
-            if there is no limit.
+        pool_memory: limit on the memory for rows, in bytes, summed over the worker's processes;
+            None if there is no limit.
     """
     n, clients, b = experiment.most_rows, experiment.most_clients, 4 * spec.dim
     customizer = plan.customizer

@@ -65,8 +65,8 @@ def errors(
 ) -> dict[str, float | None]:
     """Mean squared error over the given clients' test samples, for each kind of model.
 
-    `error` is the received or the personalized model's error, whichever is smaller. The result is
-    empty if the task is classification.
+    `error` is the error of the received model or of the personalized model, whichever is smaller.
+    The result is empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
@@ -155,7 +155,7 @@ def accuracies(
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: Final = "last"
 ) -> dict[str, float | None]:
-    """The global model's accuracy on the server's test samples; empty without such samples.
+    """The global model's accuracy on the server's test samples; empty if the server has none.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
     {'accuracy_server': 0.75}
@@ -197,7 +197,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The higher of the customized and the personalized accuracy, and the kind of that model.
+    """The higher one of the customized and the personalized accuracy, and the name of its kind.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
@@ -218,12 +218,12 @@ def final_figures(
     """The final metrics of a run; the metrics of a model that does not exist are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. The newest measurement of an evicted
-    honest client is of the last model that the client received. `accuracy` is the customized or
-    the personalized model's accuracy, whichever is higher. `rounds_to_accuracy` maps each accuracy
-    in `TARGETS` to the number of rounds after which this accuracy was reached. `attack_success` is
-    measured on the same model as `accuracy`, at the end of the run. If the experiment has a
-    trigger, there is also a success rate for each kind of model, such as
+    all honest clients, from each client's newest measurement. If an honest client was evicted, its
+    newest measurement is of the last model that it received. `accuracy` is the accuracy of the
+    customized model or of the personalized model, whichever is higher. `rounds_to_accuracy` maps
+    each accuracy in `TARGETS` to the number of rounds after which this accuracy was reached.
+    `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
+    experiment has a trigger, there is also a success rate for each kind of model, such as
     `attack_success_customized`. `largest_gap` and the errors also use each client's newest
     measurement. Errors are reported only if the task is estimation.
 

@@ -27,7 +27,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """The fields of a round's record that are computed from its decision."""
+        """The fields of a round's record that are computed from the round's decision."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}

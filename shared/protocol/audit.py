@@ -64,7 +64,7 @@ class EntryContent(Message):
     previous: Digest = Field(description="hash of the previous entry; zeros in the first entry")
 
     def digest(self) -> str:
-        """The SHA-256 of the canonical JSON of all fields but `hash`."""
+        """The SHA-256 of the canonical JSON of all fields except `hash`."""
         content = self.model_dump(exclude={"hash"})
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -103,8 +103,8 @@ def check_chain(entries: Iterable[AuditEntry], kept: str | None = None) -> tuple
     Returns:
         The number of entries, and the head.
     Raises:
-        AuditBroken: an entry was altered, is missing or is out of order, or no entry has the hash
-            `kept`.
+        AuditBroken: an entry was altered, an entry is missing or out of order, or no entry has the
+            hash `kept`.
 
     >>> check_chain([])[0]
     0

@@ -1,7 +1,7 @@
 """The messages about registered clients: who they are, and why they are barred.
 
-Redis stores the reason for a bar as a message of one of the classes in this module. The keys of a
-stored reason identify its message class, so a reason has no optional fields.
+If a client is barred, Redis stores the reason as a message of one of the classes in this module.
+The keys of a stored reason identify its message class, so a reason has no optional fields.
 """
 
 from typing import Literal
@@ -29,7 +29,7 @@ class Finding(BarReason):
 
     @staticmethod
     def of(verdict: VerdictRecord, round_: int, at: float) -> "Finding":
-        """The reason to bar a client after a verdict in a round; `at` is a Unix time."""
+        """Makes the finding that a verdict in a round leads to; `at` is a Unix time."""
         return Finding(
             reason=verdict.reason,
             detector=verdict.detector,
@@ -48,7 +48,7 @@ class ConfirmedFinding(Finding):
 
 
 class Quarantine(Finding):
-    """Why a client is barred for some rounds: quarantine, or an undecided eviction proposal."""
+    """Why a client is barred for some rounds: it is in quarantine, or its eviction is proposed."""
 
     kind: Literal["quarantine", "proposal"]
     until: int = Field(description="first round in which the client may take part again")

@@ -25,7 +25,8 @@ Digest = Annotated[
 ]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
-"""Text without control characters, such as line breaks and bidirectional overrides."""
+"""Matches text without control characters. Line breaks and bidirectional overrides are examples of
+control characters."""
 NO_REASON = "operator's decision"
 """The reason that is recorded for an action if the operator gives no reason."""
 Reason = Annotated[
@@ -61,7 +62,7 @@ class Message(BaseModel):
 class Report(Message):
     """What a client reports about its local training, in the metadata of its upload.
 
-    The aggregator checks every report. The sample count may not exceed the client's cap, and
+    The aggregator checks every report. The sample count must not exceed the client's cap, and
     metrics must be finite and between -1e15 and 1e15.
     """
 
@@ -239,7 +240,7 @@ class Health(Message):
 
 
 class VerdictRecord(Message):
-    """The decision about one client in one round, with its evidence."""
+    """The decision about one client in one round, with the evidence for this decision."""
 
     client: str
     decision: Outcome

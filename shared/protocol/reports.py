@@ -22,7 +22,9 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reportable` metrics, and `loss_gap`: the loss decrease, or 0 if that is not reportable.
+    """The `reportable` metrics, and `loss_gap`, which is the decrease of the loss.
+
+    If this decrease is not reportable, `loss_gap` is 0.
 
     >>> with_gap({"loss_before": 2.5, "loss_after": 2.0})
     {'loss_before': 2.5, 'loss_after': 2.0, 'loss_gap': 0.5}

@@ -97,7 +97,7 @@ class CheckRequest(Message):
 
 
 class RunRequest(CheckRequest):
-    """An experiment submitted for execution, queued behind earlier submissions."""
+    """A request to run an experiment; the run waits in a queue behind earlier submissions."""
 
     name: str | None = Field(
         default=None,

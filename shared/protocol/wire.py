@@ -123,7 +123,7 @@ def read_header(file: BinaryIO, size: int, spec: ModelSpec) -> Header:
     """Reads and validates the header of an uploaded file of `size` bytes.
 
     Raises:
-        Malformed: the header is truncated, not JSON, or longer than the model can need.
+        Malformed: the header is truncated, not JSON, or longer than `header_cap` allows.
         InvalidUpdate: a tensor is missing or unknown, has a wrong shape or dtype, or does not
             directly follow the previous tensor.
     """

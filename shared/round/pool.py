@@ -1,7 +1,8 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
-Row k is (start_k - base_k) + upload_k. Whichever model client k started from, row k is the client's
-trained model relative to the global model of the round (FedCAP's recovery and calibration).
+Row k is (start_k - base_k) + upload_k. Row k is therefore the trained model of client k relative to
+the global model of the round, no matter which model the client started from (FedCAP's recovery and
+calibration).
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """
@@ -156,7 +157,7 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # In float64, the squares of float64 numbers may overflow, but the squares of float32
+        # In float64, the squares of float64 numbers can overflow, but the squares of float32
         # numbers cannot. If the norm is not finite, the numbers themselves are therefore checked.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])
@@ -233,8 +234,8 @@ class Pool:
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # The windows of a pass depend on the number of rows, and may change the last bits
-                # of norms.
+                # The windows of a pass depend on the number of rows. Other windows can change the
+                # last bits of norms, so the norm is measured again.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)

@@ -56,7 +56,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     The files in the folder must have been synced, for example by `create`.
 
     Args:
-        path: the new folder, which must not exist yet or must be empty.
+        path: the new folder. If this folder exists already, it must be empty.
     """
     part = path.with_name(f".{path.name}.part")
     shutil.rmtree(part, ignore_errors=True)

@@ -104,7 +104,7 @@ def run_service(
         service: the service's name in logs and help.
         settings: class of the service's settings.
         work: the service's coroutine function.
-        own_signals: whether `work` handles SIGTERM and SIGINT; otherwise, these signals cancel
+        own_signals: whether `work` itself handles SIGTERM and SIGINT. If not, these signals cancel
             `work`.
     Returns:
         The exit code: 0 after a normal exit, 2 for a wrong setting, 1 for any other failure. The

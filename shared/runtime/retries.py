@@ -59,7 +59,7 @@ class TemporaryFailure(Exception):
 
 
 async def repeat(attempt: Callable[[], Awaitable[T]], where: str, patience: float) -> T:
-    """Calls `attempt` until it does not raise `TemporaryFailure`; returns its result.
+    """Repeats `attempt` while it raises `TemporaryFailure`; returns the result of the last attempt.
 
     Args:
         attempt: callback that makes one attempt.

@@ -29,12 +29,15 @@ from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation.federation import Simulation
 
 LIKELY_ENOUGH = 0.001
-"""Default probability that a certificate from randomly drawn subsets is too optimistic."""
+"""Default bound on the probability that a certificate from random subsets is too optimistic."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """Certified accuracies of a vote: fractions of samples whose result no attacker can change.
+    """Certified accuracies of a vote, for increasing numbers of hostile clients.
+
+    A certified accuracy is the fraction of samples that the vote predicts correctly, whatever a
+    given number of hostile clients does.
 
     Args:
         scheme: disjoint groups, or random subsets.
@@ -42,8 +45,8 @@ class Certificate:
         clients: number of clients in the federation.
         present: number of attackers that took part in the training.
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
-            clients in addition to the `present` attackers. No sample is certified for a number m of
-            hostile clients beyond the end of the curve.
+            clients in addition to the `present` attackers. For values of m beyond the end of the
+            curve, no sample is certified.
         error: bound on the probability, for each sample, that the certified number of hostile
             clients is too large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
@@ -117,7 +120,7 @@ def certify_groups(
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
     """`count` random subsets of clients, or all subsets of this size if there are at most `count`.
 
-    The same subset may be drawn more than once.
+    The same subset can be drawn more than once.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)

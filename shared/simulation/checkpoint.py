@@ -72,9 +72,8 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             encoded = json.loads((file.metadata() or {})["memory"])
-            # A tensor from the file and a new tensor may be aligned differently in memory.
-            # Different alignment may change the last bits of sums. A clone is aligned like any new
-            # tensor.
+            # A tensor from the file and a new tensor can be aligned differently in memory. The
+            # alignment can change the last bits of sums. A clone is aligned like any new tensor.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - safe_open is not a mapping
     except (SafetensorError, KeyError, ValueError) as error:
         raise ConfigurationError(f"{path} is not a checkpoint of a simulation: {error}") from None

@@ -181,7 +181,7 @@ class Clients:
         measure: bool,
         offers: Offers = (),
     ) -> CohortResult:
-        """Trains these clients; all clients with the same training settings train at once."""
+        """Trains these clients; all clients with the same training settings train together."""
         own = [self._training(name, round_) for name in names]
         kinds = [one for k, one in enumerate(own) if one not in own[:k]]
         if len(kinds) == 1:

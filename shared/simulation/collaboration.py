@@ -4,15 +4,15 @@
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
 pseudo-dimension Pdim. Collaboration harms a client for two reasons: other clients' data differ (Φ),
-and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says what Φ
-and G² bound, but not how to measure them. This module estimates both Φ and G² from pilot models. A
-client trains its pilot model alone (λ = 0) on every second training sample, for as many rounds as
-the experiment has. The other training samples are held out.
+and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
+which quantities Φ and G² bound, but not how to measure Φ and G². This module estimates both from
+pilot models. A client trains its pilot model alone (λ = 0) on every second training sample, for as
+many rounds as the experiment has. The other training samples are held out.
 
 - Pdim: the personalizer's setting `pdim` if it is given, or else the model's number of parameters.
 - Φ_i: the largest gap |e_i(h) - e_C(h)|, estimated from the pilot models h. Here e_j(h) is the
   fraction of client j's held-out training samples that h misclassifies. The number e_C(h) is the
-  mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models may be
+  mean of all e_j(h) except the f largest and the f smallest values. Up to f pilot models can be
   forged, so the f largest gaps at other clients' pilot models are ignored. The estimate is the
   largest remaining gap; the gap at the client's own pilot model is never ignored.
 - G_i²: the spread of all clients' gradients at client i's own pilot model. The gradients are those

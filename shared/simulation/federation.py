@@ -1,6 +1,6 @@
 """A whole federation in one process, with the services' code for rounds, training and attacks.
 
-All clients of a round train at once. Every random draw is seeded by client and round, so the
+All clients of a round train together. Every random draw is seeded by client and round, so the
 networked services compute the same models for the same experiment.
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
@@ -208,7 +208,7 @@ class Simulation:
         }
 
     def recall(self, memory: Mapping[str, Any], records: Sequence[RoundRecord]) -> None:
-        """Restores the state of an earlier run, so that `step` continues it.
+        """Restores the state of an earlier run, so that `step` continues that run.
 
         Args:
             memory: the state that `memory` returned.

@@ -121,7 +121,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """What the server offers to the clients `names`: models of other clients, as `Offers`."""
+        """The models of other clients that the server offers to the given clients, as `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):
@@ -153,7 +153,7 @@ class Server:
         return self.global_D
 
     def own(self, client: str) -> Tensor:
-        """The model (D,) that a client trains from unless it is challenged."""
+        """The model (D,) from which a client trains if the client is not challenged."""
         names, models = self.customization.names_for(client), self.customization.models
         if names and names[0] != GLOBAL and models is not None:
             return models.model(names[0])

@@ -38,9 +38,9 @@ def coarse_to_fine(
 ) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of `2 * points - 1` values around the best value so far. In both
-    directions, the new grid extends half a step of the previous grid from the best value. Values
-    outside the bounds are skipped. No value is scored twice.
+    Each refinement is a grid of `2 * points - 1` values around the best value so far. The new grid
+    begins half a step of the previous grid below the best value, and ends half a step above it.
+    Values outside the bounds are skipped. No value is scored twice.
 
     Args:
         score: the function to maximize.

@@ -16,7 +16,8 @@ temporary folders.
 
 `rampart_fl.services.console.testing` starts federations of real services without pytest.
 
-pytest imports this module in every session, so it imports the services only on use.
+pytest imports this module in every session. The module therefore imports the services only when a
+test uses them.
 """
 
 from collections.abc import Callable, Iterator

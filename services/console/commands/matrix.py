@@ -38,8 +38,8 @@ def matrix(
     defences: Annotated[
         str,
         typer.Option(
-            help="Defences, separated by commas: a rule, a pipeline such as nnm+krum, fedcap, "
-            "fedcap-paper, local_only or fine_tuned."
+            help="Defences, separated by commas: fedcap, fedcap-paper, local_only, fine_tuned, a "
+            "rule, or a pipeline such as nnm+krum."
         ),
     ] = BY_DEFAULT,
     network: Annotated[

@@ -84,7 +84,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round; only the list of clients that were not accepted may wrap."""
+    """Prints one row per round; only the cells of the column `left out` can have several lines."""
     rows = [
         {
             "round": str(record.round),

@@ -36,7 +36,7 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="AXIS=CHOICE: run only the cells with this choice, even cells that "
+            help="AXIS=CHOICE: run only the cells with this choice, including cells that "
             "--scale reduced leaves out; repeatable."
         ),
     ] = None,

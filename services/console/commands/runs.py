@@ -48,7 +48,7 @@ def run(
     followed: Annotated[bool, typer.Option("--follow", help="Follow the run to its end.")] = False,
     checked: Annotated[
         bool,
-        typer.Option("--check", help="Submit nothing; check, and estimate the resources."),
+        typer.Option("--check", help="Only check the experiment, and estimate what it needs."),
     ] = False,
     reason: Reason = NO_REASON,
     url: Url = None,

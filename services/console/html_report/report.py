@@ -16,8 +16,8 @@ def report(source: Path) -> str:
     """The report of a run, a matrix or a sweep as an HTML file.
 
     Args:
-        source: the folder that `rampart up`, `simulate` or `matrix` wrote, or its `matrix.json` or
-            `sweep.json`.
+        source: a folder that `rampart up`, `rampart simulate` or `rampart matrix` wrote; or the
+            file `matrix.json` or `sweep.json` in such a folder.
     Raises:
         ConfigurationError: the path holds no run, matrix or sweep, or one of its files is damaged.
     """

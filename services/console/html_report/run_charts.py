@@ -93,8 +93,8 @@ def _evidence_of(run: FinishedRun, detector: str) -> Html:
         about.append("Values beyond the axis are drawn at its edge.")
     if len(shown) > SHOWN:
         about.append(
-            f"{SHOWN} of {len(shown)} clients: first barred clients, then those with the highest "
-            "scores."
+            f"{SHOWN} of {len(shown)} clients: the barred clients, and then the clients with the "
+            "highest scores."
         )
     keys = [("limit", "limit"), ("barred", "barred clients"), ("others", "other clients")]
     return section(

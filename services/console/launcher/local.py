@@ -56,7 +56,8 @@ class LocalFederation(LocalServers):
             path.write_text(to_toml(self.experiment.tables()))
         return {
             "RAMPART_EXPERIMENT": str(path),
-            # The same experiment gives the same result, and a simulation gives this result, too.
+            # With predictable draws, the same experiment always gives the same result. A
+            # simulation of the experiment gives this result, too.
             "RAMPART_PREDICTABLE_DRAWS": "true",
             **super().variables(),
         }

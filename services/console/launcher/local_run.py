@@ -21,8 +21,8 @@ class LocalRun:
         servers: the running servers.
         experiment: the experiment to run.
         folder: folder for the state and logs of the run's clients; created if missing.
-        identities: folder with one subfolder per client, which holds the client's identity; in
-            later runs, the client keeps this identity.
+        identities: folder with one subfolder per client. Each subfolder holds the client's
+            identity, which the client keeps in later runs.
 
     The object is a context manager. On every exit, even after an error, the object stops the run's
     clients and deletes the run.

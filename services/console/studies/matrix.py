@@ -28,8 +28,8 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The accuracies of the row without an
-attack exclude the clients that attack in the other rows, so that all rows can be compared."""
+"""The name of the row in which all clients behave honestly. The accuracies in this row leave out
+the clients that attack in the other rows. All rows therefore cover the same clients."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -105,7 +105,7 @@ def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """The tables of an experiment whose defence is replaced by a pipeline, FedCAP or a baseline.
+    """The tables of an experiment with another defence: a pipeline, FedCAP, or a baseline.
 
     Args:
         tables: tables of an experiment.
@@ -166,8 +166,9 @@ def plan(
 def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The results of a run with real processes on this machine.
 
-    The aggregator's test tap is enabled if an attack asks for full knowledge. `device` is the
-    aggregator's device.
+    If an attack asks for full knowledge, the function enables the aggregator's test tap. Through
+    the test tap, the attackers read the updates of the other clients. `device` is the aggregator's
+    device.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses
     from rampart_fl.services.console.launcher.local import LocalFederation

@@ -131,7 +131,7 @@ class Matrix:
         return sum(value >= COSTLY for value in known) if known else None
 
     def tables(self, about: dict[str, Any]) -> dict[str, Any]:
-        """All cells as JSON values: means by metric, standard deviations under "spread"."""
+        """All cells as JSON values: means by metric, and standard deviations under "spread"."""
         cells = []
         for attack in self.attacks:
             for defence in self.defences:

@@ -18,7 +18,7 @@ from rampart_fl.services.console.studies.ray_cluster import RayCluster
 from rampart_fl.shared.errors import ConfigurationError
 
 Pool = Callable[[], Executor]
-"""Opens an executor. Without a pool (None), runs execute one after another in this process."""
+"""Opens an executor. If there is no pool (None), this process executes one run after another."""
 
 
 def pool(

@@ -74,7 +74,7 @@ class RayCluster(Executor):
 
 
 def versions() -> dict[str, str]:
-    """The versions of the software on which the last bits of a result depend."""
+    """The versions of the software that can change the last bits of a result."""
     return {"python": platform.python_version(), "torch": version("torch")}
 
 
@@ -130,7 +130,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Fails if no node of a local cluster suffices for a run; for other clusters, only warns."""
+    """If no node suffices for a run, raises an error (local cluster) or warns (other clusters)."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

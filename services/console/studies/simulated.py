@@ -27,8 +27,8 @@ class Folder:
     """The folder of a simulation.
 
     The folder contains experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
-    records.jsonl is the record of a round, in the format of `/v1/runs/{run}/rounds`. When the run
-    ends, result.json and accuracy.png or error.png are added.
+    records.jsonl is the record of a round, in the format of `/v1/runs/{run}/rounds`. At the end of
+    the run, the folder also gets result.json and a plot (accuracy.png or error.png).
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`rampart simulate` for a file with a [sweep]: runs all its points, and reports their metrics."""
+"""`rampart simulate` for a [sweep]: runs all points of the sweep, and reports their metrics."""
 
 import json
 from collections import defaultdict
@@ -134,7 +134,7 @@ def table(result: dict[str, Any]) -> Any:
 
 
 def write(result: dict[str, Any], folder: Path) -> None:
-    """Writes sweep.json and sweep.png to a folder; the plot's x-axis is the longest axis.
+    """Writes sweep.json and sweep.png; the plot's x-axis is the sweep's axis with the most values.
 
     Raises:
         MatplotlibMissing: matplotlib is not installed; sweep.json has been written.

@@ -8,8 +8,7 @@ from typing import Any
 from rampart_fl.services.console.tracking.tracker import TrackerUnavailable, missing_library
 
 GROUPS = ("accuracy", "error", "verdicts")
-"""Prefixes of the names of metrics; TensorBoard shows all metrics with the same prefix as a
-group."""
+"""Prefixes of the names of metrics; TensorBoard groups the metrics that have the same prefix."""
 
 
 class TensorBoardTracker:
@@ -17,7 +16,7 @@ class TensorBoardTracker:
 
     Args:
         destination: TensorBoard's folder.
-        name: the run's name, which is the name of its folder.
+        name: the run's name, which is also the name of the run's folder.
     Raises:
         TrackerUnavailable: tensorboard is not installed, or the folder already contains a run with
             this name.

@@ -71,8 +71,8 @@ def copy(
     Args:
         experiment: the run's experiment.
         rounds: yields the rounds until the run ends.
-        finished: called after the run's end; returns the finished run, and may use the given empty
-            folder to store the run.
+        finished: called after the run's end; returns the finished run. The argument is an empty
+            folder in which `finished` can store the run.
         tracker: an unused tracker.
         began: Unix time at which the run began.
     """

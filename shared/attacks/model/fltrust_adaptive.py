@@ -24,15 +24,15 @@ NARROWINGS = 12
 class FLTrustAdaptive(CollusionAttack):
     """Uploads the vector that moves FLTrust's aggregate most against the signs of the honest mean.
 
-    The upload is the unit vector e that minimizes s·A(e), scaled to the norm of the trusted update
-    u0. Here, s = sign(mean) is the honest direction, and FLTrust's aggregate is |u0| A(e) with
+    The upload is |u0| e, where u0 is the trusted update, and e is the unit vector that minimizes
+    s·A(e). Here, s = sign(mean) is the honest direction, and FLTrust's aggregate is |u0| A(e) with
     A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c).
 
     The trusted update u0 is the server's own update if the attack knows it, and otherwise the mean
     of the known honest updates x_i. Each x_i has the direction x̄_i = x_i / |x_i| and the trust
     score TS_i = max(0, cos(x_i, u0)). All M attackers upload the direction e; the cosine
-    c = cos(e, u0) is positive. For a given angle to u0, the best e is in the plane of u0 and s, so
-    the attack only searches for one angle.
+    c = cos(e, u0) is positive. For a given angle to u0, the best e is in the plane of u0 and s.
+    The attack therefore searches for a single number, the angle.
 
     >>> knowledge = Knowledge(4, 2, torch.tensor([[1.0, 0.5], [1.0, -0.5]]))
     >>> crafted_D = FLTrustAdaptive().apply(torch.zeros(1, 2), knowledge)[0]

@@ -13,10 +13,10 @@ def largest_z(participants: int, attackers: int) -> float:
     """z = Φ⁻¹((n - m - s) / (n - m)) for n clients, m attackers and s = ⌊n/2⌋ + 1 - m supporters.
 
     Φ is the distribution function of the standard normal distribution. A supporter is an honest
-    client on the attackers' side of the mean that is expected to be farther from the mean than the
-    attackers. The quotient (n - m - s) / (n - m) is clamped: it stays at least 1 / (2 (n - m)) away
-    from 0 and from 1. Without clamping, z could be infinite: the quotient reaches 1 if the
-    attackers are already a majority.
+    client on the attackers' side of the mean. The supporter's update is expected to be farther from
+    the mean than the attackers' upload. The quotient (n - m - s) / (n - m) is clamped: it stays at
+    least 1 / (2 (n - m)) away from 0 and from 1. Without clamping, z could be infinite: the
+    quotient reaches 1 if the attackers are already a majority.
 
     >>> round(largest_z(20, 6), 6)
     0.366106

@@ -1,4 +1,4 @@
-"""Min-max: shifts the mean as far from honest updates as honest updates are from each other.
+"""Min-max: shifts the mean until its largest distance to an honest update reaches a limit.
 
 Legend: B known updates, X points.
 """
@@ -11,13 +11,13 @@ from rampart_fl.shared.attacks.optimized import Line, LineSearchAttack
 
 @attacks.register("min_max")
 class MinMax(LineSearchAttack):
-    """Shifts the mean as far from known updates as the known updates are from each other.
+    """Shifts the mean until its largest distance to a known update reaches a limit.
 
     u = μ + γ p with the largest γ for which max_i |u - x_i| ≤ max_ij |x_i - x_j|.
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
     γ is min_i (-b_i + sqrt(b_i² + a (limit² - |μ - x_i|²))) / a. In this formula, a = |p|², b_i =
-    p·(μ - x_i), and `limit` is max_ij |x_i - x_j|.
+    p·(μ - x_i), and `limit` is max_ij |x_i - x_j|, the largest distance between two known updates.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft

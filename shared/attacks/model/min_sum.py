@@ -22,9 +22,9 @@ class MinSum(LineSearchAttack):
 
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
-    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. The largest
-    γ is max_i |x_i - μ| / |p|, because moving the point from μ to u increases the sum of squared
-    distances by B |u - μ|². A sum of unsquared distances is convex in γ, so bisection finds the
+    μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. At any point
+    v, the sum of squared distances exceeds the sum at μ by B |v - μ|². The largest γ is therefore
+    max_i |x_i - μ| / |p|. A sum of unsquared distances is convex in γ, so bisection finds the
     largest γ at which this sum does not exceed the limit.
 
     >>> import torch
@@ -46,7 +46,7 @@ class MinSum(LineSearchAttack):
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
         # With only two known updates, the sum of distances equals the limit at every point between
-        # these updates, so rounding errors alone may lift the computed sum above the limit.
+        # these updates, so rounding errors alone can lift the computed sum above the limit.
         limit *= 1 + ROUNDING
         # By the triangle inequality, the sum of distances at γ is at least B γ |p| minus the sum of
         # distances at γ = 0.

@@ -16,7 +16,8 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""Number of doublings of the length after which detectors are assumed to accept any length."""
+"""If the detectors still accept after this number of doublings of the length, the attack assumes
+that they accept every length."""
 HALVINGS = 20
 """Number of halvings of the interval that contains the threshold."""
 
@@ -35,12 +36,12 @@ class NormRiding(ModelAttack):
     the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.
     If models are customized, the norm of the calibrated update differs from L by up to |o|.
 
-    An attacker with full knowledge knows o exactly and, instead of the threshold, uses the largest
-    length at which the server's own detectors accept all attackers and record no evidence against
-    any attacker. If the detectors accept every length, an attacker with full knowledge uses the
-    threshold, too. Detectors that judge raw uploads may reject all opposing updates, even an update
-    of length 0. If no opposing update is accepted, the calibrated update is the smallest positive
-    multiple of c that the detectors accept.
+    An attacker with full knowledge knows o exactly. Instead of the threshold, this attacker uses
+    the largest length at which the server's own detectors accept all attackers and record no
+    evidence against any attacker. If the detectors accept every length, an attacker with full
+    knowledge uses the threshold, too. Detectors that judge raw uploads can reject all opposing
+    updates, even an update of length 0. If no opposing update is accepted, the calibrated update is
+    the smallest positive multiple of c that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))

@@ -17,8 +17,8 @@ from rampart_fl.shared.attacks.model import attacks
 class AttackSchedule(ModelAttack):
     """Runs those of the listed attacks that are active in the round.
 
-    If several attacks are active in a round, they act in the listed order, each on the previous
-    attack's uploads.
+    If several attacks are active in a round, they act in the listed order. Each attack works on the
+    uploads of the previous attack.
 
     >>> import torch
     >>> change = AttackSchedule(

@@ -57,7 +57,7 @@ def squared_norm(
     sizes: Sequence[int],
     along: Callable[[int], Sequence[Tensor]],
 ) -> tuple[Tensor, Tensor]:
-    """Each model's estimated mean |J_a|_F² on its own samples (K,), and its gradient (K, D).
+    """For each model, the estimated mean of |J_a|_F² on its samples (K,), and the gradient (K, D).
 
     The estimate is C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|²; the gradient is with respect to θ.
 
@@ -94,7 +94,7 @@ def measured_norm(
     sizes: Sequence[int],
     draws: Sequence[torch.Generator],
 ) -> Tensor:
-    """Each model's estimated mean |J_a|_F² on its own samples (K,), in float64.
+    """For each model, the estimated mean of |J_a|_F² on its samples (K,), in float64.
 
     Args:
         network: applies the models.

@@ -169,7 +169,7 @@ def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
         weight = run.tensors[_join(name, "weight")].flatten(0, 1)
         bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
         # Convolutions are faster on channels-last activations. Converting the weights to this
-        # format pays off only if there are at most as many weights as activations.
+        # format saves time only if there are at most as many weights as activations.
         small = weight.numel() <= h.numel()
         form = torch.channels_last if small else torch.contiguous_format
         h = functional.conv2d(
@@ -231,7 +231,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
-        # `g` is (B, K, C, H, W) or (K, B, C), and `over` are the dimensions to average over.
+        # `g` is (B, K, C, H, W) or (K, B, C). The averages are over the dimensions in `over`.
         # If a tensor (K, C) is reshaped to `shape`, it can be broadcast to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))

@@ -17,8 +17,8 @@ from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
-"""Last part of the name of each tensor in which batch normalization counts batches. No result
-depends on the number of batches."""
+"""Batch normalization counts batches in tensors whose names end with this word. No result depends
+on these counts."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

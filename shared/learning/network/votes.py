@@ -20,7 +20,10 @@ MOST = 32
 
 
 def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
-    """The number of votes (N, C) for every class; each voter (D,) casts one vote per sample."""
+    """For each sample, the number of votes for each class (N, C).
+
+    Each voter is the vector (D,) of one model, and votes for one class per sample.
+    """
     votes_NC = None
     for model_D in voters:
         with torch.no_grad():
@@ -39,16 +42,16 @@ def ballots(learner: Learner, x_N: Tensor, voters: Iterable[Tensor]) -> Tensor:
 
 
 def vote(learner: Learner, cohort: Cohort, voters: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Lets the voters vote on every client's test samples, and counts the outcomes (K,).
+    """Lets all voters vote on every client's test samples; returns counts (K,), keyed by name.
 
     Args:
         learner: the network.
         cohort: the clients' data.
         voters: models (D,) of disjoint groups of clients.
     Returns:
-        Counts by name. `test_samples`: all test samples. `correct_vote`: the samples that the vote
-        classifies correctly. `certified_01`, `certified_02` and so on: the correctly classified
-        samples whose class cannot be changed by m = 1, 2, ... hostile clients (see
+        `test_samples`: all test samples. `correct_vote`: the samples that the vote classifies
+        correctly. `certified_01`, `certified_02` and so on: the correctly classified samples whose
+        class cannot be changed by m = 1, 2, ... hostile clients (see
         `rampart_fl.shared.robust.certificates.radii`). The largest m is half the number of voters,
         rounded down, but at most `MOST`. If the experiment has a trigger, there are two more
         counts. `triggered_samples`: the samples of all classes except the target, each with the

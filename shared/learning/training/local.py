@@ -113,8 +113,8 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: for each client, its position in the result; the clients of each group follow the
-            clients of the previous group.
+        order: the clients' positions in the result, listed group by group: first for the clients
+            of the first group, then for the clients of the second group, and so on.
     """
     back = torch.tensor(order).argsort()
 

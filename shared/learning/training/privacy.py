@@ -1,9 +1,10 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
-Each step includes each sample with probability q = b/n (Poisson sampling), and clips each sample's
-gradient to length C. The step then adds Gaussian noise of standard deviation σ C to the sum of the
-clipped gradients (DP-SGD). After T steps, a client's uploads satisfy (ε, δ)-differential privacy
-with respect to the client's samples. Opacus' accountant computes ε.
+Each step takes each of a client's n samples with probability q = b/n (Poisson sampling), where b is
+the batch size. The step clips each sample's gradient to length C. It then adds Gaussian noise of
+standard deviation σ C to the sum of the clipped gradients (DP-SGD). After T steps, a client's
+uploads satisfy (ε, δ)-differential privacy with respect to the client's samples. Opacus' accountant
+computes ε.
 
 The privacy guarantee covers only the uploaded updates. A client also reports sample counts and
 losses without noise. Personal models are trained without noise, because they never leave their
@@ -66,7 +67,7 @@ def check_privacy(
 def require_accountable(
     privacy: Privacy | None, module: nn.Module, personalizer: Personalizer | None = None
 ) -> None:
-    """Refuses experiments whose privacy loss no machine can compute.
+    """Refuses experiments whose privacy loss cannot be computed on any machine.
 
     Raises:
         ConfigurationError: the module normalizes over the batch, or the personalizer's uploads

@@ -36,7 +36,7 @@ def cross_entropies(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """Whether the predicted class of each sample is the true class (K, B)."""
+    """For each sample (K, B), whether the predicted class is the true class."""
     return logits_KBC.argmax(-1) == y_KB
 
 

@@ -66,16 +66,19 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The rows of the clients at the places `some`, aligned in memory as in a copy of all rows."""
+    """The rows of the clients at the places `some`.
+
+    In memory, the rows are aligned in the same way as in a copy of all rows.
+    """
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """The smallest number of places by which a client may move (see `padding_order`).
+    """Clients move only by multiples of this number of places (see `padding_order`).
 
-    Per-sample gradients must fit in cache, so batches are split if training is private or a term
-    reads samples. The split depends on the number of clients, and affects the last bits of the
+    If training is private or a term reads samples, batches are split, because per-sample gradients
+    must fit in cache. The split depends on the number of clients, and affects the last bits of the
     trained models. If batches are split, the function therefore returns the number of clients K, so
     that no client moves to another place or leaves its group before the last step.
     """
@@ -138,7 +141,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """The values in `after`, or, for clients without further batches, the values in `before`."""
+    """The values in `before` for clients without further batches, and in `after` for all others."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

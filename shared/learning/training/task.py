@@ -148,7 +148,7 @@ def mean_loss_gradients(
     priors: Sequence[Tensor | None] = (),
     clients: int | None = None,
 ) -> tuple[Tensor, ...]:
-    """∇L (K, D) of the batch's mean loss at each of P models.
+    """The gradient ∇L (K, D) of the batch's mean loss at each of P models.
 
     In the entries that hold running statistics, the result is the statistics before the batch minus
     the statistics after it. All models run in one pass if `Stacked.trained_at_once` allows one
@@ -161,9 +161,9 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: one entry for each of the P models: a tensor (K, C) that is added to the model's
             logits (K, B, C), or None.
-        clients: the number of clients from which the number of passes is computed; None means K.
-            The caller gives the same number in every step, even after some clients have finished
-            their steps, because another number of passes would change the last bits of the result.
+        clients: the number of passes is computed from this number of clients; None means K. The
+            caller gives the same number in every step, even after some clients have finished their
+            steps, because another number of passes would change the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p
@@ -197,7 +197,7 @@ def mean_loss_gradients(
 def _gradients(
     network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
 ) -> Tensor:
-    """`mean_loss_gradients` (K, D) of K models in one pass."""
+    """Like `mean_loss_gradients`, but for K models in one pass; the result has the shape (K, D)."""
     spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
     leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
     logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
@@ -206,7 +206,7 @@ def _gradients(
     loss = (scoring.losses(logits, batch.y_KB) * batch.weight_KB).sum()
     gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
     # Copy each tensor's gradient directly to its place in the vector. If the gradient were computed
-    # with respect to the whole vector, its numbers would be copied twice.
+    # with respect to the whole vector, every number of the gradient would be copied twice.
     gradient_KD = torch.empty_like(models_KD, memory_format=torch.contiguous_format)
     for (_, start, stop), leaf, own in zip(spec.parameters, leaves, gradients, strict=True):
         place = gradient_KD[:, start:stop].view_as(leaf)

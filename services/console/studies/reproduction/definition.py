@@ -38,7 +38,7 @@ class CellSelector(Table):
     at: dict[str, str | list[str]] = {}
 
     def holds(self, at: Mapping[str, str]) -> bool:
-        """Whether this selector selects the cell that has the choices `at`."""
+        """Whether this selector selects a cell; the argument `at` contains the cell's choices."""
         return all(at.get(axis) in _listed(wanted) for axis, wanted in self.at.items())
 
 
@@ -61,7 +61,7 @@ class OnRequest(CellSelector):
     """
 
     def requested(self, only: Mapping[str, Sequence[str]]) -> bool:
-        """Whether the user has selected one of the choices that `at` lists."""
+        """Whether the user has selected at least one of the choices in the field `at`."""
         return any(set(_listed(wanted)) & set(only.get(a, ())) for a, wanted in self.at.items())
 
     def reason(self, at: At) -> str:
@@ -104,7 +104,7 @@ class Definition(Paper):
 
     paper: str
     measure: str = "accuracy"
-    """The metric that the table shows, in percent unless the metric is an error."""
+    """The metric that the table shows. Shares are in percent; other metrics keep their unit."""
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
@@ -172,8 +172,8 @@ class Definition(Paper):
     def metric(self, at: At) -> str:
         """The metric that the table shows for a cell.
 
-        The last of the cell's choices that has a `measure` determines the metric. If no choice has
-        a `measure`, the table's `measure` is used.
+        If several of the cell's choices have a `measure`, the last `measure` is used. If no choice
+        has a `measure`, the table's `measure` is used.
         """
         own = [choice.measure for choice in self._choices(at) if choice.measure]
         return own[-1] if own else self.measure

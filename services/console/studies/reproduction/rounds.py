@@ -28,7 +28,7 @@ def curves(result: SimulationResult) -> Curves:
     The honest clients measure the accuracies, errors, attack success and the largest gap; only
     `accuracy_server` is measured by the server. `norm_honest` and `norm_hostile` are mean norms of
     updates; `entropy_honest` and `entropy_hostile` are mean entropies of the clients' models on
-    public samples; `weight_honest` and `weight_hostile` are shares of the aggregate.
+    public samples; `weight_honest` and `weight_hostile` are each side's share of the aggregate.
     """
     both = sides(result.experiment)
     lines: Curves = {}

@@ -95,7 +95,7 @@ class Dataset(Member, ABC):
     """Number by which integer samples from a file are divided."""
 
     discrete: ClassVar[bool] = False
-    """Whether samples are rows of token ids, so that a mean of two samples has no meaning."""
+    """Whether samples are rows of token ids; a mean of such samples has no meaning."""
 
     task: ClassVar[str] = "classification"
     """The task that the data set is for; see `rampart_fl.shared.learning.training.scoring`."""

@@ -55,9 +55,9 @@ def shuffled_positions(n: int, clients: int, draws: torch.Generator) -> Tensor:
 
 
 def relative_sizes(clients: int, imbalance: float, draws: torch.Generator) -> Tensor | None:
-    """Relative sizes (K,), the largest `imbalance` times the smallest; None if all are equal.
+    """Relative sizes (K,) in random order, from 1 to `imbalance`; None if all sizes are equal.
 
-    The sizes form a geometric progression in random order.
+    In ascending order, the sizes form a geometric progression.
 
     >>> relative_sizes(3, 100, torch.Generator().manual_seed(0)).sort().values.tolist()
     [1.0, 10.0, 100.0]

@@ -16,7 +16,7 @@ from rampart_fl.shared.learning.data.partitions import (
 
 @partitions.register("classes_per_client")
 class ClassesPerClient(Partition):
-    """Each client holds `classes` classes; about equally many clients share each class.
+    """Each client holds `classes` classes; every class is held by about the same number of clients.
 
     Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. Each
     client in turn gets the `classes` classes that still need the most clients; ties are broken at

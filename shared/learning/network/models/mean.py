@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 
 class Residual(nn.Module):
-    """θ - y for every sample y, the gradient of the estimation loss ½|y - θ|² with respect to θ."""
+    """θ - y for every sample y; this is the gradient of the loss ½|y - θ|² with respect to θ."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

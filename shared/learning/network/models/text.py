@@ -14,9 +14,10 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("text")
 class Text(Model):
-    """Divides the sum of a text's n token vectors by √n, then applies ReLU and linear layers.
+    """Divides the sum of a text's n token vectors by √n, then applies hidden and output layers.
 
-    Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`.
+    Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`. All layers
+    after the sum are linear, and a ReLU follows each hidden layer.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
     pretrained weights; without these weights, the clients' few texts are not enough to train

@@ -99,7 +99,7 @@ class Objective(Member, ABC):
         sizes: Sequence[int],
         draws: StepRandomness,
     ) -> dict[str, Tensor]:
-        """Measurements of the trained models, which clients report: numbers (K,), keyed by name.
+        """Measurements that clients report about the trained models: numbers (K,), keyed by name.
 
         Args:
             network: applies the models.

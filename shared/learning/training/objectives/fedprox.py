@@ -12,11 +12,12 @@ from rampart_fl.shared.learning.training.objectives import Objective, Point, obj
 class FedProx(Objective):
     """Pulls the trained model towards the received model.
 
-    μ/2 |w - w^t|², where w^t is the model as received, which stays fixed during the round.
+    μ/2 |w - w^t|², where w is the trained model, and w^t is the model as received.
 
-    With the option `personal`, the term also pulls personal models towards the received model.
-    `ditto` and `fedcap` already pull personal models with strength λ; with the option `personal` of
-    `fedprox`, the total strength is λ + μ.
+    The model w^t stays fixed during the round. With the option `personal`, the term also pulls
+    personal models towards the received model. The personalizers `ditto` and `fedcap` already pull
+    personal models with strength λ; together with the option `personal`, the total strength is
+    λ + μ.
 
     >>> import torch
     >>> from unittest.mock import Mock

@@ -30,9 +30,9 @@ class HMSDFL(Objective):
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
     per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one
     projection. With the tier "auto", the number of projections depends on each client's machine.
-    The resources of a machine are measured in cores: the number of its usable cores, or its memory
-    divided by 2 GiB if that is less. A machine with a GPU has infinite resources. With the tier
-    "auto", a machine with at least `high_resources` gets the high tier, and a machine with at most
+    The resources of a machine are the number of its usable cores or its memory divided by 2 GiB,
+    whichever is smaller. A machine with a GPU has infinite resources. With the tier "auto", a
+    machine with at least `high_resources` gets the high tier, and a machine with at most
     `low_resources` gets the minimum tier. Between `low_resources` and `high_resources`, the number
     of projections is interpolated. A machine with resources below `minimum_resources` trains
     without the term.

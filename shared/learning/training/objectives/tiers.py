@@ -28,8 +28,8 @@ class Tiers(Objective):
     In the high tier, clients train with HMSDFL and one projection per class; in the low tier,
     clients train with HMSDFL and half as many projections. In the minimum tier, clients train with
     MSDFL, or with HMSDFL and one projection. The objective of a client without a tier has no
-    additional term. By contrast, `hmsdfl` with `tier = "auto"` chooses the tier from the client
-    machine's resources.
+    additional term. By contrast, the objective `hmsdfl` with `tier = "auto"` chooses a client's
+    tier from the resources of the client's machine.
 
     >>> mixed = Tiers(shares=(0.5, 0.5, 0))
     >>> [mixed.tier(7, f"client-0{k}") for k in range(4)]

@@ -115,10 +115,10 @@ class Task(Protocol):
         """Takes one optimizer step on `local.model_KD`; the step may overwrite the gradient."""
 
     def balanced(self) -> "Task":
-        """The same task, but the loss of uploaded models is each client's balanced softmax."""
+        """The same task, with the balanced softmax loss for models that are trained for upload."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with 0 in place of running statistics, which only batches change."""
+        """The vectors (K, D) with running statistics set to 0, because only batches change them."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
@@ -129,8 +129,7 @@ class Personalizer(Member, ABC):
 
     accounted: ClassVar[bool] = True
     """Whether a client's samples affect an upload only through gradients of the models that are
-    trained for upload. Differential privacy adds noise only to the gradients of models that are
-    trained for upload."""
+    trained for upload. Differential privacy adds noise only to these gradients."""
 
     whole: ClassVar[bool] = True
     """Whether a client trains plainly on all of its samples and uploads the whole change that
@@ -159,7 +158,7 @@ class Personalizer(Member, ABC):
 
     @property
     def held_out(self) -> float:
-        """Fraction of each client's training samples that is reserved for `start`."""
+        """Fraction of each client's training samples that is reserved for the method `start`."""
         return 0.0
 
     def start(

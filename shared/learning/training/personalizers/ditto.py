@@ -12,7 +12,8 @@ class Ditto(FedCAP):
 
     min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
 
-    Clients train as in FedCAP, but the server sends the same global model w to every client.
+    v is the personal model. Clients train as in FedCAP, but the server sends the same global model
+    w to every client.
     """
 
     paper = "Li et al., Ditto: fair and robust federated learning through personalization, 2021"

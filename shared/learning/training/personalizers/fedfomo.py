@@ -1,4 +1,4 @@
-"""FedFomo: each client weights offered models by how much these models lower the client's loss."""
+"""FedFomo: each client gives larger weights to the offered models that lower its loss more."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Fine-tuned personalization: steps along a mix of the client's own gradient and an aggregate.
+"""Fine-tuned personalization: each step follows a mix of the client's gradient and an aggregate.
 
 Legend: K clients, D parameters.
 """
@@ -34,16 +34,16 @@ class Interpolated(Personalizer):
     n clients therefore requires n² gradients. Every client would have to see every model, so the
     mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper: a round needs no more gradients than with other
+    The mode `shared` deviates from the paper: a round needs only as many gradients as with other
     personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
     made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive R
     with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
     differ if 0 < λ < 1, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
-    keeps moving towards the client's own optimum in the mode `shared`. If F is a mean, the weight λ
-    determines only how slowly θ_i approaches the client's own optimum in the mode `shared`, so the
-    result depends on the number of rounds.
+    keeps moving towards the client's own optimum in the mode `shared`. The weight λ then determines
+    only how slowly θ_i approaches this optimum. The result therefore depends on the number of
+    rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"
@@ -74,7 +74,8 @@ class Interpolated(Personalizer):
     def check(self, module: nn.Module, spec: ModelSpec) -> None:
         if spec.statistics:
             raise ConfigurationError(
-                "interpolated adds differences to models, so running variances may get negative; "
+                "the personalizer interpolated adds differences to models, so running variances "
+                "can become negative; "
                 "use normalization without running statistics, such as GroupNorm"
             )
 

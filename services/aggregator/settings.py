@@ -180,7 +180,7 @@ class Settings(ServiceSettings):
         }
         if wrong := [name for name, present in production.items() if present]:
             raise ValueError(
-                "RAMPART_TEST_TAP shows every client's update, so it is for tests on one machine. "
-                f"These settings do not suit a test on one machine: {', '.join(wrong)}"
+                "RAMPART_TEST_TAP shows every client's update, so it is only for tests on one "
+                f"machine. These settings are not for such a test: {', '.join(wrong)}"
             )
         return self

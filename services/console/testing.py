@@ -135,7 +135,7 @@ class TestClients:
         self._tasks[name] = self.soon(start())
 
     def last_ticket(self, name: str) -> Ticket:
-        """Waits until the run ends for a client, and returns the client's last ticket."""
+        """Waits until a client has left the run, and returns the client's last ticket."""
         task = self._tasks[name]
 
         async def end() -> Ticket:

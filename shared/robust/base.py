@@ -148,8 +148,8 @@ class Stage(Member, ABC):
         """The largest number of rows of d coordinates that the stage's history takes in a round.
 
         A stage never changes its state, so the rows of the old state and of the next state are in
-        memory at the same time. The result includes the histories of the stages in the fields of
-        this stage.
+        memory at the same time. The result includes the histories of stages that are
+        values of this stage's fields.
 
         Args:
             clients: the number of different clients that may take part over all rounds.

@@ -104,7 +104,7 @@ async def _answer(
 ) -> None:
     try:
         response = await answering
-    except Exception as error:  # As in FastAPI's application, each error has a response.
+    except Exception as error:  # FastAPI would answer the error, too.
         response = await answer_error(Request(scope), error)
     await response(scope, receive, send)
 

@@ -38,10 +38,10 @@ class NormRiding(ModelAttack):
 
     An attacker with full knowledge knows o exactly. Instead of the threshold, this attacker uses
     the largest length at which the server's own detectors accept all attackers and record no
-    evidence against any attacker. If the detectors accept every length, an attacker with full
-    knowledge uses the threshold, too. Detectors that judge raw uploads can reject all opposing
-    updates, even an update of length 0. If no opposing update is accepted, the calibrated update is
-    the smallest positive multiple of c that the detectors accept.
+    evidence against any attacker. If the detectors accept every length, there is no largest one, so
+    this attacker uses the threshold after all. Detectors that judge raw uploads can reject all
+    opposing updates, even an update of length 0. If no opposing update is accepted, the calibrated
+    update is the smallest positive multiple of c that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))

@@ -137,9 +137,9 @@ def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "ND
 class PrivateTask(LocalTask):
     """A task that clips per-sample gradients and adds noise, for the models that clients upload.
 
-    g = 1/b (Σ_a g_a min(1, C/|g_a|) + N(0, σ² C² I)), where g_a is sample a's gradient of the loss
-    and of all objective terms that read samples. The gradients of objective terms that read no
-    samples are added without clipping or noise.
+    g = 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)). Here, g_k is the gradient, for sample k, of
+    the sum of the loss and all objective terms that read samples. The gradients of objective terms
+    that read no samples are added without clipping or noise.
     """
 
     spent: list[Tensor] = field(default_factory=list)
@@ -174,7 +174,7 @@ class PrivateTask(LocalTask):
         return gradient_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:
-        """1/b Σ_a g_a min(1, C/|g_a|), computed for as many samples at once as `AT_ONCE` allows."""
+        """1/b Σ_k g_k min(1, C/|g_k|), computed for as many samples at once as `AT_ONCE` allows."""
         total_KD = torch.zeros_like(model_KD)
         width = max(1, AT_ONCE // model_KD.numel())
         for start in range(0, batch.x_KB.shape[1], width):

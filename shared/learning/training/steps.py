@@ -75,7 +75,7 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """Clients move only by multiples of this number of places (see `padding_order`).
+    """`padding_order` moves a client only by a multiple of this number of places.
 
     If training is private or a term reads samples, batches are split, because per-sample gradients
     must fit in cache. The split depends on the number of clients, and affects the last bits of the

@@ -74,7 +74,7 @@ class ResponseDetector(ResponseOptions):
     all. Honest training does not explain a response that is stronger than `overshoot`. Honest
     training does not explain an upload if Δu is longer than both the upload and the average of
     earlier uploads, as with pure noise. If the response's strength is below -`overshoot`, honest
-    training explains only uploads that point in the direction of most other uploads.
+    training does not explain an upload that points away from most other uploads.
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an

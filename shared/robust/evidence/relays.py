@@ -21,7 +21,7 @@ KEPT = 0.8
 
 @dataclass(frozen=True)
 class Relay:
-    """How an upload answers the challenges of other clients, compared with decoys.
+    """An upload's answer to the challenges of other clients, and its answers to their decoys.
 
     An honest client trains from its own model, so its upload does not depend on the challenges that
     other clients receive in the same round. The answer to these challenges and the answers to their

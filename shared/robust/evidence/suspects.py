@@ -42,7 +42,7 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
         boldness: length of the last challenge, relative to a first challenge.
         calm: number of uploads between the last upload that was too long and this upload.
         clear: whether the client clearly undid its challenge.
-        far: whether this upload was too long.
+        far: whether the norm of this upload was above the limit.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)
     (4.0, 7)

@@ -72,7 +72,7 @@ def _sample_mismatch(members: Members, table: str) -> list[str]:
 
 
 def _unfit_start(members: Members) -> list[str]:
-    """An error message if the model cannot start with the experiment's file; otherwise empty."""
+    """An error message if the starting model's file is missing or does not fit; otherwise empty."""
     from rampart_fl.shared.learning.network.starting_model import read_start
 
     start = members.experiment.start

@@ -42,9 +42,10 @@ takes `f`. A row that is not finite is left out first, and lowers `f` by one for
 result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
 arithmetic operations; one pass over the rows costs n·d.
 
-Rows that exceed [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes* says how
-many times a stage reads all rows of the file. If a stage cannot read rows from a file, *passes*
-says "in memory only" and the reason. These rules determine how many passes a pipeline takes:
+Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
+says how many times a stage reads all rows of the file. If a stage cannot read rows from a file,
+*passes* says "in memory only" and the reason. These rules determine how many passes a pipeline
+takes:
 
 - When the worker writes a row to the file, it checks that all numbers of the row are finite. This
   check also measures the row's length, so stages that need lengths read no row again. If a

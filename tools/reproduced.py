@@ -24,8 +24,8 @@ HEAD = """\
 # Which tables have been run
 
 `python -m tools.reproduced` writes this page from the definitions of the tables and the runs in
-`benchmarks/results/papers`. A test fails if the page is out of date. [The papers](README.md)
-explains the commands and the estimates.
+`benchmarks/results/papers`. A test fails if the page is out of date. The page
+[The papers](README.md) explains the commands and the estimates.
 
 ## At the scale `reduced`
 
@@ -42,7 +42,7 @@ LEFT_OUT = """
 
 The scale `reduced` leaves out the following cells. The column *why* has the reason: the cell cannot
 be run at any scale, or the table would take more than an hour on two cores. In the second case, the
-option `--only` runs the cell at the scale `reduced`, too. The column *hours in full* has the
+option `--only` still runs the cell at the scale `reduced`. The column *hours in full* has the
 estimated time of the whole table at the scale `full`, on one core with three seeds.
 
 | table | cells | hours in full | why |

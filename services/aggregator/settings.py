@@ -76,8 +76,8 @@ class Settings(ServiceSettings):
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
-    """Maximum size of all rows that each process of the worker holds in memory, such as 2GiB:
-    blocks of updates, together with the data of earlier rounds that stages keep. Blocks that do not
+    """Maximum size, such as 2GiB, of all rows that each process of the worker holds in memory. The
+    rows are blocks of updates, and the data of earlier rounds that stages keep. Blocks that do not
     fit are kept in files in the blobs' folder and read piece by piece. On a GPU, blocks are never
     in files: the worker refuses a run whose blocks exceed the limit. By default, there is no
     limit."""

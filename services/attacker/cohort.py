@@ -3,9 +3,9 @@
 In each round, an attacker shares two vectors: its honest update, and the model that it received
 from the aggregator. After sharing, the attacker waits for the other members of the cohort. A member
 that is not selected for the round reports its absence to the cohort. A round is complete when every
-member has shared an update, is absent, or has left. If the aggregator probes some members before
-they train, the answers to the probes are shared separately, and members that get no probe count as
-absent from the sharing of answers. A timeout limits the wait for members that report nothing.
+member has shared an update, is absent, or has left. The aggregator may probe some members before
+they train. Members share their answers to probes in a separate exchange. In this exchange, members
+that get no probe count as absent. A timeout limits the wait for members that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """

@@ -2,7 +2,7 @@
 
 The agent joins the federation, keeps the client's identity, waits, retries and sends heartbeats.
 You write only the computation, with or without a machine-learning library. A Flower `NumPyClient`
-works without changes, except for the order of the parameters.
+works without changes if it takes and returns the parameters sorted by name.
 
     class Mine:
         def fit(self, parameters, config): ...           # -> parameters, num_examples, metrics

@@ -68,7 +68,7 @@ class LiveTable:
             self._live.stop()
 
     def show(self, status: RunStatus, records: Sequence[RoundRecord]) -> None:
-        """Displays the current status and the records of all rounds so far."""
+        """Updates the table, or prints a line per new round; `records` has all rounds so far."""
         if self._tty:
             self._live.update(self.picture(status, records))
             return

@@ -106,7 +106,7 @@ class Operator(FederationConnection):
         wait_seconds: float | None = None,
         reason: str = NO_REASON,
     ) -> RunInfo:
-        """Submits an experiment; its run starts after all runs that were submitted earlier.
+        """Submits an experiment; its run starts after all runs submitted earlier have ended.
 
         Args:
             experiment: the experiment.

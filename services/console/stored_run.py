@@ -125,10 +125,10 @@ def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str
 def curve_point(
     newest: Mapping[str, Mapping[str, float]], honest: Sequence[str]
 ) -> dict[str, float | None]:
-    """The accuracy and the error of each model after a round, such as `accuracy_customized`.
+    """The accuracy and the error of each model, keyed by metric, such as `accuracy_customized`.
 
     Args:
-        newest: each client's newest metrics.
+        newest: each client's newest metrics after a round.
         honest: the clients to include.
     """
     wrong = errors(newest, honest)

@@ -161,8 +161,8 @@ class TestClients:
         """Waits until the federation reaches this phase of this round; returns the status.
 
         If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at the awaited phase, so the returned status can show a later phase. The
-        status shows the awaited phase if the round waits for a client in this phase.
+        does not stop at the awaited phase, so the returned status can show a later phase. But if
+        the round cannot leave the awaited phase without a client, the status shows this phase.
 
         Raises:
             TimeoutError: the federation did not reach the phase; the message states its status.

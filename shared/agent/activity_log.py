@@ -23,8 +23,8 @@ class ActivityLog:
     """The log in a client's folder.
 
     When the current file is full, the log files are rotated: `activity.jsonl` becomes
-    `activity.1.jsonl`, `activity.1.jsonl` becomes `activity.2.jsonl`, and so on. If `kept` full
-    files exist already, a rotation deletes the oldest file.
+    `activity.1.jsonl`, `activity.1.jsonl` becomes `activity.2.jsonl`, and so on. If there are
+    already `kept` full files, a rotation deletes the oldest file.
 
     Args:
         folder: the client's folder.

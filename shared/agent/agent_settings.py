@@ -59,8 +59,8 @@ class AgentSettings(ServiceSettings):
     selected for a round learns this when its request ends."""
     stay_when_barred: bool = False
     """What the process does when all of its clients are barred from the federation: true to wait
-    for SIGTERM, false to exit. Set it to true where every process that exits is restarted, as in a
-    Kubernetes StatefulSet."""
+    for SIGTERM, false to exit. Set it to true if the platform restarts every process that exits, as
+    a Kubernetes StatefulSet does."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

@@ -45,7 +45,7 @@ async def next_run(
 
 
 async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
-    """Waits until a run ends for the client, but does not train; returns the last ticket.
+    """Waits without training until the run ends or the client is evicted; returns the last ticket.
 
     Args:
         connection: the client's connection.

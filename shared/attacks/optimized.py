@@ -27,7 +27,7 @@ updates."""
 
 @dataclass(frozen=True)
 class Line:
-    """Numbers that determine the distances from the points μ + γ p to the known updates.
+    """Numbers that determine the distances from the points μ + γ p to the known updates x_i.
 
     Args:
         squares_B: |μ - x_i|².
@@ -48,10 +48,10 @@ class Line:
 class LineSearchAttack(MomentAttack):
     """u = μ + γ p with the largest γ for which the rounded u has cost(|u - x_i|) ≤ limit.
 
-    `cost` maps the distances between a point and the known updates to one number. The limit is the
-    cost of one of the known updates: the largest cost (`bound="max"`) or the smallest (`"min"`).
-    With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, it is possible that no γ ≥ 0
-    is feasible. In this case, u is the known update with the smallest cost.
+    `cost` maps the distances between a point and the known updates x_i to one number. The limit is
+    the cost of one of the known updates: the largest cost (`bound="max"`) or the smallest
+    (`"min"`). With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, it is possible that
+    no γ ≥ 0 is feasible. In this case, u is the known update with the smallest cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

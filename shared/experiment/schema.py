@@ -268,8 +268,8 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        The clients' part excludes the attackers, the table `clients`, the key `model.start`, and
-        the server's settings except the sample cap. The clients' part also contains the digest of
+        The clients' part excludes the attackers, the table `clients`, and the key `model.start`.
+        Of the server's settings, it contains only the sample cap. It also contains the digest of
         the whole experiment.
         """
         public = self.model_dump(

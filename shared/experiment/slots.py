@@ -11,9 +11,9 @@ def draw_slots(
     """Gives each client its own slot, as long as there are free slots.
 
     A client may ask for a slot between 0 and `most` - 1. If several clients ask for the same slot,
-    the client with the smallest id gets it. The clients that did not get a requested slot get the
-    lowest free slots, in an order drawn from the seed. If there are more clients than slots, the
-    last clients in the drawn order get no slot.
+    the client with the smallest id gets it. All other clients get the lowest free slots, in an
+    order drawn from the seed. If there are more clients than slots, the last clients in the drawn
+    order get no slot.
 
     The draw sorts clients by a hash of the seed and the client's id. If no client asks for a slot,
     n clients hold the slots 0 to n - 1. If a slot is requested by only one client, this client gets

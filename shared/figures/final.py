@@ -197,7 +197,7 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
 
 
 def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
-    """The higher one of the customized and the personalized accuracy, and the name of its kind.
+    """The higher of the customized and the personalized accuracy, and the name of its kind.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')

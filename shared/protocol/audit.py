@@ -1,8 +1,8 @@
 """The audit log: its entries, the chain of their hashes, and a check that the chain is unbroken.
 
 The hash of an entry is the SHA-256 of the canonical JSON of all its other fields (UTF-8, sorted
-keys, no spaces). Every entry contains the hash of the previous entry. The hash of the last entry is
-the head of the log, and therefore depends on the whole log.
+keys, no spaces). Every entry contains the hash of the previous entry. The hash of the last entry
+therefore depends on the whole log. This hash is called the head of the log.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class AuditBroken(RampartError):
 class EntryContent(Message):
     """The content of an audit log entry, without its hash: who did what, when and why."""
 
-    number: int = Field(ge=0, description="place in the log, from 0 on")
+    number: int = Field(ge=0, description="place in the log, counted from 0")
     time: str = Field(description="UTC, ISO 8601", examples=["2026-03-01T09:30:00.000Z"])
     actor: str = Field(description="name of the operator", examples=["ada"])
     act: str = Field(examples=["evict"])

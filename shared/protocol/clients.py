@@ -29,7 +29,7 @@ class Finding(BarReason):
 
     @staticmethod
     def of(verdict: VerdictRecord, round_: int, at: float) -> "Finding":
-        """Makes the finding that a verdict in a round leads to; `at` is a Unix time."""
+        """The finding that results from a verdict in a round; `at` is a Unix time."""
         return Finding(
             reason=verdict.reason,
             detector=verdict.detector,

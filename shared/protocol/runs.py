@@ -71,7 +71,7 @@ class RunStatus(Message):
     proposed: list[str] = Field(default=[], description="in quarantine until an operator decides")
     abstained: list[str] = Field(
         default=[],
-        description="left out of the last round only, because no more clients may be barred",
+        description="left out of the last round, but not barred: no more clients may be barred",
     )
     selected: list[str] = Field(default=[])
     received: list[str] = Field(default=[])

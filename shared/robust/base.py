@@ -128,7 +128,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False`: this stage or stages in its fields."""
+        """The stages with `streams = False`, among this stage and the stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -148,8 +148,8 @@ class Stage(Member, ABC):
         """The largest number of rows of d coordinates that the stage's history takes in a round.
 
         A stage never changes its state, so the rows of the old state and of the next state are in
-        memory at the same time. The result includes the histories of stages that are
-        values of this stage's fields.
+        memory at the same time. The result includes the histories of stages that are values of this
+        stage's fields.
 
         Args:
             clients: the number of different clients that may take part over all rounds.
@@ -159,7 +159,7 @@ class Stage(Member, ABC):
         return inner + 2 * clients * self.remembers
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split: this stage or stages in its fields."""
+        """Names of the stages that ranks cannot split, among this stage and those in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -236,7 +236,7 @@ class Detector(Stage):
     ) -> tuple[tuple[Verdict, ...], State]:
         """One verdict per row, in the rows' order, and the next state.
 
-        A detector gets all finite rows, including those that other detectors reject. It may also
+        A detector gets all finite rows, including those that other detectors reject. It can also
         judge rows that are not finite (`rows.dropped`). If no detector judges a row that is not
         finite, the row is rejected. A detector that asks for an eviction keeps the client's
         evidence in the state, because the final decision may be different. The engine calls

@@ -1,9 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because SciPy and scikit-learn return other
+Complete linkage and mean shift are implemented here because SciPy and scikit-learn return different
 results in some cases. If distances are equal, for example between identical rows, SciPy's linkage
-joins other pairs than this module. If clusters overlap, scikit-learn's mean shift converges to
-other peaks than this module.
+and this module join different pairs. If clusters overlap, scikit-learn's mean shift and this module
+converge to different peaks.
 
 Legend: M points, C clusters, F features.
 """
@@ -41,8 +41,8 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
 def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
-    The radius of a point is the radius of the smallest ball around the point that contains a
-    fraction `quantile` of all points. The bandwidth is the mean of all points' radii. Every point
+    The radius of a point is the smallest distance within which a fraction `quantile` of all points
+    lies, including the point itself. The bandwidth is the mean of all points' radii. Every point
     repeatedly moves to the mean of the points within the bandwidth, until it reaches a peak of the
     density. Peaks that are at most one bandwidth apart are merged. Clusters of equal size are
     ordered by the lowest index of their points.
@@ -118,8 +118,8 @@ def _first_neighbours(points_MF: Tensor) -> Tensor:
 def two_means(points_M: Tensor) -> Tensor:
     """Labels (M,) of the best split of M numbers into two clusters; the first number has label 0.
 
-    The result is exact, because every split of the sorted values is tried; ties go to the lowest
-    split. If all values are equal, there is only one cluster.
+    The result is exact, because every split of the sorted values is tried; ties go to the split
+    at the lowest value. If all values are equal, there is only one cluster.
 
     >>> two_means(torch.tensor([1.0, 9.0, 1.5, 8.0]))
     tensor([0, 1, 0, 1])

@@ -26,6 +26,8 @@ BATCH = 4096
 class Robustness:
     """A measured coefficient κ, and known bounds on κ.
 
+    The function `kappa` defines F, S, x_i and mean_S.
+
     Args:
         kappa: the largest ratio found, max over S of ‖F - mean_S‖² / (mean over S of
             ‖x_i - mean_S‖²).

@@ -171,9 +171,9 @@ def aggregate(
             number per row.
         context: round, seed and server data, for rules that need them.
         group: the process group of torch.distributed whose ranks aggregate together. The group's
-            backend must support CPU tensors.
-            Every rank passes all rows, restricted to the coordinates that `shards.columns` assigns
-            to the rank. The result has the same bits for every number of ranks.
+            backend must support CPU tensors. Every rank passes all rows, restricted to the
+            coordinates that `shards.columns` assigns to the rank. The result has the same bits for
+            every number of ranks.
     Returns:
         The aggregate (D,), in the updates' dtype (float32 for 16-bit dtypes). In a group, each rank
         gets only its own coordinates of the aggregate.

@@ -99,11 +99,12 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
     """Minus the mutual information of x and class: mean_i H(P_i) - H(mean_i P_i), P = softmax(z).
 
-    The result is in [-ln C, 0]. The result is smallest if predictions are certain and all classes
-    are predicted equally often. The result is 0 if all predictions are the same (SDEA, equation 6).
+    Here, H is the entropy. The result is in [-ln C, 0]. The result is smallest if predictions are
+    certain and all classes are predicted equally often. The result is 0 if all predictions are the
+    same (SDEA, equation 6).
 
     Args:
-        logits_BC: z.
+        logits_BC: the logits z, one row per sample i.
         sharpness: whether to include the term mean_i H(P_i) (equation 4).
         diversity: whether to include the term H(mean_i P_i) (equation 5).
 

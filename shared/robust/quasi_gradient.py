@@ -21,7 +21,7 @@ class Weighting:
     Args:
         weights_M: q, with sum 1.
         iterations: number of steps taken.
-        converged: whether ‖Cov_q‖₂ fell to ξ or below.
+        converged: whether the top variance ‖Cov_q‖₂ fell to the threshold ξ or below.
     """
 
     weights_M: Tensor
@@ -50,7 +50,7 @@ class QuasiGradientRule(Rule):
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
-        """Weights for rows of length `dim`, given their distances; at most f rows are hostile."""
+        """Weights for rows of length `dim`, from squared distances; at most f rows are hostile."""
 
     def threshold(self, distances_MM: Tensor, f: int) -> float:
         """ξ for these rows."""

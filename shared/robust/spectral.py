@@ -2,7 +2,7 @@
 
 The relative accuracy of a distance between two rows depends only on these two rows. A row with
 weight 0 therefore does not affect the accuracy for the other rows, even if its values are around
-1e30. The computation needs no second N x D block.
+1e30. The computation needs no copy of the rows.
 
 Legend: M rows, S rows with a positive weight (the support), T Lanczos steps.
 """
@@ -22,7 +22,7 @@ eigenvalue λ."""
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The top eigenvalue of a weighted covariance, and the rows' components along its eigenvector.
+    """The top eigenvalue of a weighted covariance, and the rows' quasi-gradients.
 
     Args:
         variance: the largest eigenvalue of Cov_q, that is ‖Cov_q‖₂.
@@ -132,8 +132,8 @@ def uniform(kept_M: Tensor) -> Tensor:
 def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
     """Squared radius and rows of the smallest ball that is centred on a row and has `count` rows.
 
-    If count = n - f and f < n/2, the radius is at most the diameter of the honest rows, whatever
-    the hostile rows are.
+    Suppose that at most f of the n rows are hostile, f < n/2 and count = n - f. Then the radius is
+    at most the diameter of the honest rows, whatever values the hostile rows have.
     """
     radii_M = distances_MM.sort(dim=1).values[:, count - 1]
     centre = int(radii_M.argmin())
@@ -142,7 +142,7 @@ def nearest(distances_MM: Tensor, count: int) -> tuple[float, Tensor]:
 
 
 def honest_variance(distances_MM: Tensor, count: int) -> float:
-    """‖Cov‖₂ of the `count` rows in the smallest ball; hostile rows cannot inflate this value."""
+    """‖Cov‖₂ of the `count` rows that `nearest` finds; hostile rows cannot inflate this value."""
     kept_M = torch.zeros(len(distances_MM), dtype=torch.bool)
     kept_M[nearest(distances_MM, count)[1]] = True
     return top(distances_MM, uniform(kept_M)).variance

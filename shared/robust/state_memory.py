@@ -51,7 +51,7 @@ def remembered(name: str, block: Block, at: Mapping[str, int]) -> State:
 
 
 def remembered_rows(state: State, name: str, rows: Rows, clients: Collection[str]) -> Rows:
-    """The remembered rows of some clients, as a view; a file is read window by window."""
+    """The remembered rows of some clients, as a view; rows in a file are read window by window."""
     at = {client: row for row, client in enumerate(state.ids[name])}
     index_M = torch.tensor([at[client] for client in clients], dtype=torch.long)
     held = state.block(name)

@@ -25,7 +25,8 @@ from rampart_fl.shared.runtime.disk_block import BlockStorage, MappedFile
 CHUNK = 32_768
 """Default number of coordinates in one chunk on the CPU."""
 WINDOW = 1 << 28
-"""Largest size in bytes of one window, that is, of the columns that a pass reads at a time."""
+"""Largest size in bytes of one window, that is, of the columns that a pass reads at a time. If
+`shards.GRAIN` columns are larger than this size, a window has `shards.GRAIN` columns."""
 
 
 @dataclass(frozen=True, eq=False)

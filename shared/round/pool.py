@@ -234,8 +234,8 @@ class Pool:
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # The windows of a pass depend on the number of rows. Other windows can change the
-                # last bits of norms, so the norm is measured again.
+                # A pass reads columns in windows, whose width depends on the number of rows. Other
+                # windows can change the last bits of norms, so the norm is measured again.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)

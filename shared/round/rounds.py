@@ -174,8 +174,8 @@ class Rounds:
                 name. `models` is called only if the customizer continues from the last round's
                 models.
             ended: callback that gets the name of each step when the step ends.
-            selected: the clients that the server selected for the round; ignored under the buffered
-                policy, under which a client may upload without being selected.
+            selected: the clients that the server selected for the round. Under the buffered policy,
+                clients may upload without being selected, so `selected` is ignored.
         Raises:
             PreconditionError: there are too few rows for a stage.
         """

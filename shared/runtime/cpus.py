@@ -23,7 +23,7 @@ def threads() -> int:
 
 
 def limit(name: str) -> list[str]:
-    """The values in the file of one of the container's resource limits.
+    """The values in the file `name`, which holds one of the container's resource limits.
 
     The list is empty if the file does not exist.
     """

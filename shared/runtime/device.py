@@ -45,8 +45,8 @@ def prefer_deterministic() -> None:
     if torch.get_deterministic_debug_mode():
         return
     torch.set_deterministic_debug_mode("warn")
-    # By default, deterministic torch also fills uninitialized tensors, which costs time and serves
-    # only to reveal errors.
+    # By default, torch also fills uninitialized tensors when it uses deterministic algorithms. This
+    # takes time, and serves only to reveal errors.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # untyped
 
 

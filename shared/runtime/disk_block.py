@@ -71,7 +71,7 @@ class MappedFile:
             begin = part.data_ptr() // PAGE * PAGE
             end = part.data_ptr() + part.numel() * part.element_size()
             if self._begin <= part.data_ptr() and end <= self._end and end > begin:
-                # A kernel that does not support the advice returns an error, which does no harm.
+                # A Linux kernel without this advice returns an error, which does no harm.
                 _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
@@ -121,7 +121,7 @@ class Block:
 class BlockStorage:
     """Where blocks are kept.
 
-    The memory limit applies to the total size of all blocks in memory that this storage made. A
+    The memory limit applies to the total size of all blocks that this storage made in memory. A
     block counts towards the limit until the last tensor that shares the block's memory is gone.
 
     Args:
@@ -197,7 +197,8 @@ class BlockStorage:
 
     def _counted(self, size: int, dtype: torch.dtype) -> Tensor:
         """A flat tensor of zeros, which counts towards the limit as long as its memory is used."""
-        # Tensors from torch's own allocator do not say when their memory is freed.
+        # The memory comes from `mmap`, because torch's own allocator does not report when it frees
+        # the memory of a tensor.
         try:
             memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The buffered policy in simulation: every K-th upload triggers a new global model.
+"""The buffered policy in simulation: after every `buffer` uploads, the global model is refreshed.
 
 Every client trains from the model that it received, and then asks for the next model. The duration
 of each training is drawn from an exponential distribution with mean 1. The seed of the draw depends

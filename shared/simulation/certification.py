@@ -147,7 +147,7 @@ def certify_subsets(
     on_progress: Progress = lambda done, of: None,
     each: Each = _in_turn,
 ) -> Certificate:
-    """Trains a federation for each random subset of k clients, and certifies their vote.
+    """Trains a federation for each random subset of k clients, and certifies the subsets' vote.
 
     Args:
         experiment: the experiment whose clients are drawn. Each subset's federation applies the

@@ -4,9 +4,9 @@
 
 Collaboration helps a client if its own m_i samples are too few to determine a model of
 pseudo-dimension Pdim. Collaboration harms a client for two reasons: other clients' data differ (Φ),
-and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper says
-which quantities Φ and G² bound, but not how to measure Φ and G². This module estimates both from
-pilot models. A client trains its pilot model alone (λ = 0) on every second training sample, for as
+and a robust rule cannot distinguish all differences from attacks (f/n · G²). The paper defines Φ
+and G² as bounds, but does not say how to measure Φ and G². This module estimates both from pilot
+models. A client trains its pilot model alone (λ = 0) on every second training sample, for as
 many rounds as the experiment has. The other training samples are held out.
 
 - Pdim: the personalizer's setting `pdim` if it is given, or else the model's number of parameters.

@@ -48,7 +48,7 @@ class ExactRound:
     ) -> tuple[Tensor, dict[str, State]]:
         """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N) for every honest client i.
 
-        All updates u in this formula are computed at the model θ_i.
+        All updates u in this formula are computed at the model θ_i, and F is the server's pipeline.
         """
         names, share_N = self.clients.names, self.clients.personal["lambda"]
         after_ND, after = model_ND.clone(), dict(states)

@@ -1,7 +1,8 @@
 """A whole federation in one process, with the services' code for rounds, training and attacks.
 
-All clients of a round train together. Every random draw is seeded by client and round, so the
-networked services compute the same models for the same experiment.
+All clients of a round train together. Every random draw is seeded by the experiment, the client and
+the round. The networked services therefore compute the same models if the server, too, draws from
+the experiment's seed (`RAMPART_PREDICTABLE_DRAWS`).
 
 Legend: K clients of a round, F attackers among them, B honest clients, D parameters.
 """
@@ -92,7 +93,7 @@ class Simulation:
     Args:
         experiment: the experiment that the federation runs.
         clients, server: the two sides of the federation, each with its state.
-        flow: pending work and arrivals under the buffered policy; otherwise None.
+        flow: pending work and arrivals under the buffered policy; None under other policies.
         records: the records of the rounds that have ended.
         seconds: wall time so far.
     """
@@ -128,7 +129,7 @@ class Simulation:
 
     @property
     def candidates(self) -> set[str]:
-        """The clients that may be selected for the next round."""
+        """The clients that can be selected for the next round."""
         return self.members - self.server.quarantined.keys()
 
     @property

@@ -1,4 +1,4 @@
-"""Fine-tuned personalization exactly as in the paper, which is possible only in simulation.
+"""Fine-tuned personalization exactly as in the paper; only a simulation can do this.
 
 There is no common model: a round changes every client's own model. The federation's global model
 therefore stays the initial model, and all metrics measure the personalized models.
@@ -23,7 +23,7 @@ from rampart_fl.shared.simulation.server import Server
 
 
 def run_round(clients: Clients, server: Server, round_: int) -> RoundRecord:
-    """Runs a round, which updates the state of both sides; returns the round's record.
+    """Runs a round, which updates the state of clients and server; returns the round's record.
 
     The number of steps in the round is the largest number of batches of any client.
     """
@@ -51,7 +51,7 @@ def run_round(clients: Clients, server: Server, round_: int) -> RoundRecord:
 
 
 def _shares(exact: ExactRound, cohort: Cohort) -> Tensor:
-    """λ (N,) by the paper's formula for the task."""
+    """Every client's degree of collaboration λ (N,), by the paper's formula for the task."""
     clients, share_N = exact.clients, exact.clients.personal["lambda"]
     f = clients.experiment.server.f or 0
     if clients.learner.scoring.counted == "correct":

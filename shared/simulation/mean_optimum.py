@@ -1,11 +1,14 @@
-"""The optimal λ for estimating the clients' means, from the paper's Proposition 1.
+"""The optimal λ of fine-tuned personalization for estimating the clients' means.
+
+By the paper's Proposition 1, the optimal degree of collaboration is
 
     λ* = A (1 - 1/|C|) / (A (1 - 1/|C|) + B (1 + κ))
 
-A = σ²/m is the variance of an honest client's own mean, and B = Δ² is the variance of the honest
-clients' true means. κ bounds the error of the server's pipeline, and is 0 if f is 0. Instead of B,
-Proposition 1 uses the squared distance between each client's true mean and the mean of all true
-means; on average, this squared distance is B.
+Here, |C| is the number of honest clients. An honest client has m samples of variance σ², so the
+mean of these samples has the variance A = σ²/m. B = Δ² is the variance of the honest clients' true
+means. κ bounds the error of the server's pipeline, and is 0 if f, the assumed number of hostile
+clients, is 0. Instead of B, Proposition 1 uses the squared distance between each client's true mean
+and the mean of all true means; on average, this squared distance is B.
 
 Legend: N honest clients, M samples, d coordinates.
 """

@@ -64,7 +64,7 @@ class Server:
 
     @property
     def probed_from(self) -> Tensor:
-        """The model (D,) that probed clients train from, because they have no model yet."""
+        """The model (D,) that probed clients train from; these clients have no model yet."""
         return self.global_D if self.neighbours is None else self.neighbours.reference_A
 
     def memory(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Server:
         return {name: self.own(name) for name in names if name not in self.evicted}
 
     def offers(self, names: Sequence[str]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The models of other clients that the server offers to the given clients, as `Offers`."""
+        """Other clients' models that the server offers to each given client; see `Offers`."""
         models = self.customization.models
         peers = [self.customization.names_for(name)[1:] for name in names]
         for place in range(max(map(len, peers), default=0)):

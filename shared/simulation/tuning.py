@@ -38,9 +38,10 @@ def coarse_to_fine(
 ) -> SearchResult:
     """Searches for a number on a logarithmic grid, then on denser grids around the best value.
 
-    Each refinement is a grid of `2 * points - 1` values around the best value so far. The new grid
-    begins half a step of the previous grid below the best value, and ends half a step above it.
-    Values outside the bounds are skipped. No value is scored twice.
+    Each refinement is a grid of `2 * points - 1` values around the best value so far. Let s be the
+    step of the previous grid on the logarithmic scale. The new grid begins s/2 below the best
+    value, and ends s/2 above the best value. Values outside the bounds are skipped. No value is
+    scored twice.
 
     Args:
         score: the function to maximize.

@@ -18,7 +18,7 @@ EXACT = {"name": "interpolated", "mode": "exact"}
 BREAKS: dict[str, tuple[dict[str, Any], str]] = {
     "The model fits the task and the shape of the samples.": (
         {**DIGITS, "model": "text"},
-        "text takes token ids (tokens,), not samples of shape (1, 8, 8)",
+        "the model 'text' takes token ids (tokens,), not samples of shape (1, 8, 8)",
     ),
     "The personalizer suits the model.": (
         {**DIGITS, "personalizer": {"name": "fedper", "head": "nope"}},

@@ -195,7 +195,7 @@ class Admission:
                         raise TooLarge(f"more bytes arrived than the declared {length}")
                     buffer += chunk
                     if len(buffer) >= size:
-                        limit.reschedule(None)  # The client is not to blame for a slow disk.
+                        limit.reschedule(None)  # A slow disk must not cause a timeout.
                         if upload.pending is not None:
                             await upload.pending
                         upload.pending = loop.run_in_executor(self._disk, upload.write, buffer)

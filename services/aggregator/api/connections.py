@@ -1,4 +1,4 @@
-"""HTTP connections with limits on heads, bodies and responses; an application cannot set them.
+"""HTTP connections that limit heads, bodies and responses; applications cannot set these limits.
 
 By default, uvicorn has these gaps:
 
@@ -84,8 +84,8 @@ class Connection(HttpToolsProtocol):
         self._head = 0
         self._body_open = False
         self._unanswered: list[RequestResponseCycle] = []
-        # Most connections wait for news, so each connection must take little memory. Clients rarely
-        # pipeline requests, so a list of pipelined requests is short.
+        # Most connections wait for events, so each connection must take little memory. Clients
+        # rarely pipeline requests, so a list of pipelined requests is short.
         self.pipeline = Pipeline()  # type: ignore[assignment]  # it has all methods that are called
 
     @classmethod

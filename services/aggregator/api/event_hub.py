@@ -70,7 +70,7 @@ class Listener:
     async def wait(self, seconds: float) -> bool:
         """Waits up to `seconds`; returns whether an event came since the last wait.
 
-        While the hub closes, no request waits.
+        If the hub is closing, `wait` returns False at once.
         """
         if self._hub.closing:
             return False
@@ -178,7 +178,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state. Returns an empty map, so `_read` looks up positions."""
+        """Invalidates all cached state. Returns no positions, so `_read` looks them up again."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

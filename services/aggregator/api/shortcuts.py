@@ -104,7 +104,7 @@ async def _answer(
 ) -> None:
     try:
         response = await answering
-    except Exception as error:  # FastAPI would answer the error, too.
+    except Exception as error:  # Without the shortcut, FastAPI would answer the error.
         response = await answer_error(Request(scope), error)
     await response(scope, receive, send)
 

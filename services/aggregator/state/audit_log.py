@@ -1,4 +1,4 @@
-"""The audit log: one script carries out an operator's action and writes its log entry.
+"""The audit log: one script carries out an operator's action and writes the action's log entry.
 
 The head of the log is the hash of its last entry. Redis scripts cannot compute SHA-256, so the
 caller reads the head, computes the next entry, and passes both to the script. If the head changes

@@ -1,10 +1,10 @@
 """Blobs: immutable bytes keyed by their SHA-256, in a local folder.
 
-A blob is written to a temporary file, fsynced and renamed to its digest; then its folder is
-fsynced. Small blobs that arrive together share one file (segments.py), which is stored in the same
-way. As soon as the writer of a blob has returned the digest, the blob survives a power failure. On
-Kubernetes, an object store holds the blobs (see object_blobs.py). Each run has its own blobs
-(run_blobs.py).
+The store writes a blob to a temporary file, fsyncs this file, and renames it to the blob's digest;
+then the store fsyncs the folder. Small blobs that arrive together share one file (segments.py),
+which is stored in the same way. As soon as the writer of a blob has returned the digest, the blob
+survives a power failure. On Kubernetes, an object store holds the blobs (see object_blobs.py). Each
+run has its own blobs (run_blobs.py).
 """
 
 import hashlib

@@ -4,7 +4,7 @@ All keys begin with the namespace in braces, and are therefore in one hash slot.
 are small, because models and updates are kept in the blob store. The keys of the federation
 (`FederationKeys`):
 
-    schema       string  version of the whole state; a worker writes it when it takes over
+    schema       string  version of the whole state; written by each worker that takes over
     lease        string  name of the worker that decides; the key has a time to live
     fence        number  fencing token, which grows with each lease; a script that a worker calls
                          with an older token does nothing

@@ -82,7 +82,7 @@ class AnswerRecord(NamedTuple):
     """Unix time of the answer."""
     reason: str = ""
     slot: int | None = None
-    """The slot that the client requests; None if any slot will do."""
+    """The slot that the client requests; None if the client accepts any slot."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class MemberStore:
         return willing, len(parsed)
 
     async def assign_slots(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
-        """Makes the clients in `slots` the run's members, unless the members are already fixed.
+        """Turns the clients in `slots` into members of the run, unless slots are already assigned.
 
         Args:
             fence: the worker's fencing token.

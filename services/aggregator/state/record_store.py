@@ -142,7 +142,7 @@ class RecordStore:
     async def entries(self, first: int, last: int) -> dict[int, RoundEntry]:
         """The entries of rounds `first` to `last` that are still kept, in order of round."""
         # The entries in Redis are read before the segments. Entries move only from Redis to
-        # segments, so no entry is missed if it moves while this method reads.
+        # segments, so this method also finds an entry that moves while the method reads.
         texts, late = await self._read_maps()
         entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)

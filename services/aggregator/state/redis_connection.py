@@ -13,7 +13,7 @@ from rampart_fl.shared.errors import ConfigurationError
 SENTINEL = "+sentinel://"
 """Suffix of the URL scheme for Sentinels."""
 RETRIES = 5
-"""How often a failed command is repeated, and how often a failed attempt to connect is repeated.
+"""Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 
 A command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis
 is down, a command that needs a new connection fails after 2.5 seconds."""

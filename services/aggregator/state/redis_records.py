@@ -153,10 +153,10 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with reasons; also two counts that limit evictions.
+    """The barred clients, sorted by id, with reasons; also two counts.
 
-    `clients` is the current number of members. `founders` is the number of members when round 0
-    opened.
+    The counts determine the largest permitted number of barred clients: `clients` is the current
+    number of members, and `founders` is the number of members when round 0 opened.
     """
 
     evicted: dict[str, Bar]

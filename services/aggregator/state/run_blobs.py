@@ -71,7 +71,7 @@ class RunBlobs:
             self._opened.pop(run, None)
 
     def size(self) -> int:
-        """Total size of all runs' blobs in bytes; in a folder, unfinished files are included."""
+        """Total size of all runs' blobs in bytes; in a folder, this includes unfinished files."""
         if self._store is not None:
             import obstore
 

@@ -212,7 +212,7 @@ class RunRegistry:
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
     async def delete(self, run: str, by: Attribution) -> str:
-        """Deletes a run; a worker removes its keys and blobs soon afterwards.
+        """Deletes a run; soon afterwards, a worker removes the run's keys and blobs.
 
         Returns:
             "deleted", "unknown", or "current" if the run is the current one.

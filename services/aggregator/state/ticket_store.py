@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.state.redis_records import (
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
 Upload = tuple[int, str]
-"""A round and a kind of upload."""
+"""The round and the kind of an upload."""
 
 GRANT = (
     FENCED

@@ -60,7 +60,7 @@ class RememberedDigests:
         return self.snapshot.origins[client]
 
     def challenged(self, client: str) -> str | None:
-        """The challenged model that the client started from; None if there was no challenge."""
+        """Digest of the challenged model that the client trained from; None if there is none."""
         started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
         return started[client] if client in self.snapshot.origins else None
 

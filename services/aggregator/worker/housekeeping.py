@@ -22,7 +22,7 @@ class Housekeeping:
     Args:
         stores, blobs: the federation's state.
         fence: the worker's fencing token.
-        models_kept: for each run, the number of newest rounds whose global models are kept.
+        models_kept: for how many of each run's newest rounds the global models are kept.
     """
 
     def __init__(self, stores: Stores, blobs: RunBlobs, fence: int, models_kept: int = 1) -> None:
@@ -42,7 +42,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP)
 
     async def sweep(self) -> None:
-        """Deletes unused blobs: remains of crashes, refused uploads, and old customized models."""
+        """Deletes unused blobs: refused uploads, old customized models, and remains of crashes."""
         for info in await self._stores.runs.entries():
             if info.run in self._swept:
                 continue
@@ -70,7 +70,8 @@ class Housekeeping:
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
-        # Until a round has been decided, nothing refers to the new models of the round.
+        # Until a round has been decided, nothing refers to the new models of the round. Blobs that
+        # are newer than the opening of the round are therefore kept.
         deciding = time.time() - state.opened_at if state.phase == "aggregating" else 0.0
         await asyncio.to_thread(blobs.sweep, kept, SWEEP + deciding)
         return True

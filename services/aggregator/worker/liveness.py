@@ -36,7 +36,7 @@ class Liveness:
     async def online(self) -> set[str]:
         """Clients that sent a request within the last `offline_after` seconds.
 
-        During its first `offline_after` seconds, the worker treats every member as online.
+        Until the worker has run for `offline_after` seconds, it treats every member as online.
         """
         since = self._clock() - self._offline_after
         if self._started_at > since:

@@ -26,8 +26,8 @@ def memory_for_blocks(
         dim: number of coordinates of the model.
         row_bytes: size in bytes of the part of a row that one process has.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
-        files: whether blocks may be in files, as on the CPU. If `files` is false, all blocks must
-            fit into memory, including the rows that stages keep for every client.
+        files: whether blocks are allowed to be in files, as on the CPU. If `files` is false, all
+            blocks must fit into memory, including the rows that stages keep for every client.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says how much memory each of them needs.

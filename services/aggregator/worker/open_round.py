@@ -46,7 +46,7 @@ def published_record(
     Args:
         experiment: the run's experiment.
         state: the state of the phase machine.
-        opened: the round.
+        opened: the worker's data about the round.
         closed: the round engine's result.
         now: Unix time at which the round closed.
     """
@@ -105,7 +105,7 @@ def barring_evidence(
     """Evidence to store about the clients that this round bars, keyed by client id.
 
     Returns:
-        The clients that are evicted, and those that are quarantined.
+        The evidence about the evicted clients, and the evidence about the quarantined clients.
     """
 
     def quarantine(verdict: VerdictRecord) -> Quarantine:

@@ -149,7 +149,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadEvents:
-    """Asks for the next events; the worker waits for an event until the time `until` at most."""
+    """Asks for the next events; `until` limits how long the worker waits for an event."""
 
     after: str
     """Only events after this position are read."""

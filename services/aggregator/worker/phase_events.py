@@ -1,4 +1,4 @@
-"""The events of the phase machine: each answers a question of `phase_commands.py`."""
+"""The phase machine's events; all but `LeaseTaken` answer a question in `phase_commands.py`."""
 
 from dataclasses import dataclass
 

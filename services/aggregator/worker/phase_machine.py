@@ -128,8 +128,8 @@ class PhaseMachine:
         if self._buffered:
             selected = event.candidates
             # A client's first request for a ticket is recorded, and its repeated requests are
-            # ignored. Each client with a recorded request must therefore get its ticket now, also a
-            # client that is offline.
+            # ignored. Each client with a recorded request, whether online or offline, must
+            # therefore get its ticket now.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)

@@ -57,8 +57,8 @@ class RankedBlobs:
             if not ranks.rank and not blobs.cached(digest):
                 size = blobs.size(digest)
                 begun = stack.enter_context(SharedBlob.created(blobs, size)), size
-            # Only rank 0 checks the cache: if each rank did, a change of the cache between two of
-            # the checks could give the ranks different answers.
+            # Only rank 0 checks the cache. If every rank checked it, the cache could change between
+            # two checks, and the ranks could get different answers.
             begun = ranks.broadcast(begun)
             if begun is None:
                 return

@@ -336,7 +336,7 @@ class RoundEngine:
 
     @on_every_rank
     def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
-        """Makes the customized model of a client that answered a probe; returns its digest."""
+        """Customizes a model for a client that answered a probe; returns the model's digest."""
         assert self.snapshot is not None
         probe_D, held_S = None, torch.empty(0, device=self.device)
         if not receipt.diverged and self.neighbours is not None:

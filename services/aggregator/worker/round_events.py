@@ -48,7 +48,9 @@ def handle_events(
             case "joined" if buffered:
                 joined.add(event.client)
                 stale = True
-            case "opened":  # Clients that were evicted earlier got no ticket for this round.
+            case "opened":
+                # A client that was evicted before this event got no ticket for this round, so it
+                # has no ticket to lose.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -6,9 +6,9 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Assigns slots to the clients that accepted (see `draw_slots`); fixes the run's members."""
+    """Assigns slots (see `draw_slots`) to the clients that accepted; they become the members."""
     assigned = False
-    while not assigned:  # Another client's answer makes another draw necessary.
+    while not assigned:  # If another client answers meanwhile, the draw is repeated.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)

@@ -139,7 +139,7 @@ def _load_rows(
     here: slice | None,
     storage: BlockStorage,
 ) -> Block:
-    """Reads the matrix at the current position of the file; it has one row per client."""
+    """Reads the matrix at the current position of the file; the matrix has one row per client."""
     rows, dim = entry["shape"]
     start, end = entry["data_offsets"]
     one = {**entry, "shape": [dim], "data_offsets": [0, (end - start) // max(rows, 1)]}

@@ -77,7 +77,7 @@ class TicketIssuer:
     # -- answers -------------------------------------------------------------------------------
 
     async def answer_probe(self, event: Event, number: int, opened: OpenRoundData) -> None:
-        """Makes a model for a client that answered a probe; issues a ticket to train from it."""
+        """Makes a model for a client that answered a probe; issues a ticket to train this model."""
         probe = event.receipt
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):

@@ -27,7 +27,7 @@ def tokens(
     ] = None,
     lifetime: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds until they expire.", show_default="86400"),
+        typer.Option(min=1, help="Seconds until the tokens expire.", show_default="86400"),
     ] = None,
     revoke: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make no tokens.")

@@ -48,7 +48,8 @@ def matrix(
     seeds: Annotated[
         int,
         typer.Option(
-            min=1, help="Runs per cell, with consecutive seeds from the experiment's seed on."
+            min=1,
+            help="Number of runs per cell, with consecutive seeds from the experiment's seed on.",
         ),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,

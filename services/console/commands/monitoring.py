@@ -141,7 +141,7 @@ def watch(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Follows a run until it ends, as a live table or as one line per event."""
+    """Follows a run until it ends; shows a live table, or prints one line per event."""
     operator = connect(url, token, ca, run, PATIENCE)
     wait_for_start(operator)
     if events or as_json:
@@ -177,7 +177,7 @@ def wait_for_start(operator: Operator) -> None:
 
 
 def follow(operator: Operator) -> None:
-    """Shows a run as a live table until it ends."""
+    """Shows a run as a live table until the run ends."""
     records = operator.rounds(mixing=False)
     with LiveTable() as view:
         while True:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-Jobs = Annotated[int, typer.Option(min=1, help="Runs to execute at the same time.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of runs to execute at the same time.")]
 Ray = Annotated[
     str | None,
     typer.Option(

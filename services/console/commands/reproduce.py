@@ -31,13 +31,13 @@ def reproduce(
     ] = "reduced",
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Runs per cell, with consecutive seeds; always 1 for smoke."),
+        typer.Option(min=1, help="Number of runs per cell, with consecutive seeds; 1 for smoke."),
     ] = 3,
     only: Annotated[
         list[str] | None,
         typer.Option(
             help="AXIS=CHOICE: run only the cells with this choice, including cells that "
-            "--scale reduced leaves out; repeatable."
+            "the reduced scale leaves out; repeatable."
         ),
     ] = None,
     out: Annotated[

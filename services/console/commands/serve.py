@@ -22,7 +22,10 @@ PATIENCE = 120.0
 def serve(
     agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once ready; stop with `rampart shutdown`.")
+        bool,
+        typer.Option(
+            "--detach", help="Return when the federation is ready; `rampart shutdown` stops it."
+        ),
     ] = False,
     folder: Folder = FEDERATION,
     port: Annotated[

@@ -15,7 +15,7 @@ def up(
     ],
     beside: Annotated[
         list[str] | None,
-        typer.Option(help="Also run this experiment, and compare the two side by side."),
+        typer.Option(help="Also run this experiment, and compare the runs side by side."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,

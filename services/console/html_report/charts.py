@@ -179,7 +179,7 @@ def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence
 
 
 def axis_ticks(low: float, high: float, whole: bool = False) -> list[float]:
-    """Ticks of an axis at round numbers, approximately from `low` to `high`.
+    """Ticks of an axis at simple numbers such as 0.2 or 50, approximately from `low` to `high`.
 
     >>> axis_ticks(0.0, 0.97), axis_ticks(0, 39, whole=True)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0])

@@ -15,7 +15,7 @@ class Html(str):
 
 
 def text(value: Any) -> Html:
-    """A value as text; escapes HTML, and shows unprintable characters as numbers.
+    """Converts a value to text; escapes HTML, and shows unprintable characters as numbers.
 
     Unprintable characters include those that reverse the direction of text.
 
@@ -77,7 +77,7 @@ def table(head: Iterable[Any], rows: Iterable[Iterable[Any]], numbers: Iterable[
 
     Args:
         head: titles of the columns.
-        rows: cells of each row, in order; a cell may be a whole `<td>`.
+        rows: cells of each row, in order; a cell can also be a complete `<td>` element.
         numbers: indices of the columns with numbers; these columns are right-aligned.
     """
     right = set(numbers)

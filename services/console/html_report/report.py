@@ -28,8 +28,8 @@ def report(source: Path) -> str:
         if path.is_file():
             return _study(path)
     raise ConfigurationError(
-        f"{source} holds no run, matrix or sweep: name a folder that rampart up, "
-        "rampart simulate --out or rampart matrix wrote"
+        f"{source} holds no run, matrix or sweep: give a folder written by 'rampart up', "
+        "'rampart simulate --out' or 'rampart matrix'"
     )
 
 

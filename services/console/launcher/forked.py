@@ -1,8 +1,8 @@
 """Child processes that start fast: the process that forks them has already imported the services.
 
-A new interpreter takes about two seconds to import the modules, mostly torch. Tests and the matrix
-start many processes, so they fork processes instead of starting interpreters. A forked process is
-an ordinary process: it has its own session, log and environment, and can be killed.
+A new interpreter takes about two seconds to import the modules, mostly torch. Tests and `rampart
+matrix` start many processes, so they fork processes instead of starting interpreters. A forked
+process is an ordinary process: it has its own session, log and environment, and can be killed.
 """
 
 import multiprocessing

@@ -29,7 +29,7 @@ class SupervisedFederation:
     Args:
         federation: the federation, with Redis and aggregator already running.
         folder: the folder with the federation's state.
-        clock: returns seconds.
+        clock: returns a time in seconds.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class DigestMismatch(RampartError):
 
 
 def export(run: RunReader, path: Path) -> dict[str, Any]:
-    """Writes a run that has ended to a new folder; returns the content of `provenance.json`.
+    """Writes an ended run to a new folder; returns the content of `provenance.json`.
 
     The folder contains `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` with one line
     per round, `members.json`, `evaluations.json`, the final models in `models/`, `provenance.json`,

@@ -42,7 +42,7 @@ class RunReader:
 
     @property
     def started(self) -> bool:
-        """Whether the run has started; False if it is queued or ended before its start."""
+        """Whether the run has started; False if it is queued, or if it ended before its start."""
         return self.info.started_at is not None
 
     @cached_property

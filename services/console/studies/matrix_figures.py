@@ -123,7 +123,7 @@ class Matrix:
         return min((one for one in hostile if one), key=lambda one: one.value, default=None)
 
     def costly(self, defence: str, figure: str) -> int | None:
-        """Number of attacks that lower a metric by at least `COSTLY`; None if no loss is known."""
+        """Number of attacks that lower a metric by at least `COSTLY`; None if no drop is known."""
         lost = [
             self.mean_loss(attack, defence, figure) for attack in self.attacks if attack != NOBODY
         ]

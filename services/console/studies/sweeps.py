@@ -1,4 +1,4 @@
-"""`rampart simulate` for a [sweep]: runs all points of the sweep, and reports their metrics."""
+"""`rampart simulate` with a [sweep] table: runs all points, and reports their metrics."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The interface of a tracker: it receives the start, each round, and the end of a run."""
+"""The interface of a tracker, which receives the start, each round, and the end of a run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,8 +41,8 @@ class Tracker(Protocol):
         Args:
             number: the round's number.
             metrics: the round's metrics.
-            events: what happened to clients, such as an eviction with its reason, as text keyed by
-                client.
+            events: texts about what happened to clients, such as an eviction and its reason, keyed
+                by client.
             at: when the round ended.
         """
 

@@ -8,7 +8,7 @@ from rampart_fl.shared.attacks.triggers import Backdoor, Pixels
 
 @attacks.register("badnets")
 class BadNets(Backdoor):
-    """The trigger of class `target` is a square of `size` x `size` pixels in the top left corner.
+    """A square of `size` x `size` pixels in the top left corner is the trigger for class `target`.
 
     The attack in PAwBRoFL's code has `size` 5, `value` 0, `target` 0 and `poison_rate` 1.
 

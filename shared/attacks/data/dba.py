@@ -15,8 +15,9 @@ class DBA(Backdoor):
 
     The bars are arranged in two rows and two columns. The defaults are the paper's values for
     MNIST: bars of 1x4 pixels, two pixels apart, target 2, and the trigger in 20 of 64 samples. The
-    paper's bars for CIFAR-10 have 1x6 pixels and are three pixels apart. Set `scale` to 100 for an
-    attack in a single round, and to 1 for an attack in many rounds.
+    paper's bars for CIFAR-10 have 1x6 pixels and are three pixels apart. The factor `scale`
+    multiplies the update: set it to 100 for an attack in a single round, and to 1 for an attack in
+    many rounds.
 
     >>> DBA().part(1)
     ((0, 6), (0, 7), (0, 8), (0, 9))

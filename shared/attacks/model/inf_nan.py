@@ -25,8 +25,8 @@ class InfNaN(ModelAttack):
     value: Literal["nan", "inf", "negative_inf"] = "nan"
     """The value written to the attacked coordinates."""
     share: float = Field(default=1.0, gt=0, le=1)
-    """Fraction of the coordinates that change. The coordinates that change are drawn at random; at
-    least one coordinate changes."""
+    """How many coordinates change, as a fraction of all coordinates. The changed coordinates are
+    drawn at random; at least one coordinate changes."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         out_FD = own_FD.clone()

@@ -24,8 +24,8 @@ class MinSum(LineSearchAttack):
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. At any point
     v, the sum of squared distances exceeds the sum at μ by B |v - μ|². The largest γ is therefore
-    max_i |x_i - μ| / |p|. A sum of unsquared distances is convex in γ, so bisection finds the
-    largest γ at which this sum does not exceed the limit.
+    max_i |x_i - μ| / |p|. If `squared` is false, the distances are not squared. Their sum is then
+    convex in γ, so bisection finds the largest γ at which the sum does not exceed the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft

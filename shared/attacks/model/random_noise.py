@@ -18,10 +18,10 @@ from rampart_fl.shared.errors import ConfigurationError
 class RandomNoise(ModelAttack):
     """Noise as large as the update, or the parameters of a freshly initialized model.
 
-    `update`: std N(0, 1), where std is the population standard deviation over the coordinates of
-    the honest update. `parameters`: the uploaded model is freshly initialized. `interpolation`: the
-    uploaded model is the midpoint between a freshly initialized model and the honestly trained
-    model.
+    `update`: the upload is std N(0, 1), where std is the population standard deviation over the
+    coordinates of the honest update. `parameters`: the uploaded model is freshly initialized.
+    `interpolation`: the uploaded model is the midpoint between a freshly initialized model and the
+    honestly trained model.
 
     >>> noisy = RandomNoise().apply(torch.tensor([[1.0, -1.0]]), Knowledge(4, 1))
     >>> noisy.shape

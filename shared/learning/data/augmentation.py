@@ -65,7 +65,7 @@ def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 
 
 def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
-    """A weakly augmented view with random colour changes, blurred with probability BLURRED.
+    """A weakly augmented view with random colour changes; a blur follows with probability BLURRED.
 
     The colour changes and the blur are those of SimCLR (Chen et al., 2020), except that the hue is
     unchanged. The SDEA paper uses strong augmentation but does not define it.
@@ -105,7 +105,7 @@ def luminance(x_BCHW: Tensor) -> Tensor:
 
 
 def _blurred(x_BCHW: Tensor, sigma_B: Tensor) -> Tensor:
-    """Gaussian blur of at most three pixels; each image has its own standard deviation."""
+    """Gaussian blur that reaches at most three pixels, with a standard deviation for each image."""
     b, c, h, w = x_BCHW.shape
     reach = min(3, h - 1, w - 1)
     steps = torch.arange(-reach, reach + 1, device=x_BCHW.device, dtype=x_BCHW.dtype)

@@ -1,14 +1,14 @@
 """Norms of a network's Jacobian with respect to its parameters, and the gradients of these norms.
 
-The Jacobian J of the logits z with respect to the parameters θ is never formed. Let q_a be a random
-direction on the unit sphere of R^C, drawn for every sample a. The cross terms of different samples
-then have mean 0, which implies the identity
+The Jacobian J of the logits z with respect to the parameters θ is never formed. For the
+sample with index a, let q_a be a random direction on the unit sphere of R^C. The cross terms of
+different samples then have mean 0, which implies the identity
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
-One backward pass gives an estimate of the norm, and a second backward pass gives the gradient of
-the estimate. The norms exclude derivatives with respect to running statistics, which are not
-parameters.
+E is the mean over the random directions, and |B| is the number of samples. One backward pass gives
+an estimate of the norm, and a second backward pass gives the gradient of the estimate. The norms
+exclude derivatives with respect to running statistics, which are not parameters.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.

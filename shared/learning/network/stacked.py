@@ -44,7 +44,7 @@ class Stacked:
         self._vmaps = True
 
     def at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per pass, for batches of this shape.
+        """How many models per pass give the highest speed, for batches of this shape.
 
         On a CPU, the result is the number of models whose largest activations fit in cache together
         (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
@@ -58,7 +58,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """The fastest number of models per training pass, for batches of this shape.
+        """How many models per training pass give the highest speed, for batches of this shape.
 
         On a CPU, a training pass has so few models that their parameters also fit in cache.
         """

@@ -92,8 +92,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # The host knows the size of a comparison's output before the device computes the values, so
-        # the host need not wait for the device.
+        # Count by comparison: the host knows the size of a comparison's output before the device
+        # computes the values, and need not wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -174,11 +174,13 @@ class Batches:
     ) -> "Batches":
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
-        Under differential privacy, there are no epochs. Every step takes each of a client's n
-        samples with probability b/n, where b is the batch size. Each sample that is taken has the
-        weight 1/b. The draws of the steps under differential privacy use the secret seed if there
-        is one. A fraction `held_out` of a client's samples is in no batch; the held-out samples are
-        the same in every round. At least one sample of each client remains for training.
+        Under differential privacy, the number of epochs determines only the number of steps. Every
+        step takes each of a client's n samples with probability b/n, where b is the batch size.
+        Each sample that is taken has the weight 1/b. These draws use the secret seed if there is
+        one.
+
+        A fraction `held_out` of a client's samples is in no batch; the held-out samples are the
+        same in every round. At least one sample of each client remains for training.
         """
         own, held, private = [], [], training.privacy is not None
         for size, name in zip(sizes, names, strict=True):

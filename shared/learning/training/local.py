@@ -142,13 +142,13 @@ class LocalResult:
             that are classified correctly by the received model, by the trained model, and by the
             client's own model (if there is one). `error_customized`, ...: in an estimation task,
             squared errors summed over the test samples, instead of numbers of correct samples.
-            `loss_before`, `loss_after`: mean training loss of the uploaded model before and after
-            training. `triggered_samples`: if there is a trigger, the number of test samples whose
-            class is not the target class. `fooled_customized`, ...: the number of triggered
-            test samples that each model assigns to the target class. `epsilon`: under differential
-            privacy, the ε spent so far. The objective's terms add measurements of the trained
-            model, such as `jacobian_norm`. The personalizer adds entries for the numbers that it
-            measured before training.
+            `loss_before`, `loss_after`: mean loss on the training samples, of the model before
+            training and of the trained model. `triggered_samples`: if there is a trigger, the
+            number of test samples whose class is not the target class. `fooled_customized`, ...:
+            the number of triggered test samples that each model assigns to the target class.
+            `epsilon`: under differential privacy, the ε spent so far. The objective's terms add
+            measurements of the trained model, such as `jacobian_norm`. The personalizer adds
+            entries for the numbers that it measured before training.
     """
 
     update_D: Tensor
@@ -226,7 +226,7 @@ def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
 
 
 def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:
-    """Test scores (K,) of the clients' models on their own samples, and the trigger's success."""
+    """Each client's model on the client's test samples: scores (K,), and the trigger's success."""
     x_KT, y_KT, trigger = cohort.x_test_KT, cohort.y_test_KT, learner.trigger
     scores_KT = _each(learner, models_KD, x_KT, y_KT, cohort.test_K, learner.scoring.scores)
     counts = {f"{learner.scoring.counted}_{kind}": scores_KT.sum(1)}

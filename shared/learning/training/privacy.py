@@ -137,9 +137,9 @@ def _divergences(rate: float, noise_multiplier: float) -> tuple[list[float], "ND
 class PrivateTask(LocalTask):
     """A task that clips per-sample gradients and adds noise, for the models that clients upload.
 
-    g = 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)). Here, g_k is the gradient, for sample k, of
-    the sum of the loss and all objective terms that read samples. The gradients of objective terms
-    that read no samples are added without clipping or noise.
+    g = 1/b (N(0, σ² C² I) + Σ_k g_k min(1, C/|g_k|)). For sample k, g_k is the gradient of the
+    loss plus all objective terms that read samples. The gradients of objective terms that read no
+    samples are added without clipping or noise.
     """
 
     spent: list[Tensor] = field(default_factory=list)

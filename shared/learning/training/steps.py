@@ -141,7 +141,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """The values in `before` for clients without further batches, and in `after` for all others."""
+    """For clients without further batches, the values in `before`; for all others, in `after`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

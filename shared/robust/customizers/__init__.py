@@ -33,8 +33,8 @@ class Customization:
         assignment: names of models by client id. The client trains from the model with the first
             name. All other names belong to additional models that the client gets. `GLOBAL` is the
             name of the global model. A client that has neither an assignment nor a group gets the
-            global model. If the customizer asks for probes, a client with neither an assignment nor
-            a group is probed before it trains.
+            global model. But if the customizer asks for probes, such a client is probed before it
+            trains.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets when the federation ends, to predict by
@@ -119,9 +119,9 @@ class Customizer(Stage):
 
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
-            similar: rows of the clients in `rows`, from which the customizer computes similarities
-                between clients. If calibration is switched off, the rows in `similar` are the raw
-                uploads.
+            similar: one row for each client in `rows`. The customizer computes similarities between
+                clients from `similar`. If calibration is switched off, the rows in `similar` are
+                the raw uploads.
             state: the state from `init` or from the last round.
             context: the round, the seed and the reference model.
         """

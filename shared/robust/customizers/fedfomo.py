@@ -27,10 +27,10 @@ class FedFomo(Customizer):
     in the client's last offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A report
     changes only the reporting client's row of A, so a client that lies harms only itself. In round
     t, each of the M models is a random client's model with probability ε_t = max(0, ε - t·decay).
-    Every other place in the offer goes to the model with the largest A_in among the models that are
-    not in the offer yet. Ties are broken at random. Every client trains its own model and uploads
-    the difference from the global model. A client trains from the global model only in its first
-    round.
+    Each remaining place in the offer goes to the model with the largest A_in among the models that
+    are not in the offer yet. Ties are broken at random. Every client trains its own model and
+    uploads the difference from the global model. A client trains from the global model only in its
+    first round.
     """
 
     paper = (

@@ -128,7 +128,7 @@ def update_group(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of the clients in `group`, including the rows that were dropped."""
+    """The rows of the clients in `group`; `dropped` lists only clients in `group`, too."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
     # The pool statistics start empty, because old statistics may depend on other groups' rows.

@@ -31,13 +31,13 @@ PROVEN = -1.0
 limit. The upload of a client that has answered enough challenges stays in the round even if other
 clients send the same upload."""
 ANSWERS = Bet(0.4, 0.9)
-"""This bet wins if a client answers as honest clients do. If the bet wins enough, the client is
-acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has a
-standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
+"""This bet wins if a client answers as honest clients do. If the bet wins often enough, the client
+is acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has
+a standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
 answer reaches the lowest limit with probability 0.4. An honest client is expected to reach the
 lowest limit in nine rounds of ten."""
 LEAST = 3
-"""Minimum number of clients that are not on trial from whose answers a median is computed."""
+"""A median of answers needs at least this number of clients that are not on trial."""
 ACQUITTED = 0.0
 """A trial acquits a client only if the evidence from the client's answers to other clients'
 challenges is at most this limit."""
@@ -70,7 +70,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     the usual answer. If the usual answer is below `clear` standard deviations, the detector ignores
     the round.
 
-    Colluders may train and upload a combination of their updates. Such an upload answers the
+    Colluders can train, and then upload a combination of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the
     challenges of other clients. The detector therefore also compares each upload with the sum of
     the challenges of the clients that have sent similar uploads
@@ -80,9 +80,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     detector bets on objections, and on answers to the challenges of others. It assumes that an
     honest client's own answers rarely lead to objections: given all earlier rounds, each answer
     during a trial leads to an objection with a probability of at most `tolerated`. The bets on
-    answers to the challenges of others need no assumption about training. Under the assumption, the
-    probability that any honest client is ever evicted is below `level`. If nobody sends copies,
-    nobody is on trial and no model is changed.
+    answers to the challenges of others need no assumption about training. If the assumption about
+    own answers holds, the probability that any honest client is ever evicted is below `level`. If
+    nobody sends copies, nobody is on trial and no model is changed.
 
     The detector does not find an attacker that trains and uploads its own update. The detector also
     misses colluders if each of them adds noise that is as large as the noise in an honest client's
@@ -107,9 +107,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     """Expected shares of rounds in which the detector objects to a client that is on trial and
     sends copies. The detector places a separate bet for each expected share."""
     alike: float = Field(default=0.99, gt=0, lt=1)
-    """Two uploads may be copies of each other only if their cosine is above this number."""
+    """Two uploads count as copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
-    """Two uploads may be copies of each other only if their distance 1 - cosine is below this
+    """Two uploads count as copies of each other only if their distance 1 - cosine is below this
     multiple of the median distance between pairs."""
     trial: int = Field(default=10, ge=1)
     """A client is put on trial if it sends two copies within this number of rounds, counting only
@@ -285,7 +285,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return tells and answered is not None and answered < self.share * usual
 
     def _answers(self, one: TrialRecord) -> bool:
-        """Whether the client is acquitted, or answers enough challenges, all of them its own."""
+        """Whether a client is acquitted, or answers enough of its own challenges but no others."""
         return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
 
     def _bet(

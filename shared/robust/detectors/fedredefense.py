@@ -34,8 +34,8 @@ class FedREDefense(Detector):
     the same dimension. The error is about 1 if the update is noise, and exactly 1 if the update is
     zero. The detector assumes that clients train the whole global model w. Rampart therefore
     refuses experiments in which clients start from other models or upload only a part of the model.
-    An honest update may be too long to be reproduced by `steps` steps of gradient descent. Larger
-    steps may reproduce a long update, so if a search fails, the detector repeats the search with
+    An honest update can be too long to be reproduced by `steps` steps of gradient descent. Larger
+    steps can reproduce a longer update, so if a search fails, the detector repeats the search with
     step sizes multiplied by `larger`. The detector keeps each client's synthetic samples, and the
     client's next search starts from these samples.
 

@@ -57,9 +57,9 @@ class ResponseDetector(ResponseOptions):
 
     The detector computes Δw and Δu in two ways: relative to the client's last round, and relative
     to moving averages over the client's earlier rounds (`memories`). If the model moves little,
-    differences from averages are more informative: the model is further from its average, and an
-    average of uploads has less noise. The detector bets on both kinds of differences and averages
-    the e-processes of these bets. An average of e-processes is an e-process, too.
+    differences from averages are more informative: the model is further from its average than from
+    its last state, and an average of uploads has less noise than one upload. The detector bets on
+    both differences, and averages the e-processes of these bets. This average is an e-process, too.
 
     The detector objects to a client in a round for any of three reasons. First, the client's
     response is turned: the correlation of -Δu and Δw is below `turned`, and also too low to occur
@@ -81,8 +81,8 @@ class ResponseDetector(ResponseOptions):
     objection exceeds a bound. The bound is `tolerated` if the round's responses are informative or
     the client answers a challenge, and `tolerated_long` in all other cases. If a bet expects a
     share q of objections, an objection in an informative round multiplies the bet's wealth by q /
-    `tolerated`. With the option `challenges`, suspicion alone evicts no client. If the loss has
-    negative curvature, honest clients also draw objections, perhaps for many rounds.
+    `tolerated`. With the option `challenges`, suspicion alone evicts no client. The reason is that
+    honest clients also draw objections if the loss has negative curvature, perhaps for many rounds.
 
     A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
     change δ is added to its starting model. The client's answer is -<r, δ> / |δ|, where r is the
@@ -110,7 +110,7 @@ class ResponseDetector(ResponseOptions):
     An honest client is judged by its own uploads. Colluders influence an honest client's verdict
     only through three things: the client's model, challenges (which combine uploads), and medians.
     A minority of colluders moves medians only within the range of honest values. Copies of honest
-    updates react as honest updates do, so the detector `challenge` looks for copies.
+    updates react as honest updates do, so this detector leaves copies to the detector `challenge`.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)

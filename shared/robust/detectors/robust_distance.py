@@ -45,11 +45,12 @@ class RobustDistance(Detector):
     for good if the evidence S against the client exceeds `limit`. One round adds at most
     cap - drift to the evidence, so with the default settings a single round never leads to an
     eviction. If an honest client has one unusual round, the evidence against the client decreases
-    again afterwards. A client that missed a round must move its outdated model further than a
-    client that took part. The evidence against a client therefore does not change if the client did
-    not take part in the previous round. A row whose metadata "fresh" is 0 was judged in an earlier
-    round and does not change the evidence. Evidence is kept by client id. When a client is barred,
-    the evidence against it is forgotten, so a barred client that returns starts without evidence.
+    again afterwards. A client that missed a round has an outdated model, so the client must move
+    its model further than the other clients do. The evidence against a client therefore does not
+    change if the client did not take part in the previous round. A row whose metadata "fresh" is 0
+    was judged in an earlier round and does not change the evidence. Evidence is kept by client id.
+    When a client is barred, the evidence against it is forgotten, so a barred client that returns
+    starts without evidence.
 
     Nevertheless, the detector evicts some honest clients with unusual data or with many samples. A
     client with many samples takes many training steps, so the client remains far from the other
@@ -67,9 +68,9 @@ class RobustDistance(Detector):
     complexity = "O(n log n · d)"
     passes = "2"
     mads: float = Field(default=6.0, gt=0)
-    """Distance or movement above the median that is tolerated, in median absolute deviations."""
+    """Tolerated distance or movement above the median, in median absolute deviations."""
     ratio: float = Field(default=2.0, gt=1)
-    """Distance or movement that is tolerated, as a multiple of the median."""
+    """Tolerated distance or movement, as a multiple of the median."""
     drift: float = Field(default=0.35, gt=0)
     """Upper bound on an honest client's mean excess over many rounds."""
     cap: float = Field(default=1.35, gt=0)

@@ -1,4 +1,4 @@
-"""How clients answer challenges, compared with decoys.
+"""Compares clients' answers to challenges with their answers to decoys.
 
 Legend: J decoys, A averages of earlier uploads, K numbers of a sketch.
 """
@@ -15,7 +15,7 @@ uploads."""
 
 @dataclass(frozen=True)
 class Answer:
-    """How an upload answers its challenge δ_0, compared with its answers to decoys δ_1, ..., δ_J.
+    """An upload's answer to its challenge δ_0, compared with its answers to decoys δ_1, ..., δ_J.
 
     A challenge and its decoys are drawn in the same way, but the client receives only the
     challenge. The answers are a_j = -<r, δ_j> / |δ_j|, where r is the part of the upload that is
@@ -36,7 +36,7 @@ class Answer:
 
     @staticmethod
     def of(upload_K: Tensor, earlier_AK: Tensor, asked_JK: Tensor) -> "Answer":
-        """How an upload answers a challenge, compared with decoys.
+        """An upload's answer to a challenge, compared with its answers to decoys.
 
         Args:
             upload_K: sketch of the upload.

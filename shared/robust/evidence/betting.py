@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets on more objections to a client than to honest clients; in each round, one bet begins.
+    """Bets that a client draws more objections than honest clients; in each round, one bet begins.
 
     After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
     sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
@@ -48,9 +48,10 @@ class Bet:
 
         The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
         θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
-        client's answer is shifted down by θ standard deviations, the client's answer is among the
-        lowest fraction p of the answers with probability q. If all ranks are equally likely, the
-        expected gain is 1. If higher ranks are more likely, the expected gain is less than 1.
+        client's answer is shifted down by θ standard deviations, then with probability q, the
+        client's answer is among the lowest fraction p of the answers. If all ranks are equally
+        likely, the expected gain is 1. If higher ranks are more likely, the expected gain is less
+        than 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.

@@ -192,9 +192,10 @@ def draw_with_decoys(
     client: str,
     draws: Callable[..., torch.Generator],
 ) -> Tensor:
-    """Weights (1 + decoys, B, M) of one client's challenge in the first row, then of its decoys.
+    """Weights (1 + decoys, B, M): one client's challenge in the first row, then its decoys.
 
-    The decoys have a generator of their own, because the client learns its challenge.
+    The client learns its challenge. The decoys have a generator of their own, so that the client
+    cannot compute the decoys from the challenge.
 
     Args:
         sketched_BMK, length: as for `draw`.

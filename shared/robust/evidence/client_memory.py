@@ -81,7 +81,7 @@ class ClientMemory:
         longest: length of the client's longest upload that did not start from a challenged model.
         length: length of the client's last upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
-            policy, a client may start from a challenge that is not the newest.
+            policy, a client can start from a challenge that is not the newest.
     """
 
     limit: float

@@ -17,9 +17,9 @@ from rampart_fl.shared.robust.sketch import Traces
 def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]) -> None:
     """Puts clients that sent similar uploads into one group, and merges the groups that they had.
 
-    Clients that are neither on trial nor exempt from trials after an acquittal have no group.
-    Attackers therefore cannot draw an honest client into their group with a single copy of its
-    upload.
+    A client has a group only while it is on trial, or while a recent acquittal exempts it from
+    trials. Attackers therefore cannot draw an honest client into their group with a single copy of
+    its upload.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -61,11 +61,11 @@ def relays(
 ) -> dict[str, Relay]:
     """How uploads answer the challenges of other clients in the same group, keyed by client.
 
-    Every selected client of the group counts, even if it sends no upload. Attackers therefore
-    cannot raise the evidence against an honest client by withholding uploads after they have seen
-    their challenges. Uploads that were trained in earlier rounds are left out. Challenges of an
-    earlier attempt at this round are also left out, because attackers have seen these challenges
-    before the selection.
+    The challenge of every selected client of the group counts, even if this client sends no upload.
+    Attackers therefore cannot raise the evidence against an honest client by withholding uploads
+    after they have seen their challenges. Uploads that were trained in earlier rounds are left out.
+    Challenges of an earlier attempt at this round are also left out, because attackers have seen
+    these challenges before the selection.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.

@@ -148,7 +148,7 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload points in the direction of the model's movement, including the challenge.
+    """Whether an upload points along the model's movement; the movement includes the challenge.
 
     Pushing the model further is not by itself evidence of an attack, because the loss may have
     negative curvature along the movement.
@@ -183,8 +183,8 @@ def acceptable(
 
     If the client is challenged, its upload must not be longer than the limit. If the client is not
     challenged, the limit is `BEYOND` times as high in two cases. First case: there is no objection
-    to the upload, and the upload has a response for each memory. A client's first upload has no
-    response. Second case: the upload agrees with other uploads, its client is not a suspect, and no
+    to the upload, and the upload has a response for each memory, so it is not the client's first
+    upload. Second case: the upload agrees with other uploads, its client is not a suspect, and no
     response is too strong.
     """
     excused = upload.agrees and not suspected

@@ -29,8 +29,10 @@ class Relay:
     other clients' uploads answers their challenges.
 
     Args:
-        above: 1 + the number of decoys with an answer that is at least as high.
-        below: 1 + the number of decoys with an answer that is at most as high.
+        above: 1 + the number of decoys whose answer is at least as high as the answer to the
+            challenges.
+        below: 1 + the number of decoys whose answer is at most as high as the answer to the
+            challenges.
         count: number of answers that are compared, 1 + J.
     """
 
@@ -69,8 +71,8 @@ class Relay:
         """The wealth of each bet after one more round, at most `most`.
 
         Args:
-            wealth: wealth before the round; for each bet in `BETS`, first on high answers, then on
-                low answers.
+            wealth: wealth before the round: two numbers for each bet in `BETS`, first the wealth
+                won on high answers, then the wealth won on low answers.
             rounds: number of rounds with a bet so far, including this round.
             most: upper limit on the wealth.
 

@@ -96,7 +96,7 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """The wealth of the bets on low ranks of a client, after one more round.
+        """The wealth of the bets on low ranks of a client's answers, after one more round.
 
         Args:
             wealth, rounds, limit: as for `_settled`.

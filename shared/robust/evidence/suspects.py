@@ -93,10 +93,10 @@ def challenge(
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        rows: the rows of the accepted clients, which the challenges combine.
+        rows: the rows of the accepted clients; the challenges combine these rows.
         customization: which client gets which model.
         global_D: the next global model.
-        name: the name of the detector, which names its random draws.
+        name: the detector's name, which is part of the name of each of its random draws.
         context: the round that has been decided, and the seed.
         strength: length of a first challenge, as a multiple of the median upload's length.
         decoys: J, the number of decoys.

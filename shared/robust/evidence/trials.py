@@ -44,8 +44,8 @@ class TrialRecord:
         relayed: wealth of the bets on the client's answers to other clients' challenges.
         compared: number of rounds with a bet on an answer to other clients' challenges.
         group: number of the client's group; clients on trial that have sent similar uploads have
-            the same number. 0 if the client is neither on trial nor exempt from trials after an
-            acquittal.
+            the same number. 0 if the client is not on trial, and no recent acquittal exempts it
+            from trials.
         last_round: the last round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.

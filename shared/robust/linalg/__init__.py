@@ -1,7 +1,7 @@
 """Passes over rows: fast and accurate versions of all operations that read the block of updates.
 
 Rows are read in the order of their ids, products are summed in float64, and no pass copies the
-block. `native.backend()` returns which kernels are in use.
+block. `native.backend()` says which kernels are in use.
 
 No code in this package depends on clients or rounds. Code that judges or aggregates rows belongs in
 the other packages of `robust`, such as `rules`.

@@ -18,9 +18,9 @@ def cosines(rows: View) -> Tensor:
     """Cosine similarities (M, M) of the rows, clamped to [-1, 1]; -1 if either row is zero.
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
-    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). If two rows have very different lengths, the cosine is
-    computed from their inner product, because for such rows the inner product gives the more
-    accurate cosine.
+    (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). But if almost parallel rows have very different
+    lengths, their cosine is computed from their inner product, because for such rows the inner
+    product gives the more accurate cosine.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

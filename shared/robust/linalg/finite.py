@@ -14,7 +14,7 @@ class NonFiniteRows(Exception):
 
 
 def finite_rows(block_ND: Tensor) -> list[bool]:
-    """For each row, whether all its numbers are finite; finite numbers may be very large.
+    """For each row, whether all its numbers are finite; very large numbers count as finite.
 
     >>> finite_rows(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     [True, False]
@@ -39,7 +39,7 @@ def record_pass(rows: View, clean: bool) -> None:
     Args:
         rows: the rows of the pool that the pass read.
         clean: whether the sums of the pass are finite. If the sums are not finite, the rows
-            themselves are checked, because sums of finite numbers may overflow.
+            themselves are checked, because sums of finite numbers can overflow.
     Raises:
         NonFiniteRows: a row is not finite, although all rows were assumed to be finite.
     """

@@ -1,6 +1,7 @@
 """Distances between rows, computed from a Gram matrix relative to a central row.
 
-Legend: M rows of the view, K rows of the pool that it reads, S rows of a cluster, D coordinates.
+Legend: M rows of the view, K rows of the pool that the view reads, S rows of a cluster,
+D coordinates.
 """
 
 from dataclasses import replace

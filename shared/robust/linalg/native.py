@@ -6,7 +6,7 @@ them.
 
 `RAMPART_KERNELS` selects the kernels: `auto` (the default) uses compiled kernels if they exist or
 can be compiled, and torch otherwise; `native` raises an error if compiled kernels are not
-available; `torch` always uses torch. `backend()` returns which kernels are in use and why.
+available; `torch` always uses torch. `backend()` says which kernels are in use and why.
 """
 
 import ctypes
@@ -64,7 +64,7 @@ class WorkSplit(ctypes.Structure):
 
 
 class Kernels:
-    """The functions of one compiled library for one element type, called by name."""
+    """The functions of one compiled library, which `call` runs by name."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))

@@ -7,8 +7,7 @@ more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. On 
 CPUs, torch sorts.
 
 Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
-a chunk. The counts R = 1 + M and S = K + 1 include the base row, from which mixed rows are
-computed.
+a chunk. The counts R = 1 + M and S = K + 1 include the base row, which `sparse_mixing` explains.
 """
 
 import functools
@@ -130,8 +129,8 @@ def _run_compiled(
 def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
 
-    Returns three tensors: the index of each row's first term (M + 2,), the row of each term, and
-    the factor of each term.
+    Returns three tensors: the index of each row's first term, followed by the number of all terms
+    (M + 2,); the row of each term; and the factor of each term.
 
     The first row of the sparse form is a base row. The other rows of the sparse form can use the
     base row as if it were row K of the pool. Each coefficient of the base row is the median of one

@@ -38,12 +38,12 @@ class SDEA(Rule):
 
     sum_i a_i x_i with a = softmax(M), where M minimizes mean H(P) - H(mean P) on public samples.
 
-    P are the predictions of the mixed model `reference + sum_i a_i x_i`. After learning, the
-    weights are grouped into clusters. The cluster with the lowest mean weight keeps its weights,
-    and all other rows share the remaining weight equally. If there is only one cluster, weights are
-    uniform. FINCH never puts a single row into a cluster of its own. The rule therefore never
-    isolates a single attacker. With at most three rows, the weights are always uniform. Clustering
-    does not set any weight to 0.
+    P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the entropy.
+    After learning, the weights are grouped into clusters. The cluster with the lowest mean weight
+    keeps its weights, and all other rows share the remaining weight equally. If there is only one
+    cluster, weights are uniform. FINCH never puts a single row into a cluster of its own. The rule
+    therefore never isolates a single attacker. With at most three rows, the weights are always
+    uniform. Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the

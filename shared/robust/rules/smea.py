@@ -85,7 +85,7 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
 
 
 def _variances(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
-    """For every subset, the largest variance along any direction (B,)."""
+    """For every subset, the largest variance (B,) along any direction."""
     squared_BSS = squared_MM[at_BS[:, :, None], at_BS[:, None, :]]
     means_BS = squared_BSS.mean(dim=2)
     gram_BSS = means_BS[:, :, None] + means_BS[:, None, :] - squared_BSS

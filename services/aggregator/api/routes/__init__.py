@@ -32,7 +32,7 @@ BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*errors: type[RampartError]) -> Responses:
-    """A route's error responses for OpenAPI: those for `errors`, and those that any route may send.
+    """A route's error responses for OpenAPI: those for `errors`, and those that any route can send.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: The round is closed.'
@@ -51,4 +51,4 @@ def problems(*errors: type[RampartError]) -> Responses:
 
 
 PROBLEMS = problems()
-"""Problem responses that any route may send."""
+"""Problem responses that any route can send."""

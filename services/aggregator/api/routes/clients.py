@@ -151,7 +151,7 @@ async def rotate_token(
 async def revoke_token(
     runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, reason: ReasonQuery = NO_REASON
 ) -> None:
-    """Revokes a client's token; an operator may set the hash of a new token later."""
+    """Revokes a client's token; an operator can set the hash of a new token later."""
     await change_token(runtime, client_id, "", 0, actor.because(reason))
 
 
@@ -180,7 +180,7 @@ async def clients(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[ClientInfo]:
-    """Lists clients by id; shows each client's labels, and whether it is online or barred."""
+    """Lists clients in the order of their ids; shows labels, and who is online or barred."""
     records = await runtime.stores.clients.records()
     chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
     return await client_infos(runtime, {client_id: records[client_id] for client_id in chosen})

@@ -74,8 +74,8 @@ async def figures(
 ) -> list[RoundFigures]:
     """Summarizes finished rounds: a few metrics of each round, and one client's figures.
 
-    The metrics are the numbers of verdicts, the accuracies that clients report, and the spread of
-    the norms.
+    The metrics include the number of verdicts of each kind, the accuracies that clients report, and
+    the median and the spread of the updates' norms.
     """
     await run.brief()
     entries = await run.records.entries(first, first + limit - 1)
@@ -133,7 +133,7 @@ async def weights(
     run: RunDep,
     round: RoundNumber,  # noqa: A002 - the path's name
 ) -> Response:
-    """Sends a safetensors file with the weights that a finished round used to mix its models.
+    """Sends the weights with which a finished round mixed its models, as a safetensors file.
 
     The file has one tensor `mixing`, float32 or float64, with a row per model and a column per
     client. The file's metadata has two JSON lists: `models` has the names of the models, and

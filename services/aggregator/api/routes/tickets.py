@@ -195,7 +195,7 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
 async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Ticket:
     """A client's ticket for the given run; if there is none, the ticket for the current run.
 
-    If there is no ticket for the current run, either, the result is a ticket without a run:
+    If there is no ticket for the current run either, the result is a ticket without a run:
     `evicted` if the client is barred, and `wait` otherwise.
     """
     current = await ticket_of_run(runtime, client, run)

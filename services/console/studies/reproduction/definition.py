@@ -71,7 +71,7 @@ class OnRequest(CellSelector):
 
 
 class Figure(Table):
-    """Curves over the table's cells."""
+    """How the values of the table's cells are drawn as curves."""
 
     along: str
     """Horizontal axis: an axis of the table, or `rounds`."""
@@ -93,7 +93,7 @@ class Paper(Table):
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
     accuracy: Final = "last"
-    """The rounds whose results give the accuracies."""
+    """The rounds from which final accuracies are computed."""
     settings: list[CellSettings] = []
     impossible: list[ImpossibleCells] = []
     on_request: list[OnRequest] = []

@@ -1,4 +1,4 @@
-"""Writes a table next to the paper's values (Markdown and JSON), and a plot (SVG and PNG)."""
+"""Writes a table of our and the paper's values (Markdown and JSON), and a plot (SVG and PNG)."""
 
 import json
 from collections.abc import Sequence

@@ -103,7 +103,7 @@ def run(
 
 
 def plan(cells: Sequence[Cell]) -> list[Run]:
-    """All runs of the cells, seed by seed: runs with the same seed share cached data."""
+    """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
     return [Run(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
 
@@ -118,7 +118,7 @@ def _run(
         if failed(figures):
             yield ended, figures
             continue
-        # The files of a finished run are no longer needed.
+        # The checkpoint of a finished run is no longer needed.
         shutil.rmtree(folder / "runs" / ended.experiment.digest(), ignore_errors=True)
         yield ended, {**figures, "shown": metric_value(figures, ended.cell.measure)}
 

@@ -30,8 +30,8 @@ class Partition(Member, ABC):
             y: class numbers (n,).
             clients: number of clients.
             draws: source of all randomness.
-            groups: each sample's natural client (n,), for partitions that divide by natural
-                clients.
+            groups: each sample's natural client (n,), such as a user; only partitions that divide
+                by natural clients read `groups`.
         Raises:
             ConfigurationError: the samples cannot be divided in this way; the message says why.
         """

@@ -72,6 +72,6 @@ class Dirichlet(Partition):
 def _dirichlet(beta: float, size: int, draws: torch.Generator) -> Tensor:
     """One draw from Dir(β·1) in float64."""
     rates = torch.full((size,), beta, dtype=torch.float64)
-    # torch's gamma sampler accepts a generator, unlike its Dirichlet sampler.
+    # torch's gamma sampler accepts a generator, but torch's Dirichlet sampler does not.
     gammas: Tensor = torch._standard_gamma(rates, generator=draws)
     return gammas / gammas.sum().clamp(min=1e-300)

@@ -13,7 +13,7 @@ from rampart_fl.shared.learning.network.models import Model, models
 
 @models.register("cnn")
 class CNN(Model):
-    """A convolution, ReLU and max pooling for each of `channels`, then hidden layers with ReLU.
+    """Convolution, ReLU and max pooling for each entry of `channels`, then hidden layers with ReLU.
 
     An image of height 1 (a signal) is convolved and pooled only along its width. The papers'
     networks have padding 0, kernel 5 and pooling by 2 unless stated otherwise:

@@ -16,8 +16,8 @@ from rampart_fl.shared.learning.network.models import Model, models
 class Text(Model):
     """Divides the sum of a text's n token vectors by √n, then applies hidden and output layers.
 
-    Samples are token ids (tokens,), with 0 for padding; all ids are below `vocabulary`. All layers
-    after the sum are linear, and a ReLU follows each hidden layer.
+    A sample is a vector (tokens,) of token ids. The id 0 is padding, and all ids are below
+    `vocabulary`. The layers after the sum are fully connected; a ReLU follows each hidden layer.
 
     This model replaces ALBERT-base, which MSDFL uses on AG News. Rampart cannot include ALBERT's
     pretrained weights; without these weights, the clients' few texts are not enough to train
@@ -40,7 +40,7 @@ class Text(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 1:
             raise ConfigurationError(
-                f"text takes token ids (tokens,), not samples of shape {shape}"
+                f"the model 'text' takes token ids (tokens,), not samples of shape {shape}"
             )
         layers: dict[str, nn.Module] = {"embedding": TextEmbedding(self.vocabulary, self.features)}
         widths = [self.features, *self.hidden]

@@ -18,8 +18,8 @@ class WideResNet(Model):
     A block adds conv(relu(bn(conv(relu(bn(x)))))) to its input x. If a block changes the number of
     channels, a 1x1 convolution of relu(bn(x)) takes the place of x in this sum. The groups have
     16, 32 and 64 times `width` channels. The second and the third group each halve the image's
-    height and width. Running statistics are not parameters: the server aggregates them by their
-    median (`rampart_fl.shared.robust.statistics`).
+    height and width. The running statistics of batch normalization are not parameters. The server
+    takes the median of each running statistic (`rampart_fl.shared.robust.statistics`).
 
     >>> sum(p.numel() for p in WideResNet().build((3, 32, 32), 10).parameters())
     691674

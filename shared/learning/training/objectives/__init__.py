@@ -99,7 +99,7 @@ class Objective(Member, ABC):
         sizes: Sequence[int],
         draws: StepRandomness,
     ) -> dict[str, Tensor]:
-        """Measurements that clients report about the trained models: numbers (K,), keyed by name.
+        """Measurements of the trained models that clients report: tensors (K,), keyed by name.
 
         Args:
             network: applies the models.

@@ -24,8 +24,10 @@ class HMSDFL(Objective):
 
     λ J_F with J_F = C/(M |B|) Σ_m |∂_θ Σ_a q_ma·z_a|², for M random projections of the logits z.
 
-    q_ma is uniform on the unit sphere of R^C, so J_F is an unbiased estimate of the batch's mean of
-    |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per projection.
+    For sample a of the batch B and projection m, the direction q_ma is uniform on the unit sphere
+    of R^C, where C is the number of classes. J_F is therefore an unbiased estimate of the batch's
+    mean of |∂z_a/∂θ|_F². A step takes one additional forward pass, plus two backward passes per
+    projection.
 
     Instead of `n_projections`, the experiment may set a tier. The tier "high" uses one projection
     per class. The tier "low" uses one projection for every two classes. The tier "minimum" uses one

@@ -17,7 +17,7 @@ A processor's cache holds about this many elements."""
 class MSDFL(Objective):
     """Penalizes the gradient of the true class's probability.
 
-    λ 1/|B| Σ_a |∂_θ p_a|, where p_a is sample a's softmax probability of its true class.
+    λ 1/|B| Σ_a |∂_θ p_a|, where p_a is the softmax probability of sample a's true class.
 
     With the form `batch_sum`, the penalty is instead λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the
     cross terms of different samples. With `batch_sum`, a step takes one additional backward pass.

@@ -112,13 +112,13 @@ class Task(Protocol):
         """
 
     def descend(self, local: StepState, gradient_KD: Tensor) -> StepState:
-        """Takes one optimizer step on `local.model_KD`; the step may overwrite the gradient."""
+        """Takes one optimizer step on `local.model_KD`; the step can overwrite `gradient_KD`."""
 
     def balanced(self) -> "Task":
         """The same task, with the balanced softmax loss for models that are trained for upload."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with running statistics set to 0, because only batches change them."""
+        """The vectors (K, D) with 0 in place of running statistics, which only batches change."""
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""

@@ -202,7 +202,7 @@ class Operator(FederationConnection):
         return self._ask(VerdictMatrix, "GET", self._of_run("verdicts"), params=which)
 
     def members(self, client: str | None = None) -> list[Member]:
-        """The clients that answered the run's offer, are members of the run, or are barred from it.
+        """All clients that answered the run's offer, and all members and barred clients of the run.
 
         If `client` is given, the result contains at most this client.
         """

@@ -46,7 +46,7 @@ class Knowledge:
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
         reference_D: the global model of the round; the attacker needs full knowledge for it. A
             client can receive a model that differs from the global model.
-        plan: the stages of the server; the attacker needs full knowledge for them.
+        plan: the stages of the server; only an attacker with full knowledge has them.
         level: the level of this knowledge; see `limited_to`.
         colluders_MD: honest updates of all attackers, in the order of their ids. If `colluders_MD`
             is None, attacks use the honest updates `own_FD` of the current call.

@@ -158,7 +158,7 @@ def _products(rows: Rows, centre_D: Tensor) -> Tensor:
 
 
 def _ratios(gram_NN: Tensor, noise_N: Tensor, subsets_BS: Tensor) -> Tensor:
-    """The ratio (B,) of ‖F - mean_S‖² to the mean over S of ‖x_i - mean_S‖², for every subset S.
+    """For each subset S (B,): ‖F - mean_S‖², divided by the mean of ‖x_i - mean_S‖² over i in S.
 
     `gram_NN` holds the inner products <x_i - F, x_j - F> for the aggregate F. `noise_N` holds the
     squared rounding errors of the rows. A numerator or a denominator is set to 0 if it does not

@@ -162,7 +162,7 @@ def capped_simplex(weights_M: Tensor, cap: float) -> Tensor:
     sorted_M, order_M = weights_M.sort(descending=True, stable=True)
     tail_M = sorted_M.flip(0).cumsum(0).flip(0)
     counts_M = torch.arange(len(weights_M), dtype=weights_M.dtype)
-    # If k rows are at the cap, the other rows share the weight 1 - k cap. In the projection, k is
+    # If k rows are at the cap, the other rows share the weight 1 - k * cap. In the projection, k is
     # the smallest number such that no other row exceeds the cap.
     scales_M = (1 - counts_M * cap) / tail_M
     fits_M = (scales_M * sorted_M <= cap * (1 + 1e-12)) & (tail_M > 0)

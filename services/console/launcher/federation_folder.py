@@ -1,7 +1,7 @@
-"""The folder of a federation that `rampart serve` serves; finds and stops the serving process.
+"""The folder of a federation that `rampart serve` runs; finds and stops the process.
 
-The serving process holds a lock on the folder. If no process holds the lock, the stored process id
-is stale.
+The process of `rampart serve` holds a lock on the folder. If no process holds the lock, the stored
+process id is stale.
 """
 
 import fcntl

@@ -66,7 +66,7 @@ def take_steps(
 
 
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
-    """The rows of the clients at the places `some`.
+    """The rows of the clients whose places are in `some`.
 
     In memory, the rows are aligned in the same way as in a copy of all rows.
     """

@@ -1,7 +1,7 @@
 """Customizers create models in addition to the global model, and assign models to clients.
 
-To add a customizer, write a module in this package with a subclass of `Customizer`, decorated with
-`@customizers.register("name")`, and a test file of the same name.
+To add a customizer, write a module in this package, and a test file with the name of the module.
+The module defines a subclass of `Customizer`, decorated with `@customizers.register("name")`.
 
 Personal models that a client trains itself belong in `learning.training.personalizers`.
 

@@ -1,7 +1,7 @@
 """Detectors give every row a verdict, and state the evidence for this verdict.
 
-To add a detector, write a module in this package with a subclass of `Detector`, decorated with
-`@detectors.register("name")`, and a test file of the same name.
+To add a detector, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Detector`, decorated with `@detectors.register("name")`.
 
 Code that turns rows into one vector belongs in `rules`, and code that turns rows into other rows
 belongs in `preaggregators`. The decision whether a verdict bars a client belongs in

@@ -18,7 +18,7 @@ multiple of the movement."""
 
 
 PULLS = 0.3
-"""Correlation above which the movement explains how an upload changed. At a lower correlation,
+"""Correlation above which the movement explains how an upload changed. If the correlation is lower,
 noise in the upload can make the response to a small movement seem strong."""
 
 

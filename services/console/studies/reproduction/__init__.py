@@ -1,4 +1,4 @@
-"""The papers' tables and figures: defines and runs their cells, and compares the results.
+"""Reproduces the papers' tables and figures, cell by cell, and compares the values.
 
 The module `files` reads the `definition` of a table. The module `cells` makes an experiment for
 each cell of the table. The module `runs` executes these experiments. The module `report` writes a

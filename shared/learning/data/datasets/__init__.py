@@ -1,7 +1,7 @@
 """Data sets.
 
-To add a data set, write a module in this package with a subclass of `Dataset`, decorated with
-`@datasets.register("name")`, and a test file of the same name.
+To add a data set, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Dataset`, decorated with `@datasets.register("name")`.
 
 Code that divides a data set among clients belongs in `partitions`.
 

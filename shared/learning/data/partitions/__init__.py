@@ -1,7 +1,7 @@
 """Partitions: which samples each client holds.
 
-To add a partition, write a module in this package with a subclass of `Partition`, decorated with
-`@partitions.register("name")`, and a test file of the same name.
+To add a partition, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Partition`, decorated with `@partitions.register("name")`.
 
 Code that reads or creates samples belongs in `datasets`.
 

@@ -1,8 +1,8 @@
 """Models.
 
-To add a model, write a module in this package with a subclass of `Model`, decorated with
-`@models.register("name")`, and a test file of the same name. When many clients train at once, a
-model whose layers are in one `torch.nn.Sequential` trains fastest (see
+To add a model, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Model`, decorated with `@models.register("name")`. When many clients
+train at once, a model whose layers are in one `torch.nn.Sequential` trains fastest (see
 `rampart_fl.shared.learning.network.stacked`).
 
 Code that trains a model belongs in `training`.

@@ -7,8 +7,8 @@ summed. Objective terms are a defence that honest clients use; attackers train w
 A term acts on the models that are trained for upload. If the term's option `personal` is set, the
 term also acts on the personal models of a personalizer.
 
-To add a term, write a module in this package with a subclass of `Objective`, decorated with
-`@objectives.register("name")`, and a test file of the same name.
+To add a term, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Objective`, decorated with `@objectives.register("name")`.
 
 Code that takes the training steps belongs in `training`.
 

@@ -4,8 +4,8 @@ Only personalizers define local training. A personalizer's functions are pure an
 tensor has the clients of a round as its leading dimension. An agent calls the functions for one
 client at a time, and the simulator calls them for many clients at once.
 
-To add a personalizer, write a module in this package with a subclass of `Personalizer`, decorated
-with `@personalizers.register("name")`, and a test file of the same name.
+To add a personalizer, write a module in this package, and a test file with the name of the module.
+The module defines a subclass of `Personalizer`, decorated with `@personalizers.register("name")`.
 
 Models that the server makes for clients belong in `rampart_fl.shared.robust.customizers`.
 

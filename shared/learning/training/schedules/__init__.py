@@ -3,8 +3,8 @@
 The rate is constant within a round. A schedule depends only on the round's number and the number of
 rounds, so a client that missed some rounds uses the same rate as all other clients.
 
-To add a schedule, write a module in this package with a subclass of `Schedule`, decorated with
-`@schedules.register("name")`, and a test file of the same name.
+To add a schedule, write a module in this package, and a test file with the name of the module. The
+module defines a subclass of `Schedule`, decorated with `@schedules.register("name")`.
 
 Code that applies the rate to a model belongs in `training`.
 """

@@ -198,6 +198,28 @@ def test_eviction_waits_for_clients_of_the_group_that_are_on_trial() -> None:
     assert decision(other) == "evicted", "an acquitted client is not waited for"
 
 
+@pytest.mark.parametrize(("group", "retried"), [(1, True), (2, False)])
+def test_acquitted_clients_of_a_guilty_clients_group_are_tried_again(
+    group: int, retried: bool
+) -> None:
+    """Colluders that were acquitted by chance do not stay behind."""
+    federation = Federation(12, seed=12)
+    federation.run(3, share(3))
+    known, joined = from_state(split_state(federation.state)[KEY], 1)
+    guilty, acquitted = known["c11"], known["c10"]
+    guilty.relayed, guilty.compared, guilty.group = (1e6,) * 4, 9, 1
+    acquitted.acquit(20)
+    acquitted.group = group
+    _, after = ChallengeDetector(sketch=SKETCH, blocks=BLOCKS).apply(
+        Rows.of(torch.randn(12, D, generator=federation.draws), ids=federation.names),
+        to_state(known, joined),
+        Context(round=3, seed=SEED),
+    )
+    again, _ = from_state(after, 1)
+    assert again["c11"].waited == 1
+    assert (again["c10"].trial > 0, again["c10"].rest > 0) == (retried, not retried)
+
+
 def test_client_that_relays_is_not_acquitted_and_its_copies_do_not_count() -> None:
     detector = ChallengeDetector()
     for relayed, acquitted in (((0.0,) * 4, True), ((20.0,) * 4, False)):

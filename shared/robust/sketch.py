@@ -21,7 +21,7 @@ AT_ONCE = 1 << 22
 
 @lru_cache(maxsize=4)
 def _packed(dim: int, size: int, seed: int) -> NDArray[np.uint8]:
-    """Random bits for all coordinates of a vector, eight in a byte."""
+    """Random bits, one for each coordinate of a vector; each byte holds eight bits."""
     draws = generator(seed, "sketch", dim, size)
     counts = (min(AT_ONCE, dim - first) for first in range(0, dim, AT_ONCE))
     drawn = (torch.randint(0, 2, (count,), generator=draws, dtype=torch.int8) for count in counts)
@@ -39,7 +39,7 @@ def _signs(dim: int, size: int, seed: int, start: int, stop: int) -> Tensor:
 def _kept_signs(
     device: torch.device, dim: int, size: int, seed: int, start: int, stop: int
 ) -> Tensor:
-    """The signs that `_signs` returns, on a device; they are unpacked only once."""
+    """The signs that `_signs` returns, kept on a device; they are unpacked only once."""
     return _signs(dim, size, seed, start, stop).to(device)
 
 
@@ -52,8 +52,9 @@ def sketch(
 ) -> Tensor:
     """Sketch (K,) of a vector: signed sums of every K-th coordinate, in float32 on the CPU.
 
-    y_k = sum_j s_{k + jK} x_{k + jK} with random signs s. Inner products are preserved in
-    expectation: <y, y'> ~ <x, x'>. The standard deviation of <y, y'> is about |x| |x'| / sqrt(K).
+    y_k = sum_j s_{k + jK} x_{k + jK} is the sketch of x, with random signs s. Inner products are
+    preserved in expectation: <y, y'> ~ <x, x'>, where y' is the sketch of another vector x'. The
+    standard deviation of <y, y'> is about |x| |x'| / sqrt(K).
     Inner products are exact if the vectors have at most K coordinates.
 
     Args:
@@ -76,7 +77,7 @@ def sketch(
 
     def signs(start: int, stop: int) -> Tensor:
         if vector_D.device.type == "cpu" and place.dim > AT_ONCE:
-            # Unpacked signs would take a quarter of the vector's memory.
+            # Not kept, because unpacked signs would take a quarter of the vector's memory.
             return _signs(*of, place.start + start, place.start + stop)
         return _kept_signs(vector_D.device, *of, place.start, place.stop)[start:stop]
 

@@ -87,7 +87,8 @@ def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
 
 def build_plan(experiment: Experiment) -> "Plan":
     """Builds the stages that the server runs in every round."""
-    from rampart_fl.shared.robust.engine import Plan, ServerStep
+    from rampart_fl.shared.robust.engine import Plan
+    from rampart_fl.shared.robust.server_step import ServerStep
 
     server = experiment.server
     with plugins.record_lookups(experiment.packages):

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, MissingRow, PreconditionError
 from rampart_fl.shared.experiment.eviction import BARRING, Eviction, Standing
-from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
 from rampart_fl.shared.robust.context import Need
@@ -25,29 +23,11 @@ from rampart_fl.shared.robust.eviction import apply_policy
 from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.linalg.finite import finite_rows
 from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
-from rampart_fl.shared.runtime.device import to_device
+from rampart_fl.shared.robust.server_step import ServerStep
 
 SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
 """Severity of each decision that a detector may ask for; a higher number marks a more severe
 decision."""
-
-
-class ServerStep(Member):
-    """Moves the global model w at velocity v: v = momentum v + aggregate, w += learning_rate v."""
-
-    learning_rate: float = Field(default=1.0, gt=0)
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-
-    def apply(self, reference_D: Tensor, aggregate_D: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next global model (D,), and the state that holds the velocity v."""
-        if not self.momentum:
-            return reference_D + self.learning_rate * aggregate_D, state
-        velocity_D = aggregate_D.clone()
-        if "velocity" in state.tensors:
-            held_D = to_device(state.tensors["velocity"], aggregate_D.device)
-            velocity_D.add_(held_D, alpha=self.momentum)
-        kept = State({"velocity": velocity_D}, vectors=frozenset({"velocity"}))
-        return reference_D + self.learning_rate * velocity_D, kept
 
 
 @dataclass(frozen=True)
@@ -249,31 +229,23 @@ def _decide(
     standing = context.standing or Standing(present, present)
     standing = replace(standing, mode=standing.mode or plan.eviction.mode)
     context = replace(context, standing=standing)
-    assert context.reference_D is not None
 
     screened = _judge(plan, "screen", judged, states, context)
     accepted = rows if context.observes else _accepted(rows, screened)
     ended("screen")
-    global_D = context.reference_D.clone()
+    global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
     try:
         if len(accepted):
-            aggregate_D, carried, made = plan.pipeline.apply(
-                accepted, states.get("pipeline", State()), context
-            )
-            next_D, moved = plan.step.apply(
-                context.reference_D, aggregate_D, states.get("step", State())
-            )
-            if not accepted.place.every(all(finite_rows(next_D.unsqueeze(0)))):
-                raise PreconditionError("the next global model would not be finite")
-            global_D, reports = next_D, made
-            states |= {"pipeline": carried, "step": moved}
-            context = replace(context, aggregate_D=aggregate_D)
+            global_D, context, reports = _aggregate(plan, accepted, states, context)
     except PreconditionError:
         # Isolated groups continue without a new global model.
         # A client of one group must not be able to stop the round of another group.
         if not plan.customizer.isolates:
             raise
+    if global_D is None:
+        assert context.reference_D is not None
+        global_D = context.reference_D.clone()
     ended("aggregate")
 
     asked = _worst(rows, screened + _judge(plan, "audit", judged, states, context))
@@ -281,6 +253,7 @@ def _decide(
     _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
     survivors = _accepted(rows, verdicts)
     ended("audit")
+    context = replace(context, aggregate_D=None)  # Frees the memory of the aggregate.
     customization, states["customizer"] = plan.customizer.apply(
         survivors, _accepted(judged, verdicts), states.get("customizer", State()), context
     )
@@ -290,6 +263,25 @@ def _decide(
         )
     ended("customize")
     return RoundOutcome(global_D, survivors, customization, verdicts, join_states(states), reports)
+
+
+def _aggregate(
+    plan: Plan, accepted: Rows, states: dict[str, State], context: Context
+) -> tuple[Tensor, Context, tuple[Report, ...]]:
+    """The next global model, the context with the aggregate, and reports; updates `states`.
+
+    Raises:
+        PreconditionError: there are too few rows, or the next model would not be finite.
+    """
+    assert context.reference_D is not None
+    aggregate_D, carried, reports = plan.pipeline.apply(
+        accepted, states.get("pipeline", State()), context
+    )
+    global_D, moved = plan.step.apply(context.reference_D, aggregate_D, states.get("step", State()))
+    if not accepted.place.every(all(finite_rows(global_D.unsqueeze(0)))):
+        raise PreconditionError("the next global model would not be finite")
+    states |= {"pipeline": carried, "step": moved}
+    return global_D, replace(context, aggregate_D=aggregate_D), reports
 
 
 def _challengers(plan: Plan) -> list[tuple[str, Challenger]]:

@@ -16,9 +16,10 @@ from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.robust import Context, Rows, aggregate, linalg, shards
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.engine import Plan, ServerStep, run_round
+from rampart_fl.shared.robust.engine import Plan, run_round
 from rampart_fl.shared.robust.preaggregators import preaggregators
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.server_step import ServerStep
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.runtime.disk_block import BlockStorage

@@ -1,7 +1,8 @@
 """One round: the order of the steps, which clients are excluded, and the server step."""
 
+import gc
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from rampart_fl.shared.experiment.eviction import Eviction
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.customizers import Customization
-from rampart_fl.shared.robust.engine import Plan, RoundOutcome, ServerStep, run_round
+from rampart_fl.shared.robust.customizers.global_model import GlobalModel
+from rampart_fl.shared.robust.engine import Plan, RoundOutcome, run_round
 from rampart_fl.shared.robust.evidence.challenges import Challenger, challenged
 from rampart_fl.shared.robust.pipeline import substate
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.robust.server_step import ServerStep
 
 IDS = ["a", "b", "c", "d"]
 BLOCK_ND = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [30.0, 40.0]])
@@ -238,6 +241,23 @@ def test_repeated_round_is_bit_identical_and_does_not_modify_the_input() -> None
     one, two = play(plan), play(plan)
     assert torch.equal(one.global_D, two.global_D) and one.verdicts == two.verdicts
     assert torch.equal(BLOCK_ND, before)
+
+
+def test_aggregate_is_freed_before_models_are_customized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models may be as large as memory allows, so a round holds no vector that it does not need."""
+    dim, live = 1237, []
+    customize = GlobalModel.apply
+
+    def counting(self: GlobalModel, *given: Any) -> Any:
+        vectors = [o for o in gc.get_objects() if isinstance(o, Tensor) and o.shape == (dim,)]
+        live.append(len({vector.data_ptr() for vector in vectors}))
+        return customize(self, *given)
+
+    monkeypatch.setattr(GlobalModel, "apply", counting)
+    plan = Plan.of("median", step=ServerStep(learning_rate=0.5))
+    context = Context(reference_D=torch.zeros(dim))
+    run_round(plan, Rows.of(torch.randn(5, dim)), plan.init(dim), context)
+    assert live == [2], "the reference and the next global model"
 
 
 def test_server_step_applies_learning_rate_and_momentum() -> None:

@@ -26,14 +26,12 @@ JUDGES = (
 )
 """Source files that decide which clients are evicted. A change of their code invalidates cached
 runs; a change of comments or docstrings does not."""
-SAME_VERDICTS = {"30fbea5c0eccfced": "51489527e0704bdd", "d2e9b07cfbde108e": "51489527e0704bdd"}
+SAME_VERDICTS = {"90e34b96d0fd9d63": "546047d882b76888"}
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
 Cached runs of the earlier version remain valid. A version is listed only if it was compared with
-the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 30fbea5c: rows in files
-are measured on arrival, numbers of controls other than the default are rounded exactly, and names
-and descriptions changed. d2e9b07c: what stages keep for every client may be in files; no default
-detector keeps such rows."""
+the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 90e34b96: a round frees
+vectors that it no longer needs."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

@@ -14,13 +14,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.detection import claims, collusion, loud, table
+from benchmarks.detection import benign, claims, collusion, loud, table
 from benchmarks.detection.combinations import DEFAULT, FACTORS
 from benchmarks.detection.options import Options
 from benchmarks.detection.runs import Cache, Figures, Run, execute, headline
+from benchmarks.detection.sample import OFTEN
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
+    "benign": (benign, 770519),
     "claims": (claims, 626364),
     "collusion": (collusion, 565758),
     "loud": (loud, 596061),
@@ -36,7 +38,8 @@ VARIABLE = {"wall_s", "core_s", "commit", "key", "label"}
 def recorded(caches: Path, seconds: float) -> Iterator[tuple[str, Run, Figures]]:
     """Yields the cached runs of all sections that took at most `seconds`."""
     for name, (section, seed) in SECTIONS.items():
-        options = Options(tuple(DEFAULT), seed, None, tuple(FACTORS["data_set"]), (), 0, 0, "")
+        data_sets = tuple(FACTORS["data_set"])
+        options = Options(tuple(DEFAULT), seed, None, data_sets, (), 0, OFTEN, "")
         entries = Cache.of(caches / f"{name}.jsonl").entries
         for run in section.plan(options):
             figures = entries.get(run.key)

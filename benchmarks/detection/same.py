@@ -38,8 +38,8 @@ VARIABLE = {"wall_s", "core_s", "commit", "key", "label"}
 def recorded(caches: Path, seconds: float) -> Iterator[tuple[str, Run, Figures]]:
     """Yields the cached runs of all sections that took at most `seconds`."""
     for name, (section, seed) in SECTIONS.items():
-        data_sets = tuple(FACTORS["data_set"])
-        options = Options(tuple(DEFAULT), seed, None, data_sets, (), 0, OFTEN, "")
+        data_sets, partitions = FACTORS["data_set"], FACTORS["partition"]
+        options = Options(tuple(DEFAULT), seed, None, data_sets, partitions, 0, OFTEN, "")
         entries = Cache.of(caches / f"{name}.jsonl").entries
         for run in section.plan(options):
             figures = entries.get(run.key)

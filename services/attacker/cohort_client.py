@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from safetensors.numpy import load
 
-from rampart_fl.services.attacker.cohort import REFERENCE, STARTED
+from rampart_fl.services.attacker.tap import REFERENCE, STARTED
 from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.http_client import (
     HttpClient,

@@ -10,15 +10,14 @@ from fastapi import HTTPException
 from pydantic import SecretStr, ValidationError
 from safetensors.numpy import load, save
 
-from rampart_fl.services.attacker import cohort, cohort_client
+from rampart_fl.services.attacker import cohort_client
 from rampart_fl.services.attacker.cohort import (
-    REFERENCE,
     Cohort,
     CohortSettings,
-    Tap,
     create_app,
 )
 from rampart_fl.services.attacker.cohort_client import CohortClient
+from rampart_fl.services.attacker.tap import REFERENCE, Tap
 from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
@@ -204,9 +203,7 @@ async def test_member_distinguishes_a_finished_round_from_a_refusing_tap(
     refusing = httpx.MockTransport(lambda _: httpx.Response(code, text="why"))
     with pytest.MonkeyPatch.context() as patch:
         build = httpx.AsyncClient
-        patch.setattr(
-            cohort.httpx, "AsyncClient", lambda **options: build(**options, transport=refusing)
-        )
+        patch.setattr(httpx, "AsyncClient", lambda **options: build(**options, transport=refusing))
         app = create_app(settings)
     async with httpx.AsyncClient(
         base_url="http://cohort",

@@ -11,8 +11,9 @@ from pydantic import Field, SecretStr, model_validator
 from rampart_fl.services.attacker import cohort
 from rampart_fl.services.attacker.cohort_client import CohortClient
 from rampart_fl.services.attacker.hostile import HostileClient
+from rampart_fl.shared.agent.agent_context import AgentContext
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import AgentContext, check_capabilities, host
+from rampart_fl.shared.agent.host import check_capabilities, host
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.errors import ConfigurationError

@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from rampart_fl.shared.agent.agent_context import AgentContext, Build
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import AgentContext, Build, host
+from rampart_fl.shared.agent.host import host
 from rampart_fl.shared.agent.learning_client import RunFiles
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment

@@ -9,8 +9,8 @@ import pytest
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.testing import PATIENCE
+from rampart_fl.shared.agent.agent_context import AgentContext
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.host import AgentContext
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.in_process_federation import Hosted, Scripted, experiment, until

@@ -12,15 +12,11 @@ from pydantic import ValidationError
 from rampart_fl.services.attacker.__main__ import AttackerSettings
 from rampart_fl.shared.agent.acceptance import Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
+from rampart_fl.shared.agent.agent_context import AgentContext
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient
-from rampart_fl.shared.agent.host import (
-    AgentContext,
-    HostedClient,
-    build_honest_client,
-    check_capabilities,
-    host,
-)
+from rampart_fl.shared.agent.host import build_honest_client, check_capabilities, host
+from rampart_fl.shared.agent.hosted_client import HostedClient
 from rampart_fl.shared.agent.identity import Identity, lock_folder
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
@@ -161,8 +157,8 @@ async def test_attackers_learn_soon_that_they_are_not_selected(
         polls.append(connection.poll)
         return Ticket(kind="evicted")
 
-    monkeypatch.setattr("rampart_fl.shared.agent.host.establish", establish)
-    monkeypatch.setattr("rampart_fl.shared.agent.host.next_run", next_run)
+    monkeypatch.setattr("rampart_fl.shared.agent.hosted_client.establish", establish)
+    monkeypatch.setattr("rampart_fl.shared.agent.hosted_client.next_run", next_run)
     hosted = settings(slots="0", state=tmp_path)
     with ThreadPoolExecutor() as thread:
         client = HostedClient(hosted, Policy(), build_honest_client(hosted), None, thread, 0)

@@ -1,0 +1,147 @@
+"""One client of a process: its identity, and the runs in which it takes part."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rampart_fl.shared.agent.acceptance import LONGEST_REASON, Answer, Policy, decide
+from rampart_fl.shared.agent.activity_log import ActivityLog
+from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
+from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.client import AggregatorClient
+from rampart_fl.shared.agent.former_state import adopt_former_state
+from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
+from rampart_fl.shared.agent.learning_client import RunFiles, client_experiment
+from rampart_fl.shared.agent.loop import participate
+from rampart_fl.shared.agent.membership import next_run, sit_out
+from rampart_fl.shared.agent.run_experiment import run_experiment, run_folder
+from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.families import plugins
+from rampart_fl.shared.protocol.messages import Ticket
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class HostedClient:
+    """One client of this process, which takes part in one run after another.
+
+    Args:
+        settings: settings of the process.
+        policy: decides in which runs the client takes part.
+        build: builds the participant of a run.
+        check: raises an error if the client must decline an experiment.
+        thread: the executor for the client's computations.
+        position: the client's position among the clients of the process.
+    """
+
+    settings: AgentSettings
+    policy: Policy
+    build: Build
+    check: Check | None
+    thread: ThreadPoolExecutor
+    position: int
+
+    async def live(self, folder: Path, join_token: str | None, leaves: bool) -> None:
+        """Takes part in runs under one identity.
+
+        The method returns when the client is barred from the federation. If `leaves` is set, the
+        method also returns when the client is evicted from a run.
+        """
+        settings = self.settings
+        verify = str(settings.ca_certificate) if settings.ca_certificate else None
+        with lock_folder(folder):
+            identity = await establish(
+                settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
+            )
+            assert identity.client_id is not None
+            connection = AggregatorClient(
+                settings.aggregator,
+                identity.token,
+                settings.patience,
+                verify,
+                settings.compress,
+                settings.ticket_wait,
+            )
+            activity, last = ActivityLog(folder), None
+            try:
+                async with token_renewal(connection, folder):
+                    while True:
+                        decide = partial(self._decide, activity)
+                        last = await next_run(connection, decide, identity.client_id, last)
+                        if not last.run:
+                            return
+                        last = await self._take_part(connection, identity, folder, activity, last)
+                        if leaves and last.kind == "evicted":
+                            return
+            finally:
+                await connection.close()
+
+    async def _decide(
+        self, activity: ActivityLog, run: str, part: dict[str, Any]
+    ) -> tuple[bool, str, int | None]:
+        """Decides whether to accept a run; returns the decision, a reason, and the wanted slot."""
+        try:
+            experiment = client_experiment(part)
+            answer = decide(self.policy, experiment)
+            if answer.accept and self.check is not None:
+                self.check(experiment)
+        except RampartError as error:
+            answer = Answer(False, error.detail[:LONGEST_REASON])
+        activity.record_decision(run, answer)
+        return answer.accept, answer.reason, self.settings.hosted[self.position]
+
+    def _own_samples(self, answer: Answer) -> Path | None:
+        """The file with the client's samples; None if the client uses its slot's data.
+
+        If the owner's file has the table `data`, this table determines the samples. Without the
+        table `data`, `settings.data_file` names the file with the samples.
+        """
+        return self.settings.data_file if self.policy.data is None else answer.data_file
+
+    async def _take_part(
+        self,
+        connection: AggregatorClient,
+        identity: Identity,
+        folder: Path,
+        activity: ActivityLog,
+        first: Ticket,
+    ) -> Ticket:
+        """Takes part in one run; returns the last ticket.
+
+        The method checks the experiment against the owner's file again. The owner may have changed
+        the file since the client accepted the run. The experiment's settings may also differ from
+        the settings in the aggregator's offer.
+        """
+        own = run_folder(folder, first.run)
+        adopt_former_state(folder, own, first)
+        experiment, sample_cap = await run_experiment(connection, first.run, own)
+        answer = decide(self.policy, experiment)
+        if not answer.accept:
+            activity.record_decision(first.run, answer)
+            where = {"client": identity.client_id, "run": first.run}
+            log.warning("sits out: %s", answer.reason, extra=where)
+            return await sit_out(connection, first)
+        assert first.slot is not None
+        context = AgentContext(
+            self.settings,
+            first.run,
+            experiment,
+            identity,
+            identity.sample_cap or sample_cap,
+            own,
+            self.thread,
+            self.position,
+            first.slot,
+            activity,
+            self._own_samples(answer),
+        )
+        with plugins.record_lookups(experiment.packages):
+            participant = await self.build(context)
+        last = await participate(connection, participant, context.client, first.run, activity)
+        if last.kind == "done" or last.run != first.run:
+            RunFiles(own).finish()
+        return last

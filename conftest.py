@@ -1,4 +1,4 @@
-"""Collects doctests under the import paths, so that no module is loaded under a second name."""
+"""Lets pytest load each module only under its import path, such as `rampart_fl.shared.errors`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Rejects `pytest shared/...`, which would import modules under a second name."""
+    """Rejects `pytest shared/...`, which would import modules a second time, as `shared...`."""
     here = config.invocation_params.dir
     for argument in config.args:
         path = (here / argument.partition("::")[0]).absolute()

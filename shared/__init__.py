@@ -1,10 +1,11 @@
 """Code that all services share: mathematics, learning, attacks, protocol, experiment files.
 
-The processes that use this code belong in `services`. No module of this package imports `services`.
+The services that use this code are in the package `services`. No module of `shared` imports
+`services`.
 """
 
 import os
 
-# A thread that busy-waits takes CPU time from other threads and processes. OpenMP reads
-# OMP_WAIT_POLICY when torch is loaded.
+# OpenMP's threads must not busy-wait, because they would take CPU time from other processes. OpenMP
+# reads OMP_WAIT_POLICY when torch is loaded, so the variable is set before that.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

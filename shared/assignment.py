@@ -1,4 +1,4 @@
-"""Determines which of several models a client gets; the API imports this module without torch.
+"""Determines which of several models a client gets; needs no torch, because API processes use it.
 
 A model is identified by a name: the id of the client that the model was made for, or a string with
 a colon, such as `group:03`. No client's id contains a colon.
@@ -12,7 +12,7 @@ GLOBAL = ":global"
 
 
 def group_of(client: str, groups: Sequence[str]) -> str:
-    """The group of a client; it depends only on the hash of the client's id and on `groups`.
+    """The group of a client, determined only by the hash of the client's id and by `groups`.
 
     >>> group_of("client-00", ["group:0", "group:1"])
     'group:1'
@@ -34,8 +34,8 @@ def names_for(
         own: clients that have a model of their own. A client in `own` gets its own model unless
             `assignment` names other models for the client.
         assignment: names of models, keyed by client.
-        groups: the groups. A client that is neither in `assignment` nor in `own` gets the model of
-            its group (see `group_of`).
+        groups: the names of the groups, which are also the names of their models. A client that is
+            neither in `assignment` nor in `own` gets the model of its group (see `group_of`).
     Returns:
         The names of the client's models; an empty tuple if the client has no model of its own, no
         assignment and no group.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Members:
-    """An experiment, with the plan, data set and personalizer to which constraints refer."""
+    """An experiment and the objects built from it, which the constraints in `validation` check."""
 
     experiment: Experiment
     plan: "Plan"
@@ -64,7 +64,8 @@ def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
     Returns:
         The data set and the personalizer.
     Raises:
-        RampartError: a stage, data set or other member is unknown or has wrong parameters.
+        RampartError: the data set, the personalizer or another member is unknown or has wrong
+            parameters.
     """
     from rampart_fl.shared.attacks.triggers import parse_trigger
     from rampart_fl.shared.learning.data.datasets import datasets

@@ -15,9 +15,10 @@ class Misfits:
     """Why a model is refused: three lists of messages, which are empty for a model that fits.
 
     Args:
-        samples: messages that the model is for another task or for samples of another shape.
-        personalizer: messages that the personalizer does not suit the model.
-        privacy: messages that the privacy loss of the model's training cannot be computed.
+        samples: messages that say that the model is for another task, or for samples of another
+            shape.
+        personalizer: messages that say that the personalizer does not suit the model.
+        privacy: messages that say that the privacy loss of the model's training cannot be computed.
     """
 
     samples: list[str]
@@ -27,7 +28,7 @@ class Misfits:
 
 @dataclass(frozen=True)
 class _Network:
-    """A model and its personalizer; instances with the same settings and classes are equal."""
+    """A key for the cache: equal if all settings and classes that concern the model are equal."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -48,7 +49,7 @@ def misfits(members: Members) -> Misfits:
 
 @lru_cache(maxsize=1024)
 def _checked(network: _Network) -> Misfits:
-    """The result is cached, because the experiments of a sweep often share their model."""
+    """Like `misfits`, but cached, because the experiments of a sweep often have the same model."""
     from rampart_fl.shared.learning.network.vector import build_module, spec_of
     from rampart_fl.shared.learning.training.privacy import require_accountable
 

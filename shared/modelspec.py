@@ -1,4 +1,4 @@
-"""The layout of a model as a vector: its tensors and their order. Needs no torch.
+"""The layout of a model as a vector: its tensors and their order. This module needs no torch.
 
 Legend: D elements of the whole vector.
 """
@@ -85,5 +85,5 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def trainable(self) -> int:
-        """Number of coordinates that are parameters; norms and distances use only parameters."""
+        """Number of coordinates that are parameters; norms and distances ignore all others."""
         return self.parameters[-1][2] if self.parameters else 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One row of the table.
+    """One constraint, which is a row of the table `CONSTRAINTS`.
 
     Args:
         holds: the constraint in words.
@@ -55,7 +55,7 @@ class Constraint:
 
 
 def _stages_without_samples(members: Members, need: "Need") -> list[str]:
-    """Stages that lack samples, because the experiment does not define these samples."""
+    """The stages that have this need, if the experiment does not define the samples for it."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
@@ -98,7 +98,7 @@ def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class _Stages:
-    """A plan that compares equal to every plan with the same settings and stage classes."""
+    """A key for the cache: equal for all plans with the same settings and stage classes."""
 
     settings: str
     kinds: tuple[type, ...]
@@ -123,7 +123,7 @@ def _too_few_rows(members: Members) -> list[str]:
 
 
 def _without_common_model(members: Members) -> list[str]:
-    """Settings that are meaningless without a common model."""
+    """The given settings that have no meaning if the clients have no common model."""
     if not members.personalizer.simulated_only:
         return []
     server, training = members.experiment.server, members.experiment.training

@@ -18,7 +18,7 @@ imports."""
 
 
 def package(module: str) -> str | None:
-    """The package in the diagram to which a module belongs; None if there is none.
+    """The package of the diagram to which a module belongs; None if it belongs to no package.
 
     A module directly in `shared` is treated as a package. If a service has subpackages, the modules
     directly in the service belong to no package of the diagram.
@@ -147,7 +147,7 @@ def description(name: str) -> str:
     """A package's docstring up to its first example, or a single module's summary line.
 
     >>> description("shared/modelspec")
-    'The layout of a model as a vector: its tensors and their order. Needs no torch.'
+    'The layout of a model as a vector: its tensors and their order. This module needs no torch.'
     """
     path = MODULES[".".join((TOP, *name.split("/")))]
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

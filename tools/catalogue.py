@@ -37,9 +37,9 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 ```
 
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
-takes `f`. A row that is not finite is left out first, and lowers `f` by one for the remaining rows.
+takes `f`. Before the aggregation, rows that are not finite are left out; each lowers `f` by one.
 *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
-result anywhere; "in norm" means that only the length of the result is bounded. *Cost* counts
+result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a number of
 arithmetic operations; one pass over the rows costs n·d.
 
 Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
@@ -48,12 +48,12 @@ says how many times a stage reads all rows of the file. If a stage cannot read r
 takes:
 
 - When the worker writes a row to the file, it checks that all numbers of the row are finite. This
-  check also measures the row's length, so stages that need lengths read no row again. If a
-  pre-aggregator has mixed the rows, a stage that needs the new rows' lengths takes one more pass,
-  and `fltrust` takes two more.
+  check also measures the row's norm, so stages that need norms do not read the rows again for them.
+  If a pre-aggregator has mixed the rows, a stage that needs the new rows' norms takes one more
+  pass, and `fltrust` takes two more.
 - Distances between rows are measured once for all stages of a pipeline.
-- The iterations of a rule work on distances and weights, and read no rows. If a rule's iterations
-  do read rows, the column *Passes* says so.
+- The iterations of most rules work on distances and weights, and read no rows. If a rule's
+  iterations do read rows, the column *Passes* says so.
 - Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from
   the middle row, or squares of numbers overflow or underflow in float32.
 """
@@ -61,12 +61,12 @@ takes:
 ASKING = """A detector gives one verdict per client, before or after the rule (`when`). The verdict
 is only a request: [the federation decides](operations.md#how-far-decisions-may-go).
 
-*Breakdown* is a number of colluders: up to this number, no honest client is evicted in the same
-round, whatever rows the colluders send. Over several rounds, attackers that move the models may
-cause the eviction of honest clients. This is true even for a detector that judges each client alone
-([example](red-team.md)). The breakdown of a rule does not protect honest clients from the detector
-`selection`. If the rule selects colluders that stay within the spread of honest rows, `selection`
-rejects honest clients, or evicts them if it is set to evict."""
+*Breakdown* is a number of colluders. Within one round, up to this number of colluders cannot cause
+the eviction of an honest client, whatever rows they send. Over several rounds, attackers that move
+the models may cause the eviction of honest clients. This is true even for a detector that judges
+each client alone ([example](red-team.md)). The breakdown of a rule does not protect honest clients
+from the detector `selection`. If the rule selects colluders that stay within the spread of honest
+rows, `selection` rejects honest clients, or evicts them if it is set to evict."""
 
 FAMILIES: tuple[tuple[str, str, Registry[Any]], ...] = (
     ("Rules", "A rule maps rows to one vector.", rules),

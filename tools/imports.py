@@ -18,10 +18,10 @@ MODULES = {
 
 @cache
 def imports(module: str) -> tuple[tuple[str, bool], ...]:
-    """The modules that a module imports, each with a flag.
+    """The modules that a module imports, and whether Python executes each import at load time.
 
-    The flag is True if Python executes the import as soon as it loads the module. The flag is False
-    for imports in functions, and for imports for type checking only.
+    The second value of each pair is True if Python executes the import as soon as it loads the
+    module. It is False for imports in functions, and for imports for type checking only.
 
     >>> dict(imports("rampart_fl.shared.families.plugins"))["rampart_fl.shared.errors"]
     True
@@ -46,7 +46,7 @@ def _imports(node: ast.AST, module: str, loaded: bool) -> Iterator[tuple[str, bo
 
 
 def _is_deferred(node: ast.AST) -> bool:
-    """Whether loading a module skips the imports in this statement."""
+    """Whether Python skips the imports in this statement when it loads the module."""
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.dump(node.test)
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -76,7 +76,7 @@ def service(module: str) -> str:
 
 
 def loaded_modules(module: str) -> dict[str, str]:
-    """All modules loaded when a module is imported; each maps to the module that imports it."""
+    """All modules that importing a module loads; each maps to the module that imports it."""
     importers, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()

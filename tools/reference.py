@@ -85,7 +85,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""The keys whose values name members, such as data sets; each key maps to a family of members."""
+"""The keys whose values name members, such as data sets; each key maps to its members' family."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
@@ -108,13 +108,13 @@ MEANINGS = {
     "data.partition": "How samples are divided among clients; see [data.md](data.md).",
     "data.clients": "Number of clients, including hostile ones.",
     "training.epochs": "Passes over a client's samples in a round.",
-    "training.batch_size": "Samples in each step.",
+    "training.batch_size": "Number of samples in each step of the clients' SGD.",
     "training.learning_rate": "Step size of the clients' SGD.",
     "training.momentum": "Momentum of the clients' SGD; it restarts every round.",
     "training.weight_decay": "Weight decay of the clients' SGD.",
     "server.detectors": "Stages that decide which clients are left out or barred.",
     "server.customizer": "Stage that decides which model each client trains from next.",
-    "server.learning_rate": "Factor of the aggregate in the global model's step.",
+    "server.learning_rate": "Factor by which the server multiplies each step of the global model.",
     "server.momentum": "Momentum of the global model's steps.",
     "server.root.dataset": "Data set of the samples; see [data.md](data.md).",
     "server.public.dataset": "Data set of the samples; see [data.md](data.md).",
@@ -244,7 +244,8 @@ def _sweeps() -> Iterator[str]:
         .splitlines()
     )
     yield ""
-    yield "`rampart simulate` runs every point; `rampart up` refuses a file with a sweep."
+    yield "`rampart simulate` runs every point of a sweep."
+    yield "`rampart up` refuses a file with a sweep."
 
 
 def _table(annotation: Any) -> type[Table] | None:

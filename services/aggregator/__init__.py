@@ -1,4 +1,4 @@
-"""The aggregator: an API that admits updates, and a worker that decides rounds.
+"""The aggregator: an API that accepts updates, and a worker that computes each round's result.
 
 The modules directly in this package contain the command, settings, metrics, health probe and server
 of one process. All other code of the aggregator is in the subpackages `api` (HTTP), `worker`

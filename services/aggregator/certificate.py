@@ -7,14 +7,16 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 EVERY = 60.0
-"""Seconds between checks of the files."""
+"""Seconds between two checks whether the certificate's files have changed."""
 
 
 async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Loads the certificate and the key whenever their files change, for all later connections.
+    """Reloads the certificate and the key whenever their files change.
 
-    If the changed files cannot be used, the previous certificate stays in use. `renew` tries the
-    files again at every check until it can use them.
+    Connections that clients open later use the new certificate.
+
+    If the changed files cannot be used, the previous certificate stays in use. `renew` then tries
+    to load the files at every check until it succeeds.
     """
     loaded = _state(certificate, key)
     while True:

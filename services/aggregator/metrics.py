@@ -91,7 +91,8 @@ class Metrics:
         if disk is not None:
             for part in ("free", "total"):
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
-        # `rate()` misses the event that creates a counter, so create all counters now.
+        # Prometheus's `rate()` misses the increment that creates a counter, so all counters are
+        # created now.
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):
@@ -100,7 +101,7 @@ class Metrics:
             self.uploads.labels(kind, "accepted")
 
     def observe_round(self, record: RoundRecord, pool_bytes: int | None) -> None:
-        """Adds a finished round to the metrics.
+        """Adds the figures of a finished round to the metrics.
 
         Args:
             record: the record of the round.

@@ -28,15 +28,16 @@ class Settings(ServiceSettings):
 
     role: Literal["all", "api", "worker"] = "all"
     """Role of the process. `api` admits uploads; it needs no torch and can have many replicas.
-    `worker` decides rounds; a lease allows one worker at a time. `all` combines the roles `api` and
-    `worker` in one process."""
+    `worker` computes the results of rounds; only the worker that holds the lease does so. `all`
+    combines the roles `api` and `worker` in one process."""
     experiment: str | None = None
     """Experiment file, or the name of a shipped experiment. The worker submits this experiment if
     the federation has never had a run."""
     host: str = "127.0.0.1"
-    """Address to listen on. If other machines can reach this address, use TLS or a TLS proxy."""
+    """Address on which the process listens. If other machines can reach this address, use TLS or a
+    TLS proxy."""
     port: int = Field(default=8440, ge=0, le=65_535)
-    """Port to listen on."""
+    """Port on which the process listens."""
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
     """Separate port for `/metrics`, without TLS; by default, the API's port serves `/metrics`."""
     redis_url: str = Field(
@@ -77,23 +78,23 @@ class Settings(ServiceSettings):
     default, runs can start only from models of earlier runs."""
     pool_memory: ByteSize | None = None
     """Maximum size, such as 2GiB, of all rows that each process of the worker holds in memory. The
-    rows are blocks of updates, and the data of earlier rounds that stages keep. Blocks that do not
-    fit are kept in files in the blobs' folder and read piece by piece. On a GPU, blocks are never
-    in files: the worker refuses a run whose blocks exceed the limit. By default, there is no
-    limit."""
+    rows are the updates of a round, and the data that stages keep from earlier rounds. Blocks of
+    rows that exceed the limit are kept in files in the blobs' folder, and read piece by piece. On a
+    GPU, blocks are never in files: the worker refuses a run whose blocks exceed the limit. By
+    default, there is no limit."""
     operator_token: SecretStr
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
     threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
     """Number of the round engine's threads in each process of the worker. By default, the processes
-    share the processors that the container may use. Runs with the same number of threads have
-    bit-identical results."""
+    share the processors that the container may use. Results are bit-identical only between runs
+    with the same number of threads."""
     worker_id: str = Field(default_factory=socket.gethostname)
     """Name under which this worker holds the lease. A worker that restarts under the same name gets
     its lease back at once."""
     lease: float = Field(default=10.0, gt=0.5)
-    """Seconds after which another worker can take over if the lease is not renewed."""
+    """Seconds without a renewal after which the lease ends, and another worker can take over."""
     tls_certificate: Path | None = None
     """PEM file with the certificate for HTTPS."""
     tls_key: Path | None = None

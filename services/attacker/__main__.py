@@ -36,8 +36,8 @@ class AttackerSettings(AgentSettings):
     """Total number of attackers."""
     ticket_wait: int = Field(default=1, ge=1, le=300)
     """Maximum time in seconds for which the aggregator holds a request for a ticket open. A short
-    time lets an attacker learn soon that it is not selected for a round. Until then, the colluders
-    of the round wait for this attacker."""
+    time lets an attacker learn soon that it is not selected for a round. The selected colluders
+    wait until each unselected attacker has reported its absence."""
     positions: str | None = None
     """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""

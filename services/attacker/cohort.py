@@ -3,9 +3,10 @@
 In each round, an attacker shares two vectors: its honest update, and the model that it received
 from the aggregator. After sharing, the attacker waits for the other members of the cohort. A member
 that is not selected for the round reports its absence to the cohort. A round is complete when every
-member has shared an update, is absent, or has left. The aggregator may probe some members before
-they train. Members share their answers to probes in a separate exchange. In this exchange, members
-that get no probe count as absent. A timeout limits the wait for members that report nothing.
+member has shared an update, is absent, or has left. Before the training, the aggregator may ask
+some members for a probe. Members share their updates for probes in a separate exchange. In this
+exchange, members that are asked for no probe count as absent. A timeout limits the wait for members
+that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -50,7 +51,7 @@ class CohortSettings(ServiceSettings):
     members: int = Field(ge=1)
     """Number of attackers."""
     patience: float = Field(default=60.0, gt=0)
-    """Seconds to wait for members that report nothing."""
+    """Maximum time in seconds for which a round waits for members that report nothing."""
     tap: str | None = None
     """URL of an aggregator with a test tap; needed for attacks with full knowledge."""
     tap_token: SecretStr | None = None
@@ -76,8 +77,8 @@ class Cohort:
     """The updates that members have shared, keyed by run, round and kind of ticket.
 
     Args:
-        members: number of members.
-        patience: seconds to wait for members that report nothing.
+        members: number of attackers whose reports each round waits for.
+        patience: maximum time in seconds for which a round waits for members that report nothing.
     """
 
     def __init__(self, members: int, patience: float) -> None:
@@ -88,7 +89,7 @@ class Cohort:
         """The members that have left, keyed by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
-        """Stores what a member shares; replaces what the member shared earlier.
+        """Stores what a member shares in a round; replaces what it shared earlier in this round.
 
         Raises:
             ValueError: the bytes cannot be an update followed by a model, or the other members
@@ -104,8 +105,8 @@ class Cohort:
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
-            # A client that trains gets no later probe in the round, so no member has to wait for
-            # this client's answer to a probe.
+            # A client that trains gets no later probe in the round, so no member has to wait for a
+            # probe from this client.
             self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]
@@ -141,7 +142,7 @@ class Cohort:
                     await shared_round.changed.wait()
         except TimeoutError:
             log.warning(
-                "the wait for members timed out; continuing with %d of %d members",
+                "the wait for members timed out; continuing with the updates of %d of %d members",
                 len(shared_round.shared),
                 self._members,
                 extra={"round": round_},
@@ -212,7 +213,7 @@ def create_app(settings: CohortSettings) -> FastAPI:
     @app.get("/runs/{run}/rounds/{round_}/{kind}/honest")
     async def honest(run: str, round_: int, kind: Kind, wait: bool = True) -> Response:
         if tap is None:
-            raise HTTPException(409, "full knowledge needs the aggregator's test tap")
+            raise HTTPException(409, "attacks with full knowledge need the aggregator's test tap")
         body = await tap.read(run, round_, kind, cohort.reported(run, round_, kind), wait)
         return Response(body, media_type="application/octet-stream")
 

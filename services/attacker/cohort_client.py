@@ -78,12 +78,13 @@ class CohortClient:
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Shares an honest update and the model from which the client trained.
 
-        Returns the update and the model of each colluder, keyed and sorted by id.
+        Returns the update and the model of each colluder, keyed by client id, in sorted order.
         """
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # A restart of the cohort after the PUT loses the update, so repeat the PUT and the GET.
+        # If the cohort restarts after the PUT, it loses the update. This member then finds no
+        # update of its own in the response to the GET, and repeats both requests.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")
@@ -91,10 +92,11 @@ class CohortClient:
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:
-        """The response of the aggregator's test tap for a round.
+        """Gets the honest part of a round, which the cohort reads from the aggregator's test tap.
 
         Raises:
-            ConfigurationError: this version cannot parse the aggregator's `server` table.
+            ConfigurationError: this version of Rampart cannot parse the aggregator's `server`
+                table.
         """
         path = f"{self._run}/rounds/{round_}/{kind}/honest?wait={str(wait).lower()}"
         answer = await self._send("GET", path)

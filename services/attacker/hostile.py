@@ -29,7 +29,7 @@ class HostileClient(LearningClient):
     """Trains like an honest client, then applies its attack before the upload.
 
     Args:
-        attack: attack on updates; without one, the client uploads its update unchanged.
+        attack: attack on updates; None if the client has only a data attack.
         data_attack: attack on the client's own samples.
         cohort: connection to the cohort; needed if the attack asks for the updates of the
             colluders or of all clients.
@@ -104,7 +104,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # After waiting for all members, the client knows how many members were selected.
+            # A client that has waited for all members knows how many members were selected.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -150,9 +150,9 @@ class HostileClient(LearningClient):
     def _imitate(
         self, experiment: Experiment, reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """The server's plan, and the server's own update (D,); None if no stage needs the update.
+        """Builds the server's plan, and computes the server's own update (D,) if a stage needs it.
 
-        The experiment includes the table `server`, which a client gets only from the test tap.
+        `experiment` includes the TOML table `server`, which a client gets only from the test tap.
         """
         if self._server is None:
             plan = build_plan(experiment)

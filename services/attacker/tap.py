@@ -34,7 +34,7 @@ class Tap:
         self._reading: dict[tuple[str, int, str], asyncio.Task[bytes]] = {}
 
     async def read(self, run: str, round_: int, kind: str, members: set[str], wait: bool) -> bytes:
-        """The test tap's response for a round, which leaves out the updates of `members`."""
+        """Reads a round from the test tap; the response leaves out the updates of `members`."""
         if not wait:
             return await self._read(run, round_, kind, members, 0.0)
         for key in [k for k in self._reading if k[0] != run or k[1] < round_ - 2]:

@@ -67,12 +67,13 @@ class Client(Protocol):
         """Evaluates on the client's test samples; returns (loss, number of samples, metrics).
 
         The agent calls this method with every model that the client receives, but not with the
-        model of a probe. The console and the records show the metric `accuracy` (0 to 1).
+        model of a probe. If the metrics include `accuracy` (0 to 1), the console and the records
+        show it.
         """
 
 
 class FitEvaluate:
-    """Your own client as a participant of a federation.
+    """Wraps your own client, so that it can take part in a federation.
 
     Args:
         client: your client.
@@ -103,7 +104,7 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, unless the upload for this ticket was made before the process was interrupted."""
+        """Trains, or returns the stored upload if an interrupted process has already made it."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept
@@ -192,12 +193,12 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         try:
             kept |= Report(samples=1, metrics={name: float(value)}).metrics
         except (ValidationError, TypeError, ValueError):
-            log.warning("metric dropped: %.100r with value %.100r", name, value)
+            log.warning("the metric %.100r with value %.100r cannot be reported", name, value)
     return kept
 
 
 def custom(make: Callable[[int], Client]) -> Build:
-    """Builds participants from your own clients; `make(slot)` makes each client."""
+    """Builds participants from your own clients; `make(slot)` makes the client for a slot."""
 
     async def build(context: AgentContext) -> FitEvaluate:
         loop = asyncio.get_running_loop()
@@ -215,7 +216,7 @@ def custom(make: Callable[[int], Client]) -> Build:
 
 
 def from_path(path: str) -> Build:
-    """Like `custom`, but `path` names the function `make` as MODULE:FUNCTION."""
+    """Builds participants as `custom` does; `path` (MODULE:FUNCTION) names the function `make`."""
     return custom(load_callable(path, "a client"))
 
 

@@ -101,7 +101,7 @@ def main() -> None:
         raise
     except BrokenPipeError:
         os._exit(0)
-    except OSError as error:  # One cause is a folder that is not writable.
+    except OSError as error:  # For example, a folder is not writable.
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""A connection to an aggregator; retries requests while the aggregator is unavailable."""
+"""Connects to an aggregator, and retries requests while the aggregator is unavailable."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,7 +20,8 @@ from rampart_fl.shared.runtime.retries import repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
-"""Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s."""
+"""Read timeout of the event stream, in seconds. Even an idle aggregator sends a tick every 2 s, so
+a silence of `SILENCE` seconds means that the connection is lost."""
 
 
 class OperatorRefused(RampartError):
@@ -62,7 +63,7 @@ class AggregatorConnection:
         Raises:
             OperatorRefused: the aggregator refuses the request.
             Unavailable: every attempt within `patience` seconds failed.
-            ConfigurationError: the URL is not an HTTP URL, or it redirects elsewhere.
+            ConfigurationError: the URL is not an HTTP URL, or it redirects to another URL.
         """
 
         def attempt() -> httpx.Response:

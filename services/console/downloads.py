@@ -16,7 +16,7 @@ def fetch(member: Dataset, clock: Callable[[], float] = time.monotonic) -> Path 
 
     Args:
         member: the data set.
-        clock: returns seconds.
+        clock: function that returns the time in seconds.
     Raises:
         ConfigurationError: the data set is not available; the message says what to do.
     """

@@ -47,8 +47,8 @@ class JoinTokenSettings(ServiceSettings):
     """CA bundle for the aggregator's TLS certificate."""
     groups: dict[str, str]
     """The slots of every process, keyed by group; a space separates the processes of a group, as in
-    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot belongs to
-    one process."""
+    {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot must belong to
+    exactly one process."""
     tokens_folder: Path | None = None
     """Folder that gets one file per process."""
     tokens_secret: str | None = None
@@ -61,7 +61,7 @@ class JoinTokenSettings(ServiceSettings):
     @model_validator(mode="after")
     def _one_place_and_every_slot(self) -> "JoinTokenSettings":
         if (self.tokens_folder is None) == (self.tokens_secret is None):
-            raise ValueError("one of RAMPART_TOKENS_FOLDER and RAMPART_TOKENS_SECRET is needed")
+            raise ValueError("set either RAMPART_TOKENS_FOLDER or RAMPART_TOKENS_SECRET")
         shares(self.groups)
         return self
 
@@ -90,7 +90,7 @@ def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -> dict[str, str]:
-    """The text of each process's file: one line per client, with the token bound to this client."""
+    """Makes a token for each client; returns the text of each process's file, a token per line."""
     clients = [client for group in wanted.values() for client in group]
     tokens = iter(operator.mint(clients, lifetime, reason="start-up job").tokens)
     return {name: "".join(f"{next(tokens)}\n" for _ in group) for name, group in wanted.items()}

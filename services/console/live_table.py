@@ -40,7 +40,7 @@ class LiveTable:
 
     Args:
         hostile: ids of the attackers, if known; only the program that starts attackers knows them.
-        clock: returns seconds.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(

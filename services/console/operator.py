@@ -73,7 +73,7 @@ class Operator(FederationConnection):
         self._run = run
 
     def _of_run(self, path: str) -> str:
-        """The path of a resource of the run."""
+        """The URL path of one of the run's resources, such as its events."""
         return f"/v1/runs/{self.run}/{path}"
 
     def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
@@ -112,7 +112,8 @@ class Operator(FederationConnection):
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
             submission: a key; submissions with the same key create only one run.
-            wait_seconds: maximum time in seconds until the run's first round.
+            wait_seconds: maximum time in seconds until the run's first round; after this time, the
+                aggregator cancels the run. None sets no limit.
             reason: why the experiment is submitted; the audit log keeps this text.
         """
         body = {
@@ -131,7 +132,8 @@ class Operator(FederationConnection):
 
         Args:
             patience: maximum waiting time in seconds.
-            tell: called with the queued run, and again whenever the run waits for something else.
+            tell: function that is called with the queued run, and again whenever the run's
+                `waits_for` changes.
         Raises:
             Unavailable: the run is still queued after `patience` seconds.
         """
@@ -179,7 +181,7 @@ class Operator(FederationConnection):
         """At most `limit` records of finished rounds, starting with round `since`.
 
         Args:
-            since: the first round.
+            since: number of the first round to return.
             limit: the maximum number of records.
             mixing: whether to include the weights with which each round's models were mixed.
         """

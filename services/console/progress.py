@@ -90,7 +90,7 @@ class Progress:
         """Updates the bar, or prints a line about the progress.
 
         Args:
-            done: the number of steps done.
+            done: the number of steps done so far.
             total: the number of steps, if it has changed.
             label: the most recent step, shown next to the bar.
             line: the most recent step, as a line of text; by default, the title.

@@ -51,7 +51,7 @@ class FinishedRun:
 
     @cached_property
     def honest(self) -> list[str]:
-        """The honest clients: the experiment places no attacker in their slots."""
+        """The honest clients, in whose slots the experiment places no attacker."""
         return honest_clients(self.experiment, self.slots)
 
     @cached_property
@@ -99,7 +99,7 @@ class FinishedRun:
             path = exported if exported.is_file() else next(blobs, None)
             if path is not None:
                 if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                    raise ConfigurationError(f"{path} is damaged: its digest does not match")
+                    raise ConfigurationError(f"{path} is damaged: its digest is not {digest}")
                 paths[name] = path
         return paths
 
@@ -107,8 +107,8 @@ class FinishedRun:
     def evicted(self) -> list[str]:
         """The clients that are evicted at the end of the run.
 
-        Without final metrics, the result lists every client that a verdict evicted, even if an
-        operator reinstated the client.
+        If the run has no final metrics, the result lists every client that a verdict evicted, even
+        if an operator reinstated the client.
         """
         known: list[str] | None = self.figures.get("evicted")
         if known is not None:
@@ -117,7 +117,7 @@ class FinishedRun:
 
 
 def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
-    """The honest clients: the experiment places no attacker in their slots."""
+    """The honest clients, in whose slots the experiment places no attacker."""
     hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
     return [client for client, slot in slots.items() if slot not in hostile]
 

@@ -31,7 +31,7 @@ from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
-"""Timeout in seconds for reaching a state."""
+"""Default timeout in seconds for a phase to be reached, a request, or a coroutine."""
 CLIENTS = "test-clients"
 """Folder with the identities of a test's clients, in the federation's folder."""
 NO_SETTINGS: Mapping[str, str] = {}
@@ -148,7 +148,7 @@ class TestClients:
         task = self._tasks.pop(name)
 
         async def end() -> None:
-            while not task.done():  # Code inside the task may swallow a cancellation.
+            while not task.done():  # Repeat, as code inside the task may swallow a cancellation.
                 task.cancel()
                 await asyncio.wait([task], timeout=1)
             await asyncio.gather(task, return_exceptions=True)
@@ -171,7 +171,7 @@ class TestClients:
         give_up = time.monotonic() + patience
         where: RunInfo | RunStatus = self.operator.info()
         while True:
-            # A queued run has no status.
+            # A queued run has no status, so ask for the run itself until it has started.
             if isinstance(where, RunInfo) and where.state == "queued":
                 where = self.operator.info()
             else:
@@ -233,7 +233,7 @@ def run_on(
     """Executes one run of a federation within the context, and deletes the run on exit.
 
     Args:
-        servers: the federation, which must not be executing another run.
+        servers: the servers of the federation, which must not execute another run meanwhile.
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
         folder: folder for the state and logs of the run's clients.
     """

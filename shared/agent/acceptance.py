@@ -73,15 +73,15 @@ class Policy(Table):
             with path.open("rb") as file:
                 content = file.read(LONGEST + 1)
         except OSError as error:
-            raise ConfigurationError(f"cannot be read: {error.strerror}") from None
+            raise ConfigurationError(f"the file cannot be read: {error.strerror}") from None
         if len(content) > LONGEST:
-            raise ConfigurationError(f"is longer than {LONGEST} bytes")
+            raise ConfigurationError(f"the file is longer than {LONGEST} bytes")
         try:
             policy = cls.model_validate(tomllib.loads(content.decode()))
         except ValidationError as error:
             raise ConfigurationError(explain(error, cls)) from None
         except (ValueError, RecursionError) as error:
-            raise ConfigurationError(f"not TOML: {error}") from None
+            raise ConfigurationError(f"the file is not TOML: {error}") from None
         if policy.data is None:
             return policy
         data = {dataset: cls._own_file(path, dataset, own) for dataset, own in policy.data.items()}

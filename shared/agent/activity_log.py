@@ -87,7 +87,7 @@ class ActivityLog:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                line = b"\n" + line  # A crash truncated the last line.
+                line = b"\n" + line  # A crash truncated the last line, so end it first.
             file.write(line)
             os.fsync(file.fileno())
         if created:

@@ -1,4 +1,4 @@
-"""What a participant is built from: one client of a process, in one run."""
+"""The values from which a participant is built for one client of a process, in one run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ from rampart_fl.shared.learning.data.datasets import datasets
 
 @dataclass(frozen=True, eq=False)
 class AgentContext:
-    """Everything needed to build one client of a process for one run.
+    """Everything that is needed to build the participant for one client in one run.
 
     Args:
         settings: settings of the process.

@@ -59,8 +59,8 @@ class AgentSettings(ServiceSettings):
     selected for a round learns this when its request ends."""
     stay_when_barred: bool = False
     """What the process does when all of its clients are barred from the federation: true to wait
-    for SIGTERM, false to exit. Set it to true if the platform restarts every process that exits, as
-    a Kubernetes StatefulSet does."""
+    for SIGTERM, false to exit. Choose true if the platform restarts every process that exits, as a
+    Kubernetes StatefulSet does."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import
@@ -70,20 +70,20 @@ class AgentSettings(ServiceSettings):
     def _slots_of_this_process(self) -> Self:
         if self.slots is None:
             if self.ordinal is not None:
-                raise ValueError("ordinal chooses one of the lists in slots, but slots is not set")
+                raise ValueError("`ordinal` chooses a list in `slots`, but `slots` is not set")
             return self
         if self.clients is not None:
-            raise ValueError("set either clients or slots")
+            raise ValueError("set either `clients` or `slots`")
         processes = len(parse_lists(self.slots))
         if not processes:
-            raise ValueError("slots is empty: a process hosts at least one client")
+            raise ValueError("`slots` is empty: a process hosts at least one client")
         if self.ordinal is None and processes > 1:
             raise ValueError(
-                f"slots has lists for {processes} processes: set ordinal to choose one"
+                f"`slots` has lists for {processes} processes: set `ordinal` to choose one"
             )
         if self.ordinal is not None and self.ordinal >= processes:
             raise ValueError(
-                f"ordinal is {self.ordinal}, but slots has lists for {processes} processes"
+                f"`ordinal` is {self.ordinal}, but `slots` has lists for {processes} processes"
             )
         return self
 

@@ -205,13 +205,13 @@ class AggregatorClient:
         return (await self.request("GET", f"/v1/runs/{run}/models/{name}")).content
 
     async def upload(self, run: str, round_: int, kind: str, data: bytes) -> Receipt:
-        """Uploads an update or the answer to a probe."""
+        """Uploads an update or a probe."""
         return self._read(await self._put(run, round_, kind, data, {}), Receipt)
 
     async def upload_and_wait(
         self, run: str, round_: int, kind: str, data: bytes, held: str, wait: int | None = None
     ) -> tuple[Receipt, TicketAndModel | None]:
-        """Uploads an update or the answer to a probe, and waits for the next ticket and its model.
+        """Uploads an update or a probe, and waits for the next ticket and its model.
 
         Args:
             run, round_, kind, data: as in `upload`.

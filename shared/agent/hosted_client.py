@@ -123,7 +123,7 @@ class HostedClient:
         if not answer.accept:
             activity.record_decision(first.run, answer)
             where = {"client": identity.client_id, "run": first.run}
-            log.warning("sits out: %s", answer.reason, extra=where)
+            log.warning("the client does not train in this run: %s", answer.reason, extra=where)
             return await sit_out(connection, first)
         assert first.slot is not None
         context = AgentContext(

@@ -1,7 +1,7 @@
-"""HTTP with httpx: TLS, tokens, and the rules that decide which requests succeed or are retried.
+"""HTTP with httpx: TLS, tokens, and functions that turn failed requests into errors.
 
-All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that all clients follow the
-same rules. The delays between attempts are in shared/runtime/retries.py.
+All of Rampart's HTTP clients use `httpx_errors` and `check_answer`, so that all of them retry the
+same kinds of failures. The delays between attempts are in shared/runtime/retries.py.
 """
 
 import re
@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure
 SOFTWARE = f"rampart-fl/{version('rampart-fl')}"
 """The `User-Agent` header of clients' requests."""
 TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
-"""The tokens that a header can carry: printable ASCII, without spaces at either end."""
+"""Matches the tokens that a header can carry: printable ASCII, without spaces at either end."""
 
 
 @cache
@@ -143,7 +143,8 @@ class HttpClient(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except AttributeError as error:
-            # anyio's call to getpeername fails if uvloop has just closed the connection.
+            # If uvloop has just closed the connection, anyio's call to getpeername raises this
+            # error.
             if "getpeername" not in str(error):
                 raise
             raise httpx.ReadError("a connection to the server was lost") from error

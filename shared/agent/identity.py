@@ -67,7 +67,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 "another folder"
             ) from None
         except OSError as error:
-            # Some network disks do not support locks.
+            # Some network disks do not support locks, so only warn.
             log.warning("cannot lock %s, so another process could use it: %s", folder, error)
         yield
 

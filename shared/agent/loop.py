@@ -77,7 +77,7 @@ async def participate(
         except RequestRefused as refusal:
             # A request is refused if the upload was late, the client was evicted, or the client has
             # a newer ticket. The next ticket contains the client's next task.
-            log.warning("refused: %s", refusal, extra=where)
+            log.warning("the aggregator refused a request: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)
         if ticket.kind in ("done", "evicted"):

@@ -64,6 +64,6 @@ async def _answer(connection: AggregatorClient, answer: Answer, client: str, off
         accept, reason, slot = await answer(offer.run, await connection.experiment(offer.run))
         await connection.answer(offer.run, accept, reason, slot)
     except RequestRefused as refusal:
-        log.warning("refused: %s", refusal, extra=where)
+        log.warning("the aggregator refused a request: %s", refusal, extra=where)
     else:
         log.info("%s", "accepted" if accept else "declined", extra={**where, "reason": reason})

@@ -39,12 +39,13 @@ def craft(
         honest_ND: the honest updates that the attackers know, one per row.
         n: the number of participants of the round, attackers included.
         m: the number of attackers among the participants; if m is 0, `own_D` is returned.
-        own_D: the attackers' honest update; the mean of `honest_ND` by default.
+        own_D: the honest update of each attacker; by default, the mean of `honest_ND`.
         seed: the seed of the random draws.
         at_round: the number of the round.
         sent_D: the model that the attackers trained from; zeros by default.
-        initial: draws the parameters (D,) of a fresh model. The default draws each parameter
-            uniformly between -1/√D and 1/√D, as torch does for a layer with D inputs.
+        initial: function that draws the parameters (D,) of a randomly initialized model. The
+            default draws each parameter uniformly between -1/√D and 1/√D, as torch does for a
+            layer with D inputs.
         jacobian: as in `Knowledge`. The default Jacobian is 0 everywhere. With the default
             Jacobian, `jaa` uploads the same update as `lie`.
         parameters: the parameters of the attack.

@@ -44,7 +44,7 @@ class Knowledge:
             updates of the colluders. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
-        reference_D: the global model of the round; the attacker needs full knowledge for it. A
+        reference_D: the global model of the round; only an attacker with full knowledge has it. A
             client can receive a model that differs from the global model.
         plan: the stages of the server; only an attacker with full knowledge has them.
         level: the level of this knowledge; see `limited_to`.
@@ -58,9 +58,9 @@ class Knowledge:
         colluders_sent_MD: for each of the M attackers, the model that the attacker trained from;
             None if attackers share no knowledge.
         honest_sent_BD: for each row of `honest_BD`, the model from which the row's client trained.
-        server_update_D: the update that the server computes on its root data; the attacker needs
-            full knowledge for it.
-        initial: draws the parameters (D,) of a fresh model.
+        server_update_D: the update that the server computes on its root data; only an attacker
+            with full knowledge has it.
+        initial: function that draws the parameters (D,) of a randomly initialized model.
         jacobian: a function of parameters (D,) and a generator. The function estimates the squared
             norm of the Jacobian on the attacker's data, and returns the estimate and its gradient
             (D,).
@@ -86,7 +86,7 @@ class Knowledge:
     def __post_init__(self) -> None:
         if not 0 <= self.attackers <= self.participants:
             raise ConfigurationError(
-                f"{self.attackers} attackers of {self.participants} participants"
+                f"there cannot be {self.attackers} attackers among {self.participants} participants"
             )
 
     def limited_to(self, level: KnowledgeLevel) -> "Knowledge":

@@ -1,4 +1,4 @@
-"""Attacks that shift the mean in one direction until a bound on distances is reached.
+"""Attacks that shift the mean of known updates as far as a limit on distances allows.
 
 The upload is u = μ + γ p, with the mean μ of the known updates, a direction p, and the largest
 feasible γ. A γ is feasible if the cost of u does not exceed a limit. The cost is computed from the

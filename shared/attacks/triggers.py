@@ -97,7 +97,7 @@ class Backdoor(DataAttack):
         if last_row >= height or last_column >= width:
             raise ConfigurationError(
                 f"{self.name}: a trigger of {last_row + 1}x{last_column + 1} pixels "
-                f"does not fit into {height}x{width}"
+                f"does not fit into {height}x{width} pixels"
             )
         shown_HW = torch.zeros(height, width, dtype=torch.bool)
         shown_HW[tuple(torch.tensor(axis) for axis in zip(*pixels, strict=True))] = True

@@ -16,7 +16,7 @@ class Wrapper(ModelAttack):
     """An attack that wraps another attack; the inner attack crafts the updates."""
 
     attack: ModelAttack = Field(default="sign_flip", validate_default=True)
-    """The inner attack: a name, or a table with its name and parameters."""
+    """The inner attack: a name, or a TOML table with its name and parameters."""
 
     @field_validator("attack", mode="before")
     @classmethod

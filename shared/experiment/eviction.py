@@ -1,7 +1,7 @@
 """The `server.eviction` table: what happens if a detector asks to evict a client.
 
-A detector can ask to evict the client that sent a row. The federation's mode determines how the
-federation decides on a detector's request; see `rampart_fl.shared.robust.eviction`.
+A detector can ask to evict the client that sent a row. The federation's mode determines what the
+federation does after such a request; see `rampart_fl.shared.robust.eviction`.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Eviction(Table):
     later: ClassVar[frozenset[str]] = frozenset({"scope"})
 
     mode: Mode = "evict"
-    """How far the federation may go: only record verdicts, leave rows out, bar clients for some
-    rounds, or bar clients permanently."""
+    """The most severe decision that is allowed. `observe` only records verdicts, `reject` leaves
+    rows out, `quarantine` bars clients for some rounds, and `evict` bars clients permanently."""
     by: Literal["automatic", "operator"] = "automatic"
     """Who evicts: the federation itself, or an operator who confirms the federation's proposals."""
     rounds: int = Field(default=10, ge=1)
@@ -50,7 +50,7 @@ class Eviction(Table):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":
-        """Refuses settings that have no effect in the table's mode.
+        """Refuses settings that have no effect together with the settings `mode` and `by`.
 
         In the mode `observe`, the settings of all other modes are allowed, because an operator can
         switch to any of these modes.
@@ -80,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """How many clients there are, and which are barred, at the time when a round is decided.
+    """How many clients there are, and which are barred, when a round's result is computed.
 
     Args:
         clients: the number of clients that have ever joined.

@@ -23,7 +23,7 @@ class Clients(Table):
     must have an allowed value for every label in this table. If the table is empty, every client
     may take part."""
     least: int = Field(default=1, ge=1)
-    """Number of clients that are enough to start the run after `phases.joining.deadline`."""
+    """Number of joined clients with which the run can start after `phases.joining.deadline`."""
 
     def eligible(self, labels: Mapping[str, str]) -> bool:
         """Whether a client with these labels may take part.

@@ -57,8 +57,9 @@ class Collecting(Table):
     """How long a round collects updates: until enough updates have arrived, or until a deadline."""
 
     count: Span = Span(min=0.8)
-    """Limits on the number of updates. After `time.min`, the round closes as soon as `max` updates
-    have arrived. After the deadline `time.max`, `min` updates are enough to close the round."""
+    """Limits on the number of updates. After `time.min`, the round closes as soon as `count.max`
+    updates have arrived. After the deadline `time.max`, `count.min` updates are enough to close the
+    round."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

@@ -53,7 +53,7 @@ class Privacy(Table):
     """Local differential privacy of honest clients' uploads, by DP-SGD."""
 
     clip: float = Field(default=1.0, gt=0)
-    """Largest norm of each sample's gradient; longer gradients are scaled down to this norm."""
+    """Largest norm of each sample's gradient; gradients with a larger norm are scaled down."""
     noise_multiplier: float = Field(default=1.0, gt=0)
     """Standard deviation of the noise on the sum of clipped gradients, in multiples of `clip`."""
     delta: float = Field(default=1e-5, gt=0, lt=1)
@@ -122,8 +122,8 @@ class Server(Table):
     learning_rate: float = Field(default=1.0, gt=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
-    """Whether every update is judged relative to the global model; this matters if clients start
-    from other models (FedCAP)."""
+    """Whether the server converts every update to a change of the global model. This matters only
+    if clients start from other models, as in FedCAP."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
@@ -238,7 +238,7 @@ class Experiment(Table):
 
     @staticmethod
     def tables_of(text: str) -> dict[str, Any]:
-        """Parses a TOML file to plain tables, which need not define a valid experiment."""
+        """Parses a TOML file to nested dictionaries, which need not define a valid experiment."""
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -246,7 +246,7 @@ class Experiment(Table):
 
     @staticmethod
     def from_tables(tables: Mapping[str, Any]) -> "Experiment":
-        """An experiment from plain tables, such as those that `tables()` returns."""
+        """An experiment from nested dictionaries, such as those that `tables()` returns."""
         if "sweep" in tables:
             raise ConfigurationError(
                 "a file with a [sweep] defines many experiments; use rampart simulate to run them"
@@ -329,7 +329,7 @@ class Experiment(Table):
     def most_rows(self) -> int:
         """The largest number of rows that a round can have if no further clients join.
 
-        The buffered policy selects no clients, so a round may use the newest row of every client.
+        The buffered policy selects no clients, so a round may include a row of every client.
         """
         clients = self.most_clients
         return clients if self.policy == "buffered" else drawn_count(clients, self.fraction)

@@ -34,7 +34,7 @@ class Start(Table):
 
 
 def with_start(spec: MemberSpec) -> MemberSpec:
-    """Checks the key `start` of a model's table, if the table has this key.
+    """Checks the key `start` of a model's member spec, if the spec has this key.
 
     Raises:
         ValueError: `start` is not a valid table; the message says why.
@@ -68,5 +68,5 @@ def without_start(spec: MemberSpec) -> dict[str, Any]:
 
 
 def from_file(spec: MemberSpec, file: str | Path) -> MemberSpec:
-    """The model's table, with this file as the source of the first global model."""
+    """A copy of the model's member spec, in which the key `start` names this file."""
     return {**spec, "start": {"file": str(file)}}

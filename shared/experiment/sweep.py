@@ -51,7 +51,7 @@ class Values(Table):
         if bool(self.values) == any(ranged) or any(ranged) != all(ranged):
             raise ValueError("give `values`, or `from` and `to` with either `step` or `count`")
         if any(ranged) and (self.step is None) == (self.count is None):
-            raise ValueError("a range needs step or count")
+            raise ValueError("a range needs `step` or `count`")
         if not any(ranged) and (self.step is not None or self.count is not None):
             raise ValueError("`step` and `count` need `from` and `to`, not `values`")
         if self.start is not None and self.to is not None and self.start > self.to:
@@ -77,7 +77,7 @@ class Values(Table):
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter that varies.
+    """One axis of the grid: the settings that vary together, and their values.
 
     Args:
         key: the axis's name in results, which is the last part of the axis's first path (numeric
@@ -121,7 +121,7 @@ class Sweep:
 
     @staticmethod
     def load(source: str | Path, **changes: Any) -> "Sweep | None":
-        """Reads a file, or a shipped experiment by name; returns None if there is no [sweep].
+        """Reads the sweep in a file or shipped experiment; returns None if there is no [sweep].
 
         Args:
             source: the path of a file, or the name of a shipped experiment.
@@ -147,7 +147,7 @@ class Sweep:
 
     @staticmethod
     def of(tables: Mapping[str, Any]) -> "Sweep":
-        """Makes a sweep from plain tables, one of which is "sweep"."""
+        """Makes a sweep from a file's nested dictionaries, which include the table "sweep"."""
         rest = {name: table for name, table in tables.items() if name != "sweep"}
         if not isinstance(tables["sweep"], Mapping):
             raise ConfigurationError("sweep: a table of parameters and their values is needed")
@@ -158,7 +158,7 @@ class Sweep:
         if not leaves:
             raise ConfigurationError("sweep: there is no axis; name a parameter and its values")
         if any("seed" in (path, *values.also) for path, values in leaves):
-            raise ConfigurationError("sweep: seed cannot be an axis; give seeds = [...], or runs")
+            raise ConfigurationError("sweep: `seed` cannot be an axis; give `seeds` or `runs`")
         names = Counter(_name(path) for path, _ in leaves)
         axes = tuple(
             Axis(
@@ -206,7 +206,7 @@ class Sweep:
 def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
     """The seeds of the runs at every point of the grid."""
     if runs is not None and seeds is not None:
-        raise ConfigurationError("sweep: give runs or seeds, not both")
+        raise ConfigurationError("sweep: give `runs` or `seeds`, not both")
     if runs is None and seeds is None:
         return (first,)
     if type(runs) is int and runs > 0:
@@ -214,7 +214,8 @@ def _seeds(first: int, runs: Any, seeds: Any) -> tuple[int, ...]:
     listed = seeds if isinstance(seeds, list) else []
     if not listed or len(set(map(str, listed))) < len(listed):
         raise ConfigurationError(
-            "sweep: runs is a whole number of at least 1; seeds is a list of distinct whole numbers"
+            "sweep: `runs` must be a whole number of at least 1, "
+            "and `seeds` a list of distinct whole numbers"
         )
     return tuple(listed)
 
@@ -242,7 +243,7 @@ def _name(path: str) -> str:
 
 
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
-    """Sets the parameter at a path in plain tables.
+    """Sets the parameter at a dotted path in an experiment's nested dictionaries.
 
     >>> tables = {"server": {"rule": [{"name": "krum"}]}}
     >>> put(tables, "server.rule.0.f", 3)

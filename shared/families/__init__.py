@@ -1,6 +1,6 @@
-"""Families of named members, which turn the names in an experiment file into objects.
+"""Families of algorithms, such as rules: code that turns names in experiment files into objects.
 
-This package contains the registry, and code that finds members in other installed packages and
-loads objects by import path. The members themselves are in the packages of their families, such as
-`robust/rules`.
+This package contains the registry of a family's members. It also contains code that finds members
+in other installed packages, and code that loads objects by import path. The members themselves are
+in the packages of their families, such as `robust/rules`.
 """

@@ -1,4 +1,4 @@
-"""Loads a user's own objects by import path, such as `my_package.nets:Net`, without torch."""
+"""Loads a user's own objects by import path, such as `my_package.nets:Net`; needs no torch."""
 
 import importlib
 import sys

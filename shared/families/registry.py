@@ -82,7 +82,7 @@ class Registry(Generic[M]):
         return add
 
     def names(self) -> tuple[str, ...]:
-        """Every known name, sorted."""
+        """The names of all members, sorted."""
         self._discover()
         return tuple(sorted({*self._members, *plugins.installed(self.group)}))
 
@@ -146,7 +146,7 @@ class Registry(Generic[M]):
         if self._discovered:
             return
         with _DISCOVERING:
-            if self._begun:  # Another thread was first, or a module looks up its own family.
+            if self._begun:  # Another thread was first, or an imported module looks up a member.
                 return
             self._begun = True
             try:
@@ -162,7 +162,7 @@ def explain(error: ValidationError, table: type[BaseModel] | None = None) -> str
     """Formats a pydantic error as one line that says where the error is and what is wrong.
 
     Args:
-        error: the error.
+        error: the error that pydantic raised.
         table: the class that was validated. If a key is unknown, the formatted error suggests
             a similar key of this class.
     """

@@ -1,7 +1,7 @@
 """Compares whole runs: the metrics of each run, and the settings in which experiments differ.
 
-Metrics are computed from one record at a time, so memory use does not grow with the number of
-rounds.
+Metrics are computed from one round's record at a time, so memory use does not grow with the number
+of rounds.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def run_figures(
 def differences(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The values of each setting in which experiments differ, keyed by the setting's path.
 
-    A table that has a name and parameters, such as a rule, is treated as one value.
+    The member spec of a rule, a model or another member counts as a single setting.
 
     >>> differences([{"seed": 1, "data": {"clients": 4}}, {"seed": 2, "data": {"clients": 4}}])
     {'seed': [1, 2]}

@@ -43,7 +43,7 @@ def estimate(experiment: Experiment) -> Estimate:
     instead of in memory. If blocks are on the disk, the worker also needs memory for the pieces of
     files that it reads.
 
-    Each detector needs another 32 KiB of memory and 32 KiB of disk per client.
+    Each detector also needs 32 KiB of memory and 32 KiB of disk per client.
 
     The estimate assumes uploads in float32 without compression. The estimate includes the records
     of all rounds, but excludes data sets.
@@ -89,8 +89,8 @@ def of_model(
         more = min(more, 2 * WINDOW + VECTORS * b)
     down = model_bytes(spec) * (1 + customizer.offered)
     up = model_bytes(spec) + REPORT
-    # The first probe causes as much traffic as a round.
-    # The final evaluation needs one more download.
+    # A client's first probe causes as much traffic as a round. The final evaluation needs one more
+    # download.
     turns = round(experiment.rounds * experiment.fraction) + customizer.probes
     return Estimate(
         parameters=spec.dim,

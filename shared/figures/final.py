@@ -39,7 +39,7 @@ def latest(records: Iterable[Metrics]) -> dict[str, dict[str, float]]:
 
 
 def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
-    """Each client's newest metrics after every round."""
+    """Yields, after every round, each client's newest metrics."""
     newest: dict[str, dict[str, float]] = {}
     for record in records:
         own = {client: {**newest.get(client, {}), **metrics} for client, metrics in record.items()}
@@ -155,7 +155,7 @@ def accuracies(
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: Final = "last"
 ) -> dict[str, float | None]:
-    """The global model's accuracy on the server's test samples; empty if the server has none.
+    """The global model's accuracy on the server's test samples; empty if there are none.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
     {'accuracy_server': 0.75}
@@ -215,24 +215,24 @@ def final_figures(
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
 ) -> dict[str, Any]:
-    """The final metrics of a run; the metrics of a model that does not exist are None.
+    """The final metrics of a run; the metrics of a kind of model that no client has are None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. If an honest client was evicted, its
     newest measurement is of the last model that it received. `accuracy` is the accuracy of the
     customized model or of the personalized model, whichever is higher. `rounds_to_accuracy` maps
-    each accuracy in `TARGETS` to the number of rounds after which this accuracy was reached.
+    each accuracy in `TARGETS` to the number of rounds until this accuracy was first reached.
     `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
     experiment has a trigger, there is also a success rate for each kind of model, such as
-    `attack_success_customized`. `largest_gap` and the errors also use each client's newest
-    measurement. Errors are reported only if the task is estimation.
+    `attack_success_customized`. `largest_gap` and the errors are also computed from each client's
+    newest measurement. Errors are reported only if the task is estimation.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
         rounds: the metrics of every round in order, each keyed by client.
         evicted: the clients that are evicted at the end.
         names: the clients' names, ordered by slot; `experiment.client_names` by default.
-        accuracy_of: the rounds from which final accuracies are taken.
+        accuracy_of: which rounds or which evaluation the final accuracies come from; see `Final`.
         evaluations: the clients' metrics of the models that the last aggregation produced; used
             if `accuracy_of` is "end".
     """
@@ -261,10 +261,10 @@ def decisions(
 ) -> dict[str, Any]:
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
-    A client-round is a pair of a client and a round. If a client was in quarantine before the round
-    was decided, the client-round counts as "away". Separately for honest and hostile clients,
-    `silenced` is the fraction of client-rounds in which the client's row was not accepted. The
-    client-rounds that count as "away" are included in `silenced`.
+    A client-round is a pair of a client and a round. If a client was already in quarantine before
+    the round's result was computed, the client-round counts as "away". Separately for honest and
+    hostile clients, `silenced` is the fraction of client-rounds in which the client's row was not
+    accepted. The client-rounds that count as "away" are included in `silenced`.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

@@ -1,4 +1,4 @@
-"""Converts the decision of a round to fields of the round's record."""
+"""Converts the result of a round to fields of the round's record."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -13,7 +13,7 @@ from rampart_fl.shared.round.rounds import RoundDecision
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """The fields that a `RoundRecord` takes from the round's decision, under the same names."""
+    """The fields that a `RoundRecord` takes from a `RoundDecision`, under the same names."""
 
     verdicts: list[VerdictRecord]
     weights: dict[str, float]
@@ -27,7 +27,7 @@ class DecisionRecord:
 
     @staticmethod
     def of(decision: RoundDecision) -> "DecisionRecord":
-        """The fields of a round's record that are computed from the round's decision."""
+        """Computes the fields from the result of a round."""
         outcome, clients = decision.outcome, decision.rows.ids
         customization = outcome.customization
         mixing: dict[str, dict[str, float]] = {}

@@ -15,7 +15,8 @@ def certified_curve(
     """Certified accuracy for m = 0, 1, 2, ... hostile clients; empty if there was no vote.
 
     Args:
-        counts: `test_samples`, `correct_vote`, `certified_01` and so on, keyed by client.
+        counts: for each client, its counts `test_samples`, `correct_vote`, `certified_01` and so
+            on.
         clients: the honest clients, whose test samples are pooled.
 
     >>> certified_curve({"a": {"test_samples": 4, "correct_vote": 3, "certified_01": 1}}, ["a"])

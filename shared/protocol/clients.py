@@ -12,7 +12,7 @@ from rampart_fl.shared.protocol.messages import LABELS, ClientId, Labels, Messag
 
 
 class BarReason(Message):
-    """Why a client is barred; a reason from an operator has only the fields of this class."""
+    """Why a client is barred; the reason is a `Finding` if a detector barred the client."""
 
     reason: str
     detector: str = Field(description="detector that barred the client, or `operator`")

@@ -22,8 +22,8 @@ Mixing = Mapping[str, Mapping[str, float]]
 def encode_mixing(mixing: Mixing) -> bytes:
     """Encodes the weight of each client in each model.
 
-    The weights are stored in float32 if float32 represents all of them exactly, and in float64 if
-    not.
+    The weights are stored in float32 if float32 represents all of them exactly, and otherwise in
+    float64.
 
     Args:
         mixing: weights, keyed by model and then by client; all models must have the same clients.

@@ -106,7 +106,7 @@ def parse_header(file: BinaryIO, cap: int) -> tuple[int, dict[str, Any]]:
     """
     length = _header_length(file)
     if length > cap:
-        raise Malformed(f"header of {length} bytes; the limit is {cap}")
+        raise Malformed(f"the header has {length} bytes; the limit is {cap}")
     text = file.read(length)
     if len(text) < length:
         raise Malformed("the file ends within its header")
@@ -227,7 +227,7 @@ def read_report(head: Header, sample_cap: int) -> Report:
     except ValidationError as error:
         raise InvalidClaim(f"report: {explain(error)[:500]}") from None
     if report.samples > sample_cap:
-        raise InvalidClaim(f"{report.samples} samples claimed; this client may claim {sample_cap}")
+        raise InvalidClaim(f"the client claims {report.samples} samples; it may claim {sample_cap}")
     return report
 
 

@@ -32,9 +32,9 @@ class State:
         tensors: any tensors, by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry in `ids`.
-        vectors: names of the tensors (..., D) whose last dimension is the coordinates. If processes
-            (ranks) divide the coordinates among themselves, each rank has only the numbers of its
-            own coordinates.
+        vectors: names of the tensors (..., D) whose last dimension contains the coordinates. If
+            processes (ranks) divide the coordinates among themselves, each rank has only the
+            numbers of its own coordinates.
         files: the files of the tensors that are not in memory, keyed by the tensor's name.
     """
 
@@ -61,8 +61,9 @@ class Report:
     Args:
         stage: the stage's name.
         ids: the ids of the rows that the stage received.
-        per_row: columns (M,), keyed by name. "weight" is a row's coefficient in the result, if the
-            result is linear in the rows; "score" is the number by which the stage ranked the row.
+        per_row: columns (M,), keyed by name. The column "weight" contains a row's coefficient in
+            the result, if the result is linear in the rows. The column "score" contains the number
+            by which the stage ranked the row.
         values: overall values of the stage, keyed by name.
     """
 
@@ -102,9 +103,9 @@ class Stage(Member, ABC):
     """A step of a pipeline; `init` creates the initial state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""
-    """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". "none" means
-    that one row can move the result anywhere; "inherited" means that the stages around this stage
-    determine how many hostile rows are tolerated."""
+    """For the catalogue: how many hostile rows the stage tolerates, such as "f < n/2". The value
+    "none" means that one row can move the result anywhere; "inherited" means that the stages around
+    this stage determine how many hostile rows are tolerated."""
     complexity: ClassVar[str] = ""
     """For the catalogue: the cost for n rows and d coordinates."""
     passes: ClassVar[str] = ""
@@ -145,7 +146,7 @@ class Stage(Member, ABC):
         return self.streams
 
     def history_rows(self, clients: int) -> int:
-        """The largest number of rows of d coordinates that the stage's history takes in a round.
+        """The largest size of the stage's history during a round, in rows of d coordinates.
 
         A stage never changes its state, so the rows of the old state and of the next state are in
         memory at the same time. The result includes the histories of stages that are values of this
@@ -248,7 +249,8 @@ class Detector(Stage):
         return super().history_rows(clients) + clients * self.remembers
 
     def forget(self, state: State, clients: Collection[str]) -> State:
-        """The state without the rows of barred clients; these clients start over if they return."""
+        """The state without the rows of barred clients; a client that returns starts without a
+        row."""
         tensors, ids, files = dict(state.tensors), dict(state.ids), dict(state.files)
         for name, held in state.ids.items():
             kept = [i for i, client in enumerate(held) if client not in clients]

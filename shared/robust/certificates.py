@@ -69,9 +69,9 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
     The voters are subsets of k clients: either all subsets of k clients, or a random sample of
-    these subsets. Let y be the winner, and p_z the share of votes for class z. m* is the largest m
-    for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the winner is not certain even
-    without hostile clients (m = 0), m* is -1.
+    these subsets. Let y be the winner, and p_z the share of votes for class z. The result m* is the
+    largest m for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the winner is not
+    certain even without hostile clients (m = 0), m* is -1.
 
     Args:
         votes_TC: number of votes for each class; the model of each subset has one vote.

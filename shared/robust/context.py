@@ -29,7 +29,8 @@ class PublicData:
 
     Args:
         x_P: samples in the model's input format.
-        y_P: the samples' classes; None if the samples do not belong to the task.
+        y_P: the samples' classes; None if the samples' data set and the task differ in their
+            numbers of classes, because the labels then have no meaning for the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """
@@ -47,10 +48,10 @@ class Context:
         round: the round's number, counted from 0.
         seed: the seed from which `generator(name)` derives named random draws. In a federation,
             clients do not know this seed, so they cannot predict the draws.
-        reference_D: the global model that the rows were calibrated against.
+        reference_D: the global model; calibrated rows are relative to this model.
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
-        models: the models (D,) that the customizer made in the last round, keyed by name; empty if
-            the customizer does not continue from these models.
+        models: the models (D,) that the customizer made in the previous round, keyed by name; empty
+            if the customizer does not start from these models (`Customizer.continues`).
         aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
         predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through the function.
@@ -134,7 +135,8 @@ class Context:
     def generator(self, name: str, *path: str) -> torch.Generator:
         """A new random generator for one named draw of this round.
 
-        All numbers of a generator follow from 32 bits. A client that sees some of the numbers could
-        compute the others, so secret numbers need a generator of their own.
+        All numbers of a generator follow from 32 bits of its seed. A client that sees some of the
+        numbers could find these bits and compute all other numbers, so secret numbers need a
+        generator of their own.
         """
         return generator(self.seed, "robust", name, self.round, *path)

@@ -47,10 +47,10 @@ class Plan:
 
     @property
     def judges_models(self) -> bool:
-        """Whether the verdicts depend on the models that clients were sent.
+        """Whether verdicts depend on the starting models that the server sent to the clients.
 
         If stages see raw uploads, or if groups of clients are isolated, the verdicts do not depend
-        on the models that clients were sent.
+        on the clients' starting models.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -64,7 +64,8 @@ class Plan:
         eviction: Eviction | None = None,
         f: int | None = None,
     ) -> "Plan":
-        """Builds a plan from names and tables; every stage with a parameter f gets the given f."""
+        """Builds a plan from names or dictionaries; each stage with a parameter f gets the given
+        f."""
         bound = f or 0
         return Plan(
             pipeline=Pipeline.of(rule, f=bound),
@@ -92,12 +93,13 @@ class Plan:
     def check_rows(self, n: int) -> None:
         """Refuses stages that need more than n rows, or that cannot work together.
 
-        The check applies the stages to n rows of zeros. If groups are isolated, the check skips the
-        pipeline, because isolated groups may have few clients and do not use the pipeline's result.
-        The check also skips stages that need something from the server, such as public samples.
+        The method applies the stages to n rows of zeros. If groups are isolated, the method skips
+        the pipeline, because isolated groups may have few clients and do not use the pipeline's
+        result. The method also skips stages that need something from the server, such as public
+        samples.
 
         Raises:
-            ConfigurationError: no round could succeed; the message has n, f and the bound.
+            ConfigurationError: no round could succeed; the message states n, f and the bound.
         """
         rows = Rows.of(torch.zeros(n, 1), metadata={"loss_gap": [0.0] * n})
         nothing_D = torch.zeros(1)
@@ -110,7 +112,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except MissingRow:
-            return  # The participants are known only when a round runs.
+            return  # The check cannot know which clients will send a row.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -160,7 +162,7 @@ class RoundOutcome:
         customization: the models besides the global model, and which client gets which model.
         verdicts: the final verdict on each client whose row was received, even if the row was
             dropped as non-finite; ordered by client id.
-        state: what the stages carry to the next round.
+        state: what the stages keep for the next round.
         reports: one report per stage of the pipeline.
     """
 
@@ -189,10 +191,10 @@ def run_round(
     Args:
         plan: the stages.
         rows: one update per client, relative to `context.reference_D`.
-        state: the state from `plan.init` or from the last round's outcome.
+        state: the state from `plan.init` or from the previous round's outcome.
         context: the round, the seed and the reference model.
-        similar: the raw uploads if calibration is off; None if calibration is on. The detectors
-            judge the raw uploads, and the customizer computes similarities from them.
+        similar: the raw uploads, given only if calibration is off. The detectors then judge these
+            uploads in place of `rows`, and the customizer computes similarities from them.
         ended: callback, such as a `Stopwatch`, that gets the name of each step when the step ends.
     """
     if not context.statistics:
@@ -239,8 +241,8 @@ def _decide(
         if len(accepted):
             global_D, context, reports = _aggregate(plan, accepted, states, context)
     except PreconditionError:
-        # Isolated groups continue without a new global model.
-        # A client of one group must not be able to stop the round of another group.
+        # If groups are isolated, the round continues without a new global model, because a client
+        # of one group must not be able to stop the round of another group.
         if not plan.customizer.isolates:
             raise
     if global_D is None:

@@ -72,7 +72,8 @@ def _done(verdict: Verdict, decision: Decision, why: str = "") -> Verdict:
     if decision == verdict.decision:
         return verdict
     reason = f"{verdict.reason}; {why}" if why else verdict.reason
-    asked = cast(RequestedDecision, verdict.decision)  # The verdict is a detector's request.
+    # `verdict` still contains the decision that the detector requested.
+    asked = cast(RequestedDecision, verdict.decision)
     return replace(verdict, decision=decision, asked=asked, reason=reason)
 
 

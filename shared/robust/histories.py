@@ -7,20 +7,21 @@ def blocks_held(plan: Plan) -> int:
     """The largest number of blocks of rows that a worker holds at the same time.
 
     A round has one block of rows, and a second block if uploads are not calibrated. If newcomers
-    are probed, the worker also holds the blocks of the last round.
+    are probed, the worker also holds the blocks of the previous round, from which it mixes models
+    for newcomers.
     """
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
 
 
 def history_rows(plan: Plan, clients: int) -> dict[str, int]:
-    """The largest number of rows of d coordinates that each stage's history takes in a round.
+    """For each stage, the largest size of its history during a round, in rows of d coordinates.
 
     Args:
         plan: the stages of a round.
         clients: the number of different clients that may take part over all rounds. With 0 clients,
-            the function counts only the models of groups.
+            the result includes only the models of groups.
     Returns:
-        The number of rows, keyed by the name of the stage; stages that hold no rows are left out.
+        The number of rows, keyed by the stage's name; stages that hold no rows are left out.
 
     >>> history_rows(Plan.of("foolsgold", ["cross_round"]), clients=10)
     {'foolsgold': 20, 'cross_round': 30}
@@ -37,7 +38,8 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
 def stored_rows(plan: Plan, clients: int) -> int:
     """The largest number of rows of d coordinates in the state that a round stores.
 
-    The models of clusters and groups do not count, because they are stored as customized models.
+    The result does not include the models of clusters and groups, because they are stored as
+    customized models.
 
     Args:
         plan: the stages of a round.
@@ -50,6 +52,6 @@ def stored_rows(plan: Plan, clients: int) -> int:
     """
     stages, customizer = (*plan.pipeline.stages, *plan.detectors), plan.customizer
     rows = sum(clients * stage.remembers + stage.kept_vectors for stage in stages)
-    # The history of a customizer has two versions of each row: an old version and a new version.
+    # The history of a customizer contains two versions of each row: an old one and a new one.
     rows += max(0, customizer.history_rows(clients) // 2 - customizer.models_of(clients))
     return rows + bool(plan.step.momentum)

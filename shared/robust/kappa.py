@@ -1,4 +1,4 @@
-"""Robustness as a number: a pipeline's coefficient κ of (f, κ)-robustness on given rows.
+"""Measures a pipeline's robustness on given rows: the coefficient κ of (f, κ)-robustness.
 
 Legend: N rows, D coordinates, S rows of a subset, B subsets of a batch.
 """
@@ -72,9 +72,9 @@ def kappa(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: server data, and the seed, which also determines the sampled subsets.
-        samples: number of subsets that are sampled if there are more than `exact` subsets. The
-            sampled subset with the largest ratio is then improved: its rows are swapped for other
-            rows as long as the ratio increases.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. Rows of
+            the sampled subset with the largest ratio are then swapped for other rows as long as the
+            ratio increases.
         exact: all subsets are tried if there are at most this many subsets.
     Raises:
         PreconditionError: a row is not finite, or f is not below n / 2.

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.shards import Group
 
 Spec = str | Mapping[str, Any] | Stage
-"""A stage, given by its name, as a table `{"name": ..., parameter: ...}`, or as an object."""
+"""A stage, given by its name, as a dictionary `{"name": ..., parameter: ...}`, or as an object."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Joins several states into one; each state's key becomes a prefix of the state's names."""
+    """Merges several states into one; each state's key becomes a prefix of the state's names."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
@@ -134,7 +134,7 @@ def split_state(state: State) -> dict[str, State]:
 
 
 def substate(state: State, key: str) -> State:
-    """The part of a joined state that belongs to one key."""
+    """The part of a merged state (see `join_states`) that belongs to one key."""
     prefix = f"{key}/"
     return State(
         {k.removeprefix(prefix): t for k, t in state.tensors.items() if k.startswith(prefix)},
@@ -161,7 +161,7 @@ def aggregate(
         updates_ND: a matrix with one update per row, or a sequence of vectors; NumPy arrays and
             lists are also accepted.
         stages: a rule, or a list of pre-aggregators that ends with a rule. Each stage is given by
-            its name, as a table `{"name": ..., parameter: ...}`, or as an object.
+            its name, as a dictionary `{"name": ..., parameter: ...}`, or as an object.
         f: declared bound on the number of hostile rows; every stage with a parameter f gets this
             bound.
         ids: distinct client ids; if they are given, the order of the rows does not change the

@@ -46,6 +46,7 @@ class PoolStatistics:
     positions: tuple[int, ...] = ()
 
     def of_columns(self, which: slice) -> "PoolStatistics":
-        """Statistics for a view of only these columns, with the measurements that stay valid."""
+        """Statistics for a view of only these columns, with the measurements that are valid for
+        it."""
         squares_N = self.squares_N if which == self.squares_of else None
         return PoolStatistics(self.unchecked, squares_N)

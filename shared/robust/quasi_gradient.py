@@ -30,11 +30,12 @@ class Weighting:
 
 
 class QuasiGradientRule(Rule):
-    """sum_i q_i x_i; the weights q are lowered along g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ <= ξ.
+    """Computes sum_i q_i x_i, with lower weights q for outliers so that ‖Cov_q‖₂ is at most ξ.
 
     The weights q of the rows sum to 1. μ_q and Cov_q are the mean and the covariance of the rows
-    with these weights, and v is the top eigenvector of Cov_q. All of q, g and ‖Cov_q‖₂ are computed
-    from the M x M matrix of squared distances.
+    with these weights, and v is the top eigenvector of Cov_q. The rule lowers the weights of rows
+    with a large g_i = (vᵀ(x_i - μ_q))² until ‖Cov_q‖₂ is at most ξ. All of q, g and ‖Cov_q‖₂ are
+    computed from the M x M matrix of squared distances.
     """
 
     xi: float | None = Field(default=None, gt=0)
@@ -50,7 +51,7 @@ class QuasiGradientRule(Rule):
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:
-        """Weights for rows of length `dim`, from squared distances; at most f rows are hostile."""
+        """Weights for rows of `dim` numbers, from squared distances; at most f rows are hostile."""
 
     def threshold(self, distances_MM: Tensor, f: int) -> float:
         """ξ for these rows."""

@@ -67,7 +67,7 @@ class Part:
         dim: total number D of coordinates of all ranks.
         start: the first coordinate of this rank.
         stop: the index after this rank's last coordinate.
-        group: the ranks that hold the remaining coordinates; None if this process holds all
+        group: the ranks that together hold all coordinates; None if this process holds all
             coordinates.
     """
 
@@ -167,7 +167,7 @@ class Part:
         return drawn_NR.to(block_ND.device)
 
     def whole(self, held_D: Tensor) -> Tensor:
-        """Joins the ranks' coordinates into one tensor (..., D) on the CPU."""
+        """Concatenates the ranks' coordinates into one tensor (..., D) on the CPU."""
         if self.group is None:
             return held_D
         whole_D = torch.empty(*held_D.shape[:-1], self.dim, dtype=held_D.dtype)

@@ -16,7 +16,7 @@ from rampart_fl.shared.rounding import ceil_div
 from rampart_fl.shared.seeding import generator
 
 AT_ONCE = 1 << 22
-"""Largest number of coordinates that are multiplied by their signs at once; limits the memory."""
+"""Largest number of coordinates that are multiplied by their signs at once, to limit memory."""
 
 
 @lru_cache(maxsize=4)
@@ -39,7 +39,7 @@ def _signs(dim: int, size: int, seed: int, start: int, stop: int) -> Tensor:
 def _kept_signs(
     device: torch.device, dim: int, size: int, seed: int, start: int, stop: int
 ) -> Tensor:
-    """The signs that `_signs` returns, kept on a device; they are unpacked only once."""
+    """The signs that `_signs` returns, cached on a device, so that they are unpacked only once."""
     return _signs(dim, size, seed, start, stop).to(device)
 
 
@@ -54,14 +54,14 @@ def sketch(
 
     y_k = sum_j s_{k + jK} x_{k + jK} is the sketch of x, with random signs s. Inner products are
     preserved in expectation: <y, y'> ~ <x, x'>, where y' is the sketch of another vector x'. The
-    standard deviation of <y, y'> is about |x| |x'| / sqrt(K).
-    Inner products are exact if the vectors have at most K coordinates.
+    standard deviation of <y, y'> is about |x| |x'| / sqrt(K). Inner products are exact if the
+    vectors have at most K coordinates.
 
     Args:
         vector_D: a vector; never written to.
         size: K, the size of the sketch.
         seed: the seed of the random signs; only sketches with the same signs can be compared.
-        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        part: which coordinates this rank holds; None if it holds all coordinates.
         within: (start, stop): only the coordinates `vector_D[start:stop]` are sketched; all other
             coordinates are treated as 0.
 
@@ -77,7 +77,7 @@ def sketch(
 
     def signs(start: int, stop: int) -> Tensor:
         if vector_D.device.type == "cpu" and place.dim > AT_ONCE:
-            # Not kept, because unpacked signs would take a quarter of the vector's memory.
+            # The signs are not kept, because they would occupy a quarter of the vector's memory.
             return _signs(*of, place.start + start, place.start + stop)
         return _kept_signs(vector_D.device, *of, place.start, place.stop)[start:stop]
 

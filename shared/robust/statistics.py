@@ -1,6 +1,6 @@
 """Running statistics of normalization layers, which the server aggregates separately.
 
-Statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). Stages get
+Running statistics are the last coordinates of a row (see `rampart_fl.shared.modelspec`). Stages get
 only the columns that hold parameters, so no norm, distance, rule, detector or mix uses the
 statistics. The statistics of the next model are the coordinate-wise median of the accepted clients'
 statistics, and negative variances become 0. If the server used the mean instead of the median, a
@@ -21,7 +21,8 @@ from rampart_fl.shared.robust.base import Context, Rows
 from rampart_fl.shared.robust.models import Models
 
 VARIANCE = "running_var"
-"""Suffix of the names of variances, which must not be negative."""
+"""A running statistic is a variance if its name ends with this suffix. The server sets negative
+variances to 0."""
 
 
 def parameters(rows: Rows, context: Context) -> Rows:

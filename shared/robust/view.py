@@ -141,8 +141,8 @@ class View:
         parts = [[row_D[start:stop] for row_D in held] for start, stop in ranges]
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
-            # Wait until the fetch has ended. If the window were released before the end of the
-            # fetch, the window would stay in memory.
+            # Wait until this window has been fetched. Otherwise, the pass could release the window
+            # too early: the fetch would then load it again, and it would stay in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])
@@ -152,8 +152,9 @@ class View:
     def width(self, on_cpu: int) -> int:
         """Coordinates per chunk: the argument `on_cpu` on the CPU, a whole window on other devices.
 
-        On the CPU, a chunk stays in the caches. On other devices, the host starts the operations of
-        each chunk one by one, which takes longer than the operations themselves.
+        On the CPU, a chunk is small enough to stay in the caches. On other devices, the host
+        launches the kernels of each chunk one by one. For small chunks, the launches take longer
+        than the kernels themselves.
         """
         return on_cpu if self.device.type == "cpu" else sys.maxsize
 

@@ -1,8 +1,8 @@
-"""The server's round: turns uploads and claims into rows, and rows into a decision.
+"""The server's part of a round: turns uploads and claims into rows, and rows into a result.
 
 - `calibration`: the two models whose difference calibrates a client's upload.
 - `pool`: uploads as rows of one block, and what the server knows about each upload.
-- `rounds`: makes the rows and the context, calls the engine, and makes the models of newcomers.
+- `rounds`: makes the rows and the context, runs the stages, and makes the models of newcomers.
 
 The aggregator's worker and the simulator's server both run rounds through this package. The worker
 and the simulator have separate code for where vectors are held, how models are stored, and what

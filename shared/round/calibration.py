@@ -1,4 +1,4 @@
-"""The two models with which an upload is calibrated: its start, and the base of its row."""
+"""The two models that calibrate an upload: the start of its training, and the base of its row."""
 
 from typing import Protocol, TypeVar
 
@@ -39,8 +39,8 @@ def offset(
 ) -> tuple[Model, Model] | None:
     """The models (start, base) of a row `(start - base) + upload`; None if both models are equal.
 
-    The start is the `origin` of the upload. The base is the global model, or the client's own model
-    if groups of clients are isolated.
+    The start is the `origin` of the upload. If groups of clients are isolated, the base is the
+    client's own model; otherwise, the base is the global model.
 
     Args:
         served: the models that the server sent to clients.

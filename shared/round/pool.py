@@ -1,8 +1,8 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
 Row k is (start_k - base_k) + upload_k. Row k is therefore the trained model of client k relative to
-the global model of the round, no matter which model the client started from (FedCAP's recovery and
-calibration).
+base_k, no matter which model the client started from (FedCAP's recovery and calibration). Unless
+groups of clients are isolated, base_k is the global model of the round.
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """
@@ -32,8 +32,8 @@ class Claim:
 
     Args:
         samples: the number of training samples that the client claims.
-        metrics: the other numbers that the client claims, by name.
-        staleness: the age of the upload in rounds.
+        metrics: the metrics that the client reports, by name.
+        staleness: the age of the upload, in rounds since the client received its starting model.
         fresh: False if an earlier round has already judged the upload.
     """
 
@@ -86,7 +86,7 @@ class Pool:
         storage: where the pool keeps its blocks; in memory by default.
         spare: the block of a pool that is no longer needed; the block is reused if it has one row
             per client.
-        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        part: the coordinates that this rank holds; None if it holds all coordinates.
         seed: the seed of the sketches.
     """
 
@@ -191,7 +191,7 @@ class Pool:
         Args:
             claims: what is known about each upload, keyed by client; the upload of each client must
                 have been admitted.
-            cap: the largest number of samples that counts in a row's weight.
+            cap: the cap on the sample counts from which the rows' weights are computed.
         """
         dropped = {client for client in claims if self._measured[client].dropped}
         ids = sorted(claims.keys() - dropped)
@@ -234,8 +234,9 @@ class Pool:
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
             if slot in admitted:
-                # A pass reads columns in windows, whose width depends on the number of rows. Other
-                # windows can change the last bits of norms, so the norm is measured again.
+                # A pass reads columns in windows, whose width depends on the number of rows. A
+                # different width can change the last bits of a norm. The norm is therefore
+                # measured again in the larger block.
                 self._measure(larger, squares_N, slot)
             block.release(slot)
             larger.release(slot)
@@ -254,7 +255,7 @@ class Pool:
             squares_N[slot] = linalg.squared_norms(row)[0]
 
     def _statistics(self, block: Block, squares_N: Tensor) -> PoolStatistics:
-        """What was measured when the rows of a block were admitted."""
+        """The norms that were measured when rows were admitted; empty for a block in memory."""
         if block.file is None:
             return PoolStatistics()
         whole = self._trainable >= block.tensor.shape[1]
@@ -263,7 +264,7 @@ class Pool:
         )
 
     def _metadata(self, ids: list[str], claims: Mapping[str, Claim]) -> dict[str, Tensor]:
-        """Metrics that clients claim (0 for a missing claim), and numbers that the server knows."""
+        """Metadata of the rows: clients' metrics (0 if missing), and the server's own numbers."""
         columns = {
             **{
                 name: [claims[client].metrics.get(name, 0.0) for client in ids]
@@ -289,9 +290,10 @@ def _unmeasured(block: Block) -> Tensor:
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:
     """Adds `start_D - base_D` to the row; afterwards, `start_D` holds this difference."""
-    # On the CPU, numpy adds on the calling thread, which is fast enough for a single pass.
+    # On the CPU, numpy adds the vectors on the calling thread alone: for a single pass over the
+    # vectors, one thread is fast enough.
     row, start, base = map(_plain, (row_D, start_D, base_D))
-    with np.errstate(over="ignore", invalid="ignore"):  # A row that overflows is dropped.
+    with np.errstate(over="ignore", invalid="ignore"):  # `admit` drops a row that overflows.
         start -= base
         row += start
 

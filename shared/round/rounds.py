@@ -1,4 +1,4 @@
-"""Decides the rounds of one experiment from claims and rows, and makes newcomers' models.
+"""Computes the results of an experiment's rounds from claims and rows; mixes newcomers' models.
 
 Legend: D parameters, S running statistics, A = D + S, M rows.
 """
@@ -26,7 +26,7 @@ from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The accepted rows of the last round, from which newcomers' models are mixed.
+    """The accepted rows of the latest published round, from which newcomers' models are mixed.
 
     The rows have no weights, claims or sketches: all three belong to the round that judged the
     rows. Newcomers' models do not depend on weights, claims or sketches, so a worker that loads the
@@ -34,9 +34,10 @@ class Neighbours:
 
     Args:
         reference_A: the model that the rows are relative to.
-        rows: calibrated rows, restricted to the parameters.
-        similar: rows of the same clients, from which the customizer computes similarities; if
-            calibration is off, these rows are the raw uploads.
+        rows: the calibrated rows, without running statistics.
+        similar: one row for each client in `rows`; from these rows, the customizer computes
+            similarities between clients. If calibration is off, they are the raw uploads;
+            otherwise, `similar` is equal to `rows`.
     """
 
     reference_A: Tensor
@@ -46,14 +47,14 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class RoundDecision:
-    """A decided round.
+    """The result of a round.
 
     Args:
         outcome: the engine's outcome.
-        rows: the calibrated rows, restricted to the parameters.
+        rows: the calibrated rows, whether accepted or not, without running statistics.
         neighbours: the accepted rows; None if no row was accepted.
-        quarantined: ids of the clients that were in quarantine before this decision, sorted.
-        mode: the eviction mode in which the server decided.
+        quarantined: sorted ids of the clients that were in quarantine before this round.
+        mode: the eviction mode that was in force in this round.
         tested: metrics of the new global model on the server's test samples.
     """
 
@@ -71,12 +72,12 @@ class RoundDecision:
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Decides the rounds of one experiment; the caller holds the state between rounds.
+    """Computes the results of an experiment's rounds; the caller keeps the state between rounds.
 
     Args:
         experiment: the experiment that is run.
         plan: the stages of a round.
-        resources: what the stages receive in addition to the rows.
+        resources: the server's own network and samples, which the stages may need.
         spec: the layout of the model.
         seed: the seed of the stages' random draws.
         part: the coordinates that this rank holds; None if it holds all coordinates.
@@ -148,7 +149,7 @@ class Rounds:
         )
 
     def rows(self, pool: Pool, claims: Mapping[str, Claim]) -> Rows:
-        """The calibrated rows of the claimed uploads; their weights use capped sample counts."""
+        """The calibrated rows of the clients in `claims`, weighted by capped sample counts."""
         return pool.rows(claims, self.experiment.server.sample_cap)
 
     def decide(
@@ -162,17 +163,17 @@ class Rounds:
         ended: Callable[[str], None] = lambda step: None,
         selected: Iterable[str] = (),
     ) -> RoundDecision:
-        """Decides a round from the claimed uploads, whose rows are relative to `pool.reference_D`.
+        """Computes the result of a round; the rows of `pool` are relative to `pool.reference_D`.
 
         Args:
             round_: number of the round.
             pool: the rows of the uploads, with one row for every claim.
             claims: what is known about each upload, by client.
-            state: the state of the stages; if it is empty, the stages start over.
+            state: the state of the stages; if it is empty, the stages begin with their initial
+                states.
             standing: the barred clients, and the numbers that limit further evictions.
-            models: callback that returns the customized models (A,) of the last round, keyed by
-                name. `models` is called only if the customizer continues from the last round's
-                models.
+            models: callback that returns the customized models (A,) of the previous round, keyed
+                by name. `models` is called only if the customizer continues from these models.
             ended: callback that gets the name of each step when the step ends.
             selected: the clients that the server selected for the round. Under the buffered policy,
                 clients may upload without being selected, so `selected` is ignored.
@@ -199,18 +200,18 @@ class Rounds:
         )
 
     def neighbours(self, pool: Pool, claims: Mapping[str, Claim]) -> Neighbours | None:
-        """The `Neighbours` from a restored pool and the accepted claims of the pool's round."""
+        """The `Neighbours` from a restored pool; `claims` must contain only accepted clients."""
         rows = self.rows(pool, claims)
         return self._neighbours(pool.reference_D, self._parameters(rows), pool.judged(rows))
 
     def to_probe(
         self, clients: Iterable[str], customized: bool, known: Callable[[str], bool]
     ) -> list[str]:
-        """The clients that answer a probe before they train, in simulation and over HTTP alike.
+        """The clients that must answer a probe before they train; used in simulation and services.
 
         Args:
             clients: the clients that take part in the open round.
-            customized: whether the last published round made customized models.
+            customized: whether the latest published round made customized models.
             known: callback that says whether a client has its own model, a group's model, or a
                 challenge.
         """
@@ -227,7 +228,7 @@ class Rounds:
             round_: number of the open round.
             probe_A: the client's upload after training from `neighbours.reference_A`; None if the
                 training has diverged.
-            neighbours: the accepted rows of the last round; None if there are none.
+            neighbours: the accepted rows of the latest published round; None if there are none.
             held_S: the running statistics of the global model.
         Returns:
             The model, or None if the client gets the global model. The client gets the global model
@@ -246,7 +247,7 @@ class Rounds:
         return torch.cat([mixed_D, held_S])
 
     def _with_resources(self, context: Context) -> Context:
-        """The context with everything that the stages need, for this rank's coordinates."""
+        """The context with all resources that the stages need, for this rank's coordinates."""
         if self.part is None or not self.plan.needs():
             return self.resources.attach_to(context)
         assert context.reference_D is not None
@@ -267,7 +268,7 @@ class Rounds:
         return rows.columns(slice(0, self.spec.trainable)) if self.spec.statistics else rows
 
     def _neighbours(self, reference_A: Tensor, kept: Rows, raw: Rows | None) -> Neighbours | None:
-        """The `Neighbours` from the accepted rows and, if given, the raw uploads."""
+        """Makes `Neighbours` of the accepted rows; takes `similar` from `raw` if `raw` is given."""
         if not len(kept):
             return None
         rows = replace(kept, weights_M=None, metadata={}, dropped=(), traces=None)
@@ -283,7 +284,8 @@ def check_divides(plan: Plan, spec: ModelSpec) -> None:
     """Refuses models that cannot be divided among ranks, and stages that need whole rows.
 
     Raises:
-        ConfigurationError: the message names what cannot be divided.
+        ConfigurationError: the model has running statistics, or a stage needs whole rows; the
+            message names the stage.
     """
     if spec.statistics:
         raise ConfigurationError(

@@ -27,7 +27,8 @@ def device(name: str) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)
-        torch.empty(0, device=result).cpu()  # Fails for a device that holds no data, such as meta.
+        # The copy to the CPU fails if the device holds no data, as the device `meta` does.
+        torch.empty(0, device=result).cpu()
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ConfigurationError(f"device {name!r} cannot be used: {why}") from None

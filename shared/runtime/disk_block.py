@@ -1,6 +1,6 @@
 """Blocks of rows: in memory, or in a file if the blocks together would exceed the memory limit.
 
-A block in a file is mapped into memory, so it is an ordinary tensor. A pass over the block
+A block in a file is mapped into memory, so it is an ordinary tensor. Code that reads a whole block
 prefetches the part that it reads next, and releases the part that it has read.
 
 Legend: N rows, D coordinates.

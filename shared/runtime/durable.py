@@ -1,6 +1,7 @@
 """Writes files and folders durably: when a call returns, the new content is on the disk.
 
-All results go through this module, so a crash never leaves half a file under its final name.
+Rampart writes all results through this module, so a crash never leaves half a file under its final
+name.
 """
 
 import os

@@ -1,9 +1,9 @@
 """The buffered policy in simulation: after every `buffer` uploads, the global model is refreshed.
 
 Every client trains from the model that it received, and then asks for the next model. The duration
-of each training is drawn from an exponential distribution with mean 1. The seed of the draw depends
-on the client and the round, so the experiment determines the order of arrivals. A client answers a
-probe without delay.
+of each training is drawn from an exponential distribution with mean 1. The experiment's seed, the
+client and the round determine each draw. Repeated runs of an experiment therefore have the same
+order of arrivals. A client answers a probe without delay.
 
 Legend: K clients, D parameters.
 """
@@ -46,7 +46,7 @@ class Arrival:
     Args:
         round: the round that was open when the client got the work for this upload.
         start_D, update_D: the model that the client started from, and the upload.
-        samples, metrics: the numbers that the client claims.
+        samples, metrics: the sample count that the client claims, and the metrics that it reports.
     """
 
     round: int
@@ -64,7 +64,7 @@ class Buffered:
         clients, server: the two sides of the federation; every round updates their state.
         work: the work of each client that is still training.
         latest: the newest uploads of the clients whose rows are in the pool.
-        now: the simulated time at which the last round was closed.
+        now: the simulated time at which the previous round was closed.
     """
 
     clients: Clients
@@ -146,7 +146,7 @@ class Buffered:
 
 
 def _merge(arrivals: Mapping[str, Arrival]) -> tuple[Uploads, Tensor]:
-    """Joins the arrivals' uploads; also returns the models (K, D) that clients started from."""
+    """Stacks the uploads, and the models (K, D) from which the clients started to train."""
     all_ = list(arrivals.values())
     uploads = Uploads(
         tuple(arrivals),

@@ -81,7 +81,7 @@ def _in_turn(
 def certify_groups(
     experiment: Experiment, device: str = "cpu", on_progress: Progress = lambda done, of: None
 ) -> Certificate:
-    """Trains disjoint groups, and certifies their vote.
+    """Trains a model for each disjoint group of clients, and certifies the models' vote.
 
     Raises:
         ConfigurationError: the experiment has no groups that train separately, does not draw every
@@ -102,8 +102,8 @@ def certify_groups(
         )
     if experiment.policy != "sync":
         raise ConfigurationError(
-            f"{experiment.name} ends its rounds by arrivals, so a fast client changes which "
-            'updates a round includes: set policy = "sync"'
+            f"{experiment.name} ends a round when enough uploads have arrived, so a fast client "
+            'changes which updates the round includes: set policy = "sync"'
         )
     simulation = Simulation.of(experiment, device)
     while not simulation.ended:
@@ -111,14 +111,16 @@ def certify_groups(
         on_progress(len(simulation.records), experiment.rounds)
     voters = simulation.server.voters()
     if not voters:
-        raise ConfigurationError(f"no group of {experiment.name} ever had enough clients")
+        raise ConfigurationError(
+            f"no group of {experiment.name} ever had enough clients for its rule"
+        )
     votes_TC, y_T = _votes(simulation, voters)
     levels = certified_counts(winners(votes_TC) == y_T, radii(votes_TC), len(voters) // 2)
     return _certificate(experiment, "disjoint groups", len(voters), levels, 0.0, len(y_T))
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """`count` random subsets of clients, or all subsets of this size if there are at most `count`.
+    """`count` random subsets of `size` clients; all such subsets if there are at most `count`.
 
     The same subset can be drawn more than once.
 
@@ -147,7 +149,7 @@ def certify_subsets(
     on_progress: Progress = lambda done, of: None,
     each: Each = _in_turn,
 ) -> Certificate:
-    """Trains a federation for each random subset of k clients, and certifies the subsets' vote.
+    """Trains one model per random subset of k clients, and certifies the models' majority vote.
 
     Args:
         experiment: the experiment whose clients are drawn. Each subset's federation applies the

@@ -31,13 +31,13 @@ from rampart_fl.shared.runtime.device import to_device
 
 @dataclass(frozen=True, eq=False)
 class Uploads:
-    """The uploads that the server receives: each client's row and claimed numbers.
+    """The uploads that the server receives: each client's update, sample count and metrics.
 
     Args:
         names: the clients, sorted.
         update_KD: the uploads.
         samples: the number of training samples that each client claims.
-        metrics: all claimed numbers, keyed by client.
+        metrics: all numbers that the clients report, keyed by client.
     """
 
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Evaluates these models and the clients' own models; returns metrics keyed by client."""
+        """Evaluates these models and the personal models; returns metrics keyed by client."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)
@@ -273,7 +273,7 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If only attackers are probed, there is no honest update.
+            # If all these clients are attackers, the only known updates are their own honest ones.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -293,7 +293,8 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An `agnostic` attacker does not know which other attackers were selected.
+                # An `agnostic` attacker does not know which other attackers were selected, so its
+                # position is counted among all attackers of the experiment.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

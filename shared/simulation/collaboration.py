@@ -73,7 +73,7 @@ class Estimates:
 
 
 def estimate(first: ExactRound) -> Estimates:
-    """The estimates before the first round of an experiment whose task is classification."""
+    """Estimates the terms of λ before the first round; the task must be classification."""
     clients, learner = first.clients, first.clients.learner
     chosen, f = learner.personalizer, clients.experiment.server.f or 0
     assert isinstance(chosen, Interpolated)
@@ -94,7 +94,7 @@ def estimate(first: ExactRound) -> Estimates:
 
 
 def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
-    """Φ (N,) of every client.
+    """Φ (N,) of every client: a gap between error rates, which this module's docstring defines.
 
     Entry (p, n) of `wrong_PN` is the fraction of client n's samples that client p's pilot model
     misclassifies.

@@ -168,7 +168,7 @@ class Simulation:
         return self.records[-1]
 
     def _round(self, round_: int, ended: Callable[[str], None]) -> RoundRecord:
-        """A round under the sync policy: all selected clients take part."""
+        """Runs a round under the sync policy, in which all selected clients take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
         names = experiment.draw(round_, self.candidates)
         probed = server.clients_to_probe(names)
@@ -185,7 +185,7 @@ class Simulation:
         return record.model_copy(update=facts)
 
     def evaluate(self) -> dict[str, dict[str, float]]:
-        """Metrics of the models that the remaining clients would train from next, by client id.
+        """For each client that is not evicted, metrics of the model that it would train from next.
 
         A client without a model is probed, as if it were selected for the next round.
         """
@@ -225,7 +225,8 @@ class Simulation:
             )
         if len(records) < memory["rounds"]:
             raise ConfigurationError(
-                f"the checkpoint has {memory['rounds']} rounds, the records have {len(records)}"
+                f"the checkpoint was saved after {memory['rounds']} rounds, but the records have "
+                f"{len(records)}"
             )
         self.records = list(records[: memory["rounds"]])
         self.seconds = memory["seconds"]
@@ -272,7 +273,8 @@ def simulate(
     Args:
         experiment: the experiment to run.
         device: the device that holds models and data.
-        accuracy: the rounds from which the final accuracies are taken.
+        accuracy: the source of the final accuracies, such as the last or the best round; see
+            `rampart_fl.shared.figures.final.Final`.
         on_round: called with the record of each round when the round ends.
     Raises:
         ConfigurationError: a part of the experiment cannot be built, the parts do not fit together,

@@ -1,4 +1,4 @@
-"""Fine-tuned personalization exactly as in the paper; only a simulation can do this.
+"""Fine-tuned personalization exactly as in the paper, which is possible only in a simulation.
 
 There is no common model: a round changes every client's own model. The federation's global model
 therefore stays the initial model, and all metrics measure the personalized models.
@@ -81,7 +81,8 @@ def _batch(cohort: Cohort, batches: Batches, step: int, like: Tensor) -> Batch:
     clients = torch.arange(len(like))
     steps = [step % own for own in batches.steps_K]
     weight_KB = batches.weight_KSB[clients, steps]
-    width = int((weight_KB > 0).sum(1).max())  # Padding is at the end of each batch.
+    # Padding is at the end of each batch, so columns beyond `width` contain only padding.
+    width = int((weight_KB > 0).sum(1).max())
     at_KB = batches.index_KSB[clients, steps, :width].to(like.device)
     clients = clients.to(like.device)[:, None]
     return Batch(

@@ -63,6 +63,6 @@ def bound(pipeline: Pipeline, n: int, f: int) -> float:
         stages = "+".join(stage.name for stage in (*pipeline.preaggregators, pipeline.rule))
         raise ConfigurationError(
             f'lambda = "formula" needs a rule with a known κ, but no κ is known for {stages}; '
-            "use nnm and trimmed_mean, or set a number"
+            "use nnm and trimmed_mean, or set lambda to a number"
         )
     return kappa

@@ -32,11 +32,11 @@ class Server:
     """The server's state, which `close` updates.
 
     Args:
-        rounds: aggregates and judges each round of the experiment.
+        rounds: computes the result of each round of the experiment.
         global_D: the current global model.
         state: the state of the stages.
-        neighbours: the accepted rows of the last round; None if there are none.
-        customization: which client gets which model next.
+        neighbours: the accepted rows of the latest published round; None if there are none.
+        customization: the customized models, and which client gets which model next.
         evicted: clients that are barred permanently.
         quarantined: clients that are barred for some rounds, each with the round in which it
             returns.
@@ -85,7 +85,7 @@ class Server:
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
     def release(self, round_: int) -> None:
-        """Readmits clients whose quarantine or proposed eviction expires before this round."""
+        """Readmits clients whose quarantine or proposed eviction has expired by this round."""
         self.quarantined = {c: until for c, until in self.quarantined.items() if until > round_}
 
     def clients_to_probe(self, names: Sequence[str]) -> list[str]:
@@ -112,7 +112,7 @@ class Server:
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
     ) -> Tensor:
-        """The models (K, D) that clients evaluate at the end; none of them is a challenge."""
+        """The models (K, D) that clients evaluate at the end; none of them contains a challenge."""
         made = [self._unchallenged(round_, name, probes.get(name)) for name in names]
         return torch.stack(made)
 
@@ -199,7 +199,7 @@ class Server:
         seen: Collection[str] = (),
         selected: Collection[str] = (),
     ) -> RoundRecord:
-        """Decides a round from the clients' uploads, and updates the server's state.
+        """Computes a round's result from the clients' uploads, and updates the server's state.
 
         Args:
             round_: the number of the round.

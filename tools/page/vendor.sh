@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Copies the libraries of the operators' page from npm into the package, with their licences.
-# After a change of package.json: npm install in this folder, then this script, then the digests in
-# tests/services/aggregator/api/routes/test_page.py.
+# After a change of package.json, run `npm install` in this folder, and then this script. Then update
+# the digests in tests/services/aggregator/api/routes/test_page.py.
 set -euo pipefail
 cd "$(dirname "$0")"
 npm ci --ignore-scripts --omit=dev

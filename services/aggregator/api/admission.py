@@ -1,9 +1,10 @@
 """Admission: turns an upload's bytes into a checked, durable blob, or refuses the upload.
 
 The event loop counts the body's bytes while they arrive. Threads write and hash the bytes, and
-check them against the model's spec. Decompression stops at the maximum size of an upload for this
-model. A small body stays in memory until it is complete. Small bodies that become complete during a
-write are batched: the next write makes all of them durable with one fsync.
+check them against the model's spec. A body that decompresses to more than the maximum size of an
+upload for this model is refused. A small body is not written in pieces: it stays in memory until
+all its bytes have arrived. Small bodies that become complete during a write are batched: the next
+write makes all of them durable with one fsync.
 """
 
 import asyncio
@@ -33,9 +34,9 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes per disk write of a large body."""
 SMALL = 2 * PIECE
-"""A body counts as small if it has fewer than `SMALL` bytes. A small body therefore takes no more
-memory than a large body: two pieces of a large body are in memory, one that is being written and
-one that is arriving."""
+"""A body counts as small if it has fewer than `SMALL` bytes. A small body therefore occupies no
+more memory than a large body, of which two pieces are in memory: one that is being written and one
+that is arriving."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 
@@ -54,14 +55,14 @@ def check_length(length: str | None, size_cap: int) -> int:
     """Parses the Content-Length; refuses a missing, malformed or too large Content-Length.
 
     Raises:
-        LengthRequired, Malformed, TooLarge.
+        LengthRequired, Malformed, TooLarge: the Content-Length is missing, malformed or too large.
     """
     if length is None:
         raise LengthRequired("uploads need a Content-Length")
     if not length.isascii() or not length.isdigit() or len(length) > 19:
         raise Malformed(f"Content-Length {length[:40]!r} is not a number")
     if int(length) > size_cap:
-        raise TooLarge(f"{int(length)} bytes; the limit is {size_cap}")
+        raise TooLarge(f"the body has {int(length)} bytes; the limit is {size_cap}")
     return int(length)
 
 
@@ -149,7 +150,7 @@ class Admission:
             TooLarge: the body has more bytes than declared, or more than allowed after
                 decompression.
             Malformed: the body has fewer bytes than declared, or is not valid zstd.
-            Refusal: raised by `judge`.
+            Refusal: `judge` refused the body.
         """
         run = asyncio.get_running_loop().run_in_executor
         upload = _Upload(self._blobs)
@@ -172,7 +173,7 @@ class Admission:
     async def _admit_together(
         self, bodies: "Sequence[tuple[SmallBody, Judge]]"
     ) -> "Sequence[AdmittedUpload | Exception]":
-        """Judges small bodies, and stores the admitted ones durably with one fsync."""
+        """Checks small bodies, and stores the admitted ones durably with one fsync."""
         run = asyncio.get_running_loop().run_in_executor
         return await run(self._disk, _admit_small, self._blobs, bodies)
 
@@ -213,7 +214,7 @@ class Admission:
 
 
 class _Upload:
-    """The file of one body; the first write creates the file."""
+    """The file to which one body is written; the first write creates the file."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -226,7 +227,7 @@ class _Upload:
         self.writer.write(piece)
 
     def finish(self, last: bytearray, zstd: bool, size_cap: int, judge: Judge) -> AdmittedUpload:
-        """Writes the last piece; then decompresses, judges and commits the body."""
+        """Writes the last piece; decompresses the body, calls `judge`, and commits the blob."""
         self.write(last)
         assert self.writer is not None
         if not zstd:
@@ -239,7 +240,7 @@ class _Upload:
 def _admit_small(
     blobs: Blobs, bodies: Sequence[tuple[SmallBody, Judge]]
 ) -> list[AdmittedUpload | Exception]:
-    """Judges small bodies, and stores the admitted ones; results are in the order of the bodies."""
+    """Checks small bodies, and stores the admitted ones; returns one result per body, in order."""
     outcomes: list[AdmittedUpload | Exception] = []
     kept: dict[str, bytearray] = {}
     for body, judge in bodies:
@@ -267,7 +268,7 @@ def check_update(body: Body, spec: ModelSpec, sample_cap: int) -> Report:
     """Checks that the bytes match the model's spec, and that the report is within limits.
 
     Raises:
-        Malformed, InvalidUpdate, InvalidClaim, NotFinite.
+        Malformed, InvalidUpdate, InvalidClaim, NotFinite: one of these checks failed.
     """
     with body.reader() as file:
         head = wire.read_header(file, body.size, spec)
@@ -282,7 +283,7 @@ def _unpack(packed: BlobWriter, writer: BlobWriter, size_cap: int) -> None:
         with packed.reader() as file, decompressor.stream_reader(file) as stream:
             while piece := stream.read(PIECE):
                 if writer.size + len(piece) > size_cap:
-                    raise TooLarge(f"decompresses to more than the limit of {size_cap} bytes")
+                    raise TooLarge(f"the body decompresses to more than {size_cap} bytes")
                 writer.write(piece)
     except zstandard.ZstdError as error:
         raise Malformed(f"not zstd: {error}") from None

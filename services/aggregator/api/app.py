@@ -50,7 +50,8 @@ def create_app(runtime: Runtime) -> FastAPI:
         app.include_router(page.router)
         for router in (
             operations.watched,
-            # Routes with fixed paths must be added before those with parameters.
+            # FastAPI uses the first route that matches a path, so routes with fixed paths must be
+            # added before routes whose paths have parameters.
             runs.router,
             run_status.router,
             records.router,

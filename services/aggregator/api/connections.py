@@ -46,7 +46,7 @@ def open_files() -> int:
 
 
 class SmallEvent(asyncio.Event):
-    """An event with a list of waiters; the deque of an `asyncio.Event` takes 700 bytes more."""
+    """An event with a list of waiters; the deque of an `asyncio.Event` occupies 700 bytes more."""
 
     def __init__(self, on: bool = False) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class SmallEvent(asyncio.Event):
 
 
 class Pipeline(list[Any]):
-    """A list of a connection's pipelined requests; a deque would take 700 bytes more."""
+    """A list of a connection's pipelined requests; a deque would occupy 700 bytes more."""
 
     __slots__ = ()
 
@@ -67,13 +67,13 @@ class Pipeline(list[Any]):
 class Connection(HttpToolsProtocol):
     """A connection with time limits for request heads, unread bodies and unread responses."""
 
-    # Objects of one class share the keys of their attributes only while there are at most 30 keys.
-    # `__slots__` keeps a connection's number of keys within this limit, which saves 1.3 KiB per
-    # connection.
+    # CPython stores the names of attributes once for all objects of a class, but only if an object
+    # has at most 30 attributes outside of `__slots__`. `__slots__` keeps a connection within this
+    # limit, which saves 1.3 KiB per connection.
     __slots__ = ("_body_open", "_head", "_stalled", "_timer", "_unanswered")
     patience: ClassVar[float] = 30.0
-    """Time limit in seconds for each of these: a head; the rest of a body after the response; a
-    pause in which the client does not read the response."""
+    """Time limit in seconds for each of three waits: for a complete head; for the rest of a body
+    after the response; and for a client that does not read the response."""
     most: ClassVar[int] = FILES
     """Maximum number of simultaneous connections."""
 
@@ -84,8 +84,8 @@ class Connection(HttpToolsProtocol):
         self._head = 0
         self._body_open = False
         self._unanswered: list[RequestResponseCycle] = []
-        # Most connections wait for events, so each connection must take little memory. Clients
-        # rarely pipeline requests, so a list of pipelined requests is short.
+        # Most open connections only wait for events, so each must occupy little memory. Clients
+        # rarely pipeline requests, so a short list replaces uvicorn's deque.
         self.pipeline = Pipeline()  # type: ignore[assignment]  # it has all methods that are called
 
     @classmethod
@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers, and marks every unanswered request as disconnected.
 
-        uvicorn's own method marks only the connection's last request.
+        uvicorn's own method marks only the newest request of the connection.
         """
         self._disarm()
         self._flowing()
@@ -129,7 +129,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of a head before they are parsed."""
+        """Counts the bytes of a head before they are parsed; refuses a head that is too large."""
         if not self._serving and not self._body_open:
             self._head += len(data)
             if self._timer is None:
@@ -145,7 +145,7 @@ class Connection(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
-            self.cycle.message_event = SmallEvent()  # No task waits for the event yet.
+            self.cycle.message_event = SmallEvent()  # No task waits for the old event yet.
         self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:
@@ -163,7 +163,7 @@ class Connection(HttpToolsProtocol):
             self._arm()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses bytes that are not HTTP."""
+        """Closes the connection with a problem response, because the bytes are not HTTP."""
         self._refuse(Malformed("the request is not valid HTTP"))
 
     def _unsupported_upgrade_warning(self) -> None:

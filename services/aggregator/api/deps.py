@@ -57,7 +57,7 @@ UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
 async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> TokenOwner:
-    """The client that the token belongs to; only the token identifies a client."""
+    """The client that sent the request, as identified by the request's token alone."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
         if await runtime.operators.of(token) is not None:
@@ -75,7 +75,7 @@ def software_of(request: Request) -> str:
 def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> TokenOwner:
     """Records that a client sent a request; refuses a client whose token has expired."""
     if known.expires_at < time.time():
-        raise Unauthorized("this client token has expired; rotate a token before it expires")
+        raise Unauthorized("this token has expired; a client must rotate its token in time")
     runtime.hub.saw(known.client, software_of(request))
     return known
 
@@ -92,7 +92,7 @@ ClientDep = Annotated[str, Depends(client_id)]
 
 
 async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer) -> Actor:
-    """The operator that sent the request; a viewer may only send GET requests."""
+    """The operator that sent the request; refuses a viewer's request unless its method is GET."""
     actor = await runtime.operators.of(token)
     if actor is not None:
         return check_role(request, actor)
@@ -140,13 +140,13 @@ async def of_path(
     runtime: RuntimeDep,
     run: Annotated[str, Path(pattern=RUN_ID, examples=["digits-benign-1"])],
 ) -> RunParts:
-    """The `RunParts` of the run that the path names."""
+    """The `RunParts` of the run that the request's path names."""
     return await runtime.run(run)
 
 
 RunDep = Annotated[RunParts, Depends(of_path)]
-"""The `RunParts` of the run that the path names. Routes authenticate the caller before they look up
-the run, so that only callers with a valid token can learn which runs exist."""
+"""The `RunParts` of the run that the request's path names. Routes authenticate the caller before
+they look up the run, so that only callers with a valid token can learn which runs exist."""
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:

@@ -2,9 +2,10 @@
 
 The hub reads the events of the federation, and those of the current run.
 
-A waiting request needs only a future, not a connection to Redis. An event wakes only the requests
-that it concerns. An event about one client wakes that client's requests. The start of a round wakes
-the requests of the clients that got a ticket. The start or the end of a run wakes all requests.
+A waiting request holds only a future, and no connection to Redis. An event wakes only the waiting
+requests that it concerns. An event about one client wakes that client's requests. The start of a
+round wakes the requests of the clients that got a ticket. The start or the end of a run wakes all
+waiting requests.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ string, which is no client's id."""
 
 
 class Listener:
-    """A waiting request, as a context manager that takes less memory than a generator would.
+    """A waiting request, as a context manager; a generator would occupy more memory.
 
     Args:
         hub: the hub that wakes the request.
@@ -63,12 +64,12 @@ class Listener:
             del self._hub.waiters[self._topic]
 
     def wake(self) -> None:
-        """Records that an event came, and ends the wait."""
+        """Records that an event came, and ends the wait of the request."""
         self.woken = True
         self._end()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds`; returns whether an event came since the last wait.
+        """Waits up to `seconds`; returns whether an event came since the previous wait.
 
         If the hub is closing, `wait` returns False at once.
         """
@@ -105,7 +106,7 @@ class EventHub:
         """The waiting requests of each topic."""
         self._seen: dict[str, tuple[float, str]] = {}
         self._run: str | None = None
-        """The run whose events are read."""
+        """The current run, whose events the hub reads; None if there is no current run."""
         self.closing = False
         self.listening = False
         """Whether the hub reads events as they happen; False while Redis cannot be reached."""
@@ -162,13 +163,15 @@ class EventHub:
                     if stream in positions:
                         positions[stream] = event.position
                     if event.type == "started":
-                        # The streams of earlier runs get no new events.
+                        # The streams of earlier runs get no new events, so the hub reads only the
+                        # federation's stream and the new run's stream.
                         positions = {self._stores.events.key: event.position}
                         self._run = event.run
                         positions[self._stores.of_run(self._run).events.key] = "0-0"
                     await self._dispatch(event)
                 if any(event.type == "taken_over" for _, event in events):
-                    # The worker that took over may have converted the state and renamed keys.
+                    # The worker that took over may have converted the state and renamed keys, so
+                    # cached state and positions are no longer valid.
                     positions = self._lose_track()
                 await asyncio.sleep(PAUSE)
             except Unavailable as error:
@@ -178,7 +181,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state. Returns no positions, so `_read` looks them up again."""
+        """Invalidates all cached state; returns no positions, so `_read` looks them up again."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

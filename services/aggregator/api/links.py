@@ -46,6 +46,6 @@ OF_TICKET = _named(
     link("upload", run="run", round="round"),
     link("acceptance", run="run"),
 )
-"""Links of a ticket: its model, the upload, and the request that accepts the run."""
+"""Links from a ticket to its model, to the upload, and to the request that accepts the run."""
 OF_JOIN_TOKENS = _named(link("join"))
 """The link of a new join token leads to the request in which a client uses the token."""

@@ -72,7 +72,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if any(issue["type"] == "json_invalid" for issue in issues):
         return problem(Malformed("the body is not JSON"), request.url.path)
     if any(issue["loc"] == ("body",) and isinstance(issue["input"], bytes) for issue in issues):
-        media = request.headers.get("content-type", "")[:80]  # FastAPI parses only JSON bodies.
+        # FastAPI parses a body only if the content type is JSON.
+        media = request.headers.get("content-type", "")[:80]
         refusal = UnsupportedMedia(f"content type {media!r}; send application/json")
         return problem(refusal, request.url.path)
     text = "; ".join(f"{'.'.join(map(str, i['loc']))[:200]}: {i['msg'][:200]}" for i in issues[:5])
@@ -150,7 +151,7 @@ class SmallBodies:
                     messages.append(message)
                     size += len(message.get("body", b""))
                     if size > SMALL_BODY:
-                        raise TooLarge(f"more than {SMALL_BODY} bytes")
+                        raise TooLarge(f"the body has more than {SMALL_BODY} bytes")
                     if not message.get("more_body", False):
                         return messages
         except TimeoutError:

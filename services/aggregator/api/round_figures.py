@@ -17,7 +17,8 @@ from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
 class RecordFields(TypedDict):
     """The fields of a round's record that `round_figures` reads.
 
-    A record is large, so `round_figures` does not validate the record again, but only the summary.
+    A record was validated before it was stored. Because a record is large, `round_figures`
+    validates only the summary, and not the record again.
     """
 
     round: int
@@ -27,7 +28,7 @@ class RecordFields(TypedDict):
     participants: list[str]
     missing: list[str]
     late: NotRequired[list[str]]
-    """Older versions did not store late clients."""
+    """Missing in records of older versions, which did not store late clients."""
     verdicts: list[dict[str, Any]]
     weights: dict[str, float]
     norms: dict[str, float]

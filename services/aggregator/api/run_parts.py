@@ -41,7 +41,7 @@ class RunParts:
         self._definition: RunDefinition | None = None
 
     async def definition(self) -> RunDefinition:
-        """The experiment and the model's spec; read once, because they never change.
+        """The run's experiment and the layout of its model; read only once, as they never change.
 
         Raises:
             NotStarted: the run has not started.

@@ -71,7 +71,7 @@ class Shortcuts:
         client = (await self._identify(request)).client
         preferences = await self._response_preferences(request)
         known = request.headers.get("if-none-match")
-        del request  # A waiting request keeps only what it needs, to save memory.
+        del request  # Many requests can wait here, so each of them must save memory.
         return await tickets.ticket(self._runtime, client, preferences, run, known)
 
     async def _take_upload(
@@ -94,7 +94,7 @@ class Shortcuts:
 
 
 def _has_body(request: Request) -> bool:
-    """Whether a body can follow the head; if so, the request needs the middleware for bodies."""
+    """Whether the request can have a body, so that it needs the middleware `SmallBodies`."""
     headers = request.headers
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 

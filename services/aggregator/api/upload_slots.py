@@ -1,4 +1,4 @@
-"""Limits how many uploads are read at once: a fixed total, and one upload per client."""
+"""Limits how many uploads are read at once: to a fixed total, and to one upload per client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
 """An upload that waits this many seconds for a slot is refused. Clients wait longer than `PATIENCE`
-for the response."""
+for the response, so they receive the refusal."""
 
 
 class UploadSlots:

@@ -25,13 +25,13 @@ def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None)
     Raises:
         InvalidRequest: the matrix would have too many cells.
     """
-    # Most rounds have the same clients, so `lists` has few elements.
+    # Successive rounds often have the same list of clients, so the set `lists` has few elements.
     lists = {entry.clients for entry in entries.values()}
     known = {name for clients in lists for name in clients.split()}
     names = sorted(known if client is None else known & {client})
     if len(names) * len(entries) > MOST:
         raise InvalidRequest(
-            f"a table of {len(names)} clients and {len(entries)} rounds has more than {MOST} "
+            f"a matrix of {len(names)} clients and {len(entries)} rounds has more than {MOST} "
             f"cells; ask for at most {MOST // len(names)} rounds"
         )
     row = {name: number for number, name in enumerate(names)}

@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 
 @dataclass(frozen=True)
 class AttemptCounter:
-    """Counts attempts by name and time window.
+    """Counts attempts, such as attempts to join from one address, per time window.
 
     Args:
         redis: the connection to Redis.

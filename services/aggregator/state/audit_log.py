@@ -40,7 +40,8 @@ has changed, the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` if a client itself asks for the change; the script then writes no entry."""
+"""Replaces `AUDITED` in a script if a client itself asks for the change. The script then writes no
+entry."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 The store writes a blob to a temporary file, fsyncs this file, and renames it to the blob's digest;
 then the store fsyncs the folder. Small blobs that arrive together share one file (segments.py),
 which is stored in the same way. As soon as the writer of a blob has returned the digest, the blob
-survives a power failure. On Kubernetes, an object store holds the blobs (see object_blobs.py). Each
-run has its own blobs (run_blobs.py).
+survives a power failure. If RAMPART_BLOBS is the URL of an object store, the blobs are in this
+store, and the folder is a cache (see object_blobs.py). Each run has its own blobs (run_blobs.py).
 """
 
 import hashlib

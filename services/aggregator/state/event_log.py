@@ -12,10 +12,10 @@ async def read_streams(
 ) -> list[tuple[str, Event]]:
     """The events after each stream's position in `positions`, as pairs (stream's key, event).
 
-    Waits up to `block` seconds for the first event.
+    If there is no event yet, waits up to `block` seconds for the first one.
     """
     raw = await redis.ask("xread", dict(positions), count=count, block=max(1, int(block * 1000)))
-    streams = dict(raw) if raw else {}  # RESP2 answers with pairs, RESP3 with a dictionary.
+    streams = dict(raw) if raw else {}  # RESP2 returns pairs; RESP3 returns a dictionary.
     events = []
     for stream, entries in streams.items():
         nested = entries and isinstance(entries[0], list)

@@ -127,7 +127,7 @@ class EvictionStore:
         return (await self.audit.perform(act, DISMISS, keys, client, held[0], by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
-        """The proposal to evict a client, as a pair (JSON, parsed); None without a proposal."""
+        """The proposal to evict a client, as JSON and parsed; None if there is no proposal."""
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         if raw is None:
             return None

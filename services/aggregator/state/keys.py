@@ -5,7 +5,7 @@ are small, because models and updates are kept in the blob store. The keys of th
 (`FederationKeys`):
 
     schema       string  version of the whole state; written by each worker that takes over
-    lease        string  name of the worker that decides; the key has a time to live
+    lease        string  name of the worker that holds the lease; the key has a time to live
     fence        number  fencing token, which grows with each lease; a script that a worker calls
                          with an older token does nothing
     clients      hash    id -> {registered_at, sample_cap, token_hash, expires_at, labels}
@@ -104,7 +104,7 @@ class FederationKeys:
         self.events = f"{prefix}events"
 
     def attempts(self, name: str, window: int) -> str:
-        """The key that counts, in one time window, the attempts that `name` describes."""
+        """The key of a counter: how many attempts with this name were made in one time window."""
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:

@@ -1,4 +1,4 @@
-"""The lease and its fencing token; the lease lets at most one worker decide rounds."""
+"""The lease, which at most one worker holds at a time, and the lease's fencing token."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,8 @@ class LeaseStore:
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
         """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
-        The time during which no worker held the lease is added to the deadline of an open round.
+        If a round is open, its deadline is extended by the time during which no worker held the
+        lease.
 
         Args:
             worker: name of the worker.

@@ -121,7 +121,7 @@ class ObjectBlobs(Blobs):
         """Moves a downloaded file into the cache.
 
         Raises:
-            Unavailable: the file does not have this digest.
+            Unavailable: the file's digest differs from `digest`, so the download is damaged.
         """
         if target.digest() != digest:
             raise Unavailable(f"object store: blob {digest} is damaged")
@@ -221,6 +221,6 @@ class ObjectBlobs(Blobs):
 
 
 def _pieces(response: Any) -> Iterator[Buffer]:
-    """Yields the bytes of an object as they arrive; converts errors of the object store."""
+    """Yields the bytes of an object as they arrive; converts store errors to `Unavailable`."""
     with converted_store_errors():
         yield from response.stream(PIECE)

@@ -80,7 +80,7 @@ class RecordStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def file(self, record: RoundRecord) -> FiledRecord:
-        """Writes a record to durable blobs; readers find it after the round is published."""
+        """Writes a record to durable blobs; readers find the record once the round is published."""
         facts = record.model_dump_json(exclude={"mixing"})
         entry = await self._on_disk(self._write, json.loads(facts), record.mixing)
         entries, late = await self._read_maps()
@@ -97,7 +97,7 @@ class RecordStore:
         return FiledRecord(record.round, record.status, entry, segment, tuple(moved), forgotten)
 
     async def file_json(self, text: str) -> str:
-        """Writes a record, given as JSON, to durable blobs; returns its entry as JSON."""
+        """Writes a round's record, given as JSON, to durable blobs; returns the round's entry."""
 
         def write() -> str:
             facts = json.loads(text)
@@ -112,7 +112,7 @@ class RecordStore:
         return RoundEntry.of(record, weights, facts).model_dump_json()
 
     def full(self, entries: Mapping[int, str], late: Mapping[int, str] = NONE) -> bool:
-        """Whether entries must move from Redis to a segment."""
+        """Whether the entries are too many or too large for Redis, so some move to a segment."""
         texts = [*entries.items(), *late.items()]
         return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 
@@ -132,7 +132,7 @@ class RecordStore:
     async def _read_maps(self) -> tuple[dict[int, str], dict[int, str]]:
         """Two maps from Redis, both keyed by round: the entries as JSON, and the late clients."""
         # Notes on late clients are read before the entries. If the entries were read first, an
-        # entry could move to a segment before the notes are read, and the notes would be lost.
+        # entry could move to a segment before its notes are read, and the notes would be missed.
         late = await self.redis.ask("hgetall", self.keys.late)
         held = await self.redis.ask("hgetall", self.keys.history)
         return {int(n): held[n] for n in held}, {int(n): late[n] for n in late}

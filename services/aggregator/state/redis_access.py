@@ -1,4 +1,4 @@
-"""Runs Redis commands and atomic scripts; replicas must confirm the scripts' writes.
+"""Runs Redis commands and atomic scripts; if required, waits until replicas confirm writes.
 
 Every script returns a list whose first element says what happened. The worker passes its fencing
 token to all of its scripts, with one exception: the script that acquires a lease makes a new token.
@@ -27,7 +27,8 @@ local function fenced(key, token)
   return redis.call('GET', key) ~= token
 end
 """
-"""Lua code at the beginning of scripts that check the worker's fencing token with `fenced`."""
+"""Lua code at the beginning of each script that checks the worker's fencing token. The function
+`fenced` returns whether the token is outdated."""
 
 
 class LeaseLost(RampartError):
@@ -64,7 +65,7 @@ class RedisAccess:
         """Runs an atomic script; returns its result.
 
         Raises:
-            LeaseLost: the lease is lost.
+            LeaseLost: the worker has lost the lease, so the script did nothing.
             Unavailable: Redis did not respond, or too few replicas confirmed the writes. The script
                 may have run in spite of the error, so scripts must be idempotent.
         """
@@ -83,7 +84,7 @@ class RedisAccess:
                     for keys, args in (calls[n] for n in missing):
                         pipe.evalsha(sha, len(keys), *keys, *args)
                     if self.replicas:
-                        # WAIT counts the replicas that have received the writes of this connection.
+                        # WAIT returns how many replicas have received this connection's writes.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:

@@ -1,4 +1,4 @@
-"""Connections to Redis: to a fixed server, or to the current primary according to Sentinels."""
+"""Connects to Redis: to one server, or to the server that Sentinels name as the primary."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from redis.backoff import ExponentialBackoff
 from rampart_fl.shared.errors import ConfigurationError
 
 SENTINEL = "+sentinel://"
-"""Suffix of the URL scheme for Sentinels."""
+"""The part of a Redis URL that shows that the URL names Sentinels."""
 RETRIES = 5
 """Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 

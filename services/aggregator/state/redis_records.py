@@ -66,7 +66,7 @@ EventType = Literal[
     "customize",
     "customized",
 ]
-"""The types of events. A stream from an older version may have further types of events."""
+"""The types of events. Streams that older versions wrote may contain further types."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Run(RunSummary):
     mode: Mode | None
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients whose eviction in the last round would have exceeded the limit on barred clients."""
+    """Clients that the previous round would have barred without the limit on barred clients."""
     slots_assigned: bool
     """Whether the clients that accepted the run have slots, and thus are the run's members."""
     server_seed: int = field(repr=False)
@@ -153,10 +153,10 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with reasons; also two counts.
+    """The barred clients, sorted by id, with the reasons; and two numbers of members.
 
-    The counts determine the largest permitted number of barred clients: `clients` is the current
-    number of members, and `founders` is the number of members when round 0 opened.
+    The two numbers determine how many clients may be barred: `clients` is the current number of
+    members, and `founders` is the number of members when round 0 opened.
     """
 
     evicted: dict[str, Bar]
@@ -185,7 +185,7 @@ class BarredClients:
 
 @dataclass(frozen=True)
 class ClientRunState:
-    """What Redis holds about one client of a run, together with the run's small fields."""
+    """What Redis holds about one client of a run, together with a summary of the run."""
 
     brief: RunSummary | None
     ticket: Ticket | None
@@ -206,7 +206,7 @@ BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", 
 
 
 def parse_brief(values: Sequence[str | None]) -> RunSummary | None:
-    """Parses a run's small fields, in the order of `BRIEF`; None if the run has not started yet."""
+    """Parses the fields `BRIEF` of a run's state; None if the run has not started yet."""
     raw = dict(zip(BRIEF, values, strict=True))
     return _summary({name: text or "" for name, text in raw.items()}) if raw["schema"] else None
 
@@ -215,7 +215,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
     """Parses the state of a run; None if the run has not started yet.
 
     Raises:
-        ConfigurationError: the stored state has another schema.
+        ConfigurationError: the stored state has a schema that this version does not read.
     """
     if "schema" not in raw:
         return None
@@ -239,9 +239,9 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         snapshot=Snapshot.parse(raw["snapshot"]),
         mode=cast(Mode | None, raw.get("mode")),
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
-        # The stored field keeps its former name, because another name would need a new schema.
+        # The field in Redis keeps its old name, because a new name would need a new schema.
         slots_assigned="seated" in raw,
-        # Older runs lack this field: their server draws from the experiment's seed.
+        # Runs of older versions lack this field: their draws follow from the experiment's seed.
         server_seed=int(raw.get("server_seed", experiment.seed)),
     )
 
@@ -257,7 +257,7 @@ def parse_bar(text: str) -> Bar:
 
 
 def _summary(raw: Mapping[str, str]) -> RunSummary:
-    """Parses a run's small fields; a field without a value can be missing or empty."""
+    """Parses the fields `BRIEF`; a field without a value can be missing or empty."""
     deadline = raw.get("deadline")
     return RunSummary(
         schema=raw["schema"],

@@ -24,7 +24,8 @@ ROUNDS = 64
 OVERHEAD = 100
 """Number of bytes that Redis needs for a hash field in addition to the field's name and value."""
 DIGITS = np.uint32(12)
-"""Number of low mantissa bits to clear in a score; the other bits hold three decimal digits."""
+"""Number of low mantissa bits that are cleared in each score. The remaining bits suffice for three
+decimal digits."""
 
 
 class RoundEntry(BaseModel):
@@ -47,7 +48,7 @@ class RoundEntry(BaseModel):
 
     @staticmethod
     def of(record: str, mixing: str | None, facts: Mapping[str, Any]) -> "RoundEntry":
-        """Makes the entry of a round from the fields of its `StoredRound`."""
+        """Makes a round's entry from the digests of its blobs and the fields of its record."""
         cells = {
             **dict.fromkeys(facts.get("missing", ()), (ABSENT, None)),
             **dict.fromkeys(facts.get("participants", ()), (ROUND_FAILED, None)),
@@ -65,7 +66,7 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """A copy that marks clients as late; `late` has these clients' ids, separated by spaces."""
+        """A copy that marks absent clients as late; `late` has their ids, separated by spaces."""
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})

@@ -13,7 +13,8 @@ from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Ticket
 
 KEPT = 86_400
-"""Seconds for which the receipts of a closed round are kept, to respond to repeated uploads."""
+"""Seconds for which the receipts of a closed round are kept. While they are kept, a repeated upload
+gets the receipt of the first upload."""
 ANSWERED = 64
 """Maximum number of closed rounds whose receipts are kept. Under the policy `buffered`, only the
 time limit `KEPT` applies, because updates for old rounds still arrive."""
@@ -142,7 +143,8 @@ class RoundStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the barred clients and the worker's fencing token.
+        federation: keys of the federation, such as those of the barred clients and of the worker's
+            fencing token.
     """
 
     redis: RedisAccess
@@ -182,7 +184,7 @@ class RoundStore:
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Stops collecting uploads; `position` is the position of the round's last event."""
+        """Ends the collection of updates; `position` is the position of the round's last event."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(CLOSE, keys, fence, round_, position)
 

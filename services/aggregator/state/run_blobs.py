@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.state.object_blobs import (
 ROOM = bytes(1 << 16)
 """The bytes that `check` writes to find out whether the disk has free blocks.
 
-A smaller number of bytes could fit into the file's inode, and then need no block."""
+Fewer bytes could fit into the file's inode and need no block, so `check` could miss a full disk."""
 OPEN = 16
 """Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
 least recently used run first."""
@@ -71,7 +71,7 @@ class RunBlobs:
             self._opened.pop(run, None)
 
     def size(self) -> int:
-        """Total size of all runs' blobs in bytes; in a folder, this includes unfinished files."""
+        """Total size of all runs' blobs in bytes; for a local folder, includes unfinished files."""
         if self._store is not None:
             import obstore
 
@@ -88,7 +88,7 @@ class RunBlobs:
         return total
 
     def check(self) -> None:
-        """Raises `Unavailable` unless the folder has space and the object store responds."""
+        """Raises `Unavailable` if the folder has no space, or the object store does not respond."""
         with converted_disk_errors(), tempfile.TemporaryFile(dir=self.folder) as file:
             file.write(ROOM)
             file.flush()
@@ -99,15 +99,15 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """Blobs of an old version, which had no runs; they are directly in the folder or URL."""
+        """The blobs of an old version without runs, which are directly in the folder or URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Gives a run the blobs of an old version of Rampart, which did not divide work into runs.
+        """Moves the blobs of an old version of Rampart, which had no runs, to the given run.
 
-        If the process dies during a move, the next call moves the rest.
+        If the process dies meanwhile, the next call moves the remaining blobs.
         """
         target, former = self.of_run(run), self.former()
         if isinstance(former, ObjectBlobs):

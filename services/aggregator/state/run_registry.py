@@ -127,9 +127,10 @@ class RunRegistry:
         Args:
             experiment: the checked experiment.
             submission: the key of the submission.
-            by: who submits.
+            by: the operator that submits the experiment, with the reason and the time.
             name: first part of the run's id; by default, the experiment's name.
-            wait_until: Unix time at which the run is cancelled if it has not started.
+            wait_until: Unix time at which the run is cancelled if no round has opened; None for no
+                limit.
         Returns:
             The run, and whether this call submitted it.
         """
@@ -185,7 +186,7 @@ class RunRegistry:
         return cast(list[str], await self.redis.ask("lrange", self.keys.queue, 0, -1))
 
     async def current(self) -> str | None:
-        """The current run."""
+        """The current run; None if no run is being executed."""
         return cast(str | None, await self.redis.ask("get", self.keys.current))
 
     async def experiment(self, run: str) -> Experiment:
@@ -207,7 +208,7 @@ class RunRegistry:
         return answer[0]
 
     async def drop(self, fence: int, run: str, now: float, state: str, reason: str) -> None:
-        """Removes a run from the queue, because the run failed or waited for too long."""
+        """Removes a run from the queue, because it could not start or waited for too long."""
         keys = (self.keys.runs, self.keys.queue, self.keys.events, self.keys.fence)
         await self.redis.run(FAIL_QUEUED, keys, fence, run, now, reason, state)
 
@@ -215,7 +216,7 @@ class RunRegistry:
         """Deletes a run; soon afterwards, a worker removes the run's keys and blobs.
 
         Returns:
-            "deleted", "unknown", or "current" if the run is the current one.
+            "deleted", "unknown" (there is no such run), or "current" (the run is being executed).
         """
         keys = self.keys
         names = (keys.runs, keys.queue, keys.submissions, keys.current, keys.deleted, keys.events)

@@ -160,7 +160,8 @@ class RunStore:
         redis: the connection to Redis.
         run: the run's id.
         keys: the keys of the run.
-        federation: keys of the federation, for the worker's fencing token and the registry of runs.
+        federation: keys of the federation, such as those of the worker's fencing token and of the
+            registry of runs.
         audit: the log of operators' actions.
     """
 
@@ -191,8 +192,9 @@ class RunStore:
             deadline: Unix time at which joining ends; None if joining has no deadline.
             server_seed: seed of the server's random draws; by default, a secret random seed.
         Returns:
-            "founded"; "same" if the run has already been started; or "gone" if another run is
-            current, or if the run is no longer first in the queue.
+            "founded" if this call started the run; "same" if the run was already started and is
+            the current run; or "gone" if the run cannot start, because another run is current or
+            because the run is not first in the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -215,23 +217,24 @@ class RunStore:
         return (await self.redis.run(START, names, fence, self.run, json.dumps(fields), now))[0]
 
     async def read(self) -> Run | None:
-        """The whole state; None if no worker has started the run yet.
+        """The whole state of the run; None if no worker has started the run yet.
 
         Raises:
-            ConfigurationError: the stored state has another schema.
+            ConfigurationError: the stored state has a schema that this version does not read.
         """
         return parse_run(await self.redis.ask("hgetall", self.keys.state))
 
     async def brief(self) -> RunSummary | None:
-        """Only the small fields of the state; None if no worker has started the run yet."""
+        """The small fields of the run's state; None if no worker has started the run yet."""
         return parse_brief(await self.redis.ask("hmget", self.keys.state, BRIEF))
 
     async def set_status(self, status: str, by: Attribution) -> tuple[str, str]:
         """Sets the status to running, paused or stopping.
 
         Returns:
-            ("done" | "already" | "over", the current status), or ("unfounded", "") if the run has
-            not started.
+            ("done", the new status); ("already", the status) if it was already set; ("over", the
+            current status) if the run has ended or is stopping, so that the change is refused; or
+            ("unfounded", "") if the run has not started.
         """
         act = Act(STEERS[status], by, self.run)
         keys = (self.keys.state, self.keys.events, self.federation.held)
@@ -239,7 +242,7 @@ class RunStore:
         return answer[0], answer[1] if len(answer) > 1 else ""
 
     async def set_mode(self, mode: Mode, by: Attribution) -> tuple[str, str]:
-        """Sets the mode of evictions for rounds that are decided from now on.
+        """Sets the mode of evictions for all rounds whose results are computed from now on.
 
         Returns:
             ("done" | "already", the mode), ("over", the status) if the run has ended or is
@@ -253,7 +256,8 @@ class RunStore:
     async def hold(self, fence: int, reason: str) -> None:
         """Records what the run has to wait for; "" means that the run need not wait.
 
-        The run's events report the start and the end of the wait, but no change of the reason.
+        An event reports when the run begins to wait, and another event reports when the wait ends.
+        If only the reason changes, there is no event.
         """
         if reason != await self.wait_reason():
             keys = (self.federation.held, self.federation.fence, self.keys.events)
@@ -265,7 +269,7 @@ class RunStore:
         return reason or ""
 
     async def expire(self, fence: int, reason: str) -> None:
-        """Stops a run that still waits for clients; its final state is `cancelled`."""
+        """Stops a run in the phase `joining`; the final state of the run is then `cancelled`."""
         keys = (self.keys.state, self.federation.fence, self.keys.events)
         await self.redis.run(EXPIRE, keys, fence, reason)
 
@@ -283,7 +287,8 @@ class RunStore:
             fence: the worker's fencing token.
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
-            reason: why the run failed; if empty, the run keeps the reason for which it was stopped.
+            reason: why the run failed; if empty, the reason for which the run was stopped is
+                stored, if there is one.
             segment: a segment with all entries that are still in Redis, as the pair (last round,
                 digest of the segment); None if Redis has no entries.
         """

@@ -25,7 +25,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 
 log = logging.getLogger(__name__)
 MOVED = ("history", "segments", "tickets", "pulls", "evicted", "quarantined", "events")
-"""Names of the keys of schema 2 that move to the prefix of the run."""
+"""Names of the keys of schema 2 that get the prefix of the run."""
 
 TO_BLOBS = (
     FENCED
@@ -73,7 +73,7 @@ return {'migrated'}
 
 
 async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
-    """Converts a federation of an older schema; does nothing if there is no such federation.
+    """Converts the stored state if it has an older schema; otherwise does nothing.
 
     Each step of the conversion writes blobs first, and then changes Redis with one atomic script.
     If a worker dies before the script has run, the next worker repeats the step.
@@ -91,7 +91,7 @@ async def migrate(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
-    """From schema 1 to 2: copies the records to blobs."""
+    """Converts schema 1 to schema 2: copies the records to blobs."""
     redis, prefix = stores.redis, stores.keys.prefix
     keys, state = RunKeys(prefix), f"{prefix}federation"
     records = RecordStore(redis, keys, blobs.former())
@@ -115,7 +115,7 @@ async def _to_blobs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
 
 
 async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
-    """From schema 2 to 3: moves all keys and blobs into one run, which all clients join."""
+    """Converts schema 2 to schema 3: moves keys and blobs into one run, which all clients join."""
     redis, keys = stores.redis, stores.keys
     former = await redis.ask("hgetall", f"{keys.prefix}federation")
     experiment, done = json.loads(former["experiment"]), former["phase"] == "done"
@@ -141,7 +141,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     assigned = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
     now, deadline = time.time(), former.get("deadline", "")
-    # Add the time without a worker to the deadline, as `LeaseStore.acquire` does.
+    # Extend the deadline by the time without a worker, as `LeaseStore.acquire` does.
     later = deadline and str(float(deadline) + max(0.0, now - began))
     fields = {"schema": "3", "snapshot": json.dumps(snapshot), **assigned}
     fields |= {"alive_at": str(now), "deadline": later}

@@ -106,7 +106,7 @@ class Segments:
         return set(self._places)
 
     def sweep(self, referenced: set[str], oldest: float) -> int:
-        """Deletes segments that are not needed and were written before the Unix time `oldest`.
+        """Deletes segments that are no longer needed and were written before Unix time `oldest`.
 
         A segment is needed if it has at least one referenced blob that is in no newer segment.
         For example, if clients upload the same bytes in every round, only the newest segment with

@@ -30,7 +30,7 @@ class Snapshot(BaseModel):
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps each challenged client to the name of a model. The client trains from this
       model, and not from its own model.
-    - `position` is the position of the last event that the round has handled.
+    - `position` is the position of the last event that was handled for the round.
     - `pulls` has the clients that wait for a ticket (buffered policy).
     - `initial` is the digest of the run's first model, if this model is not initialized from the
       seed. Clients initialize their personal models with the model `initial`.
@@ -54,7 +54,7 @@ class Snapshot(BaseModel):
 
     @staticmethod
     def parse(text: str) -> "Snapshot":
-        """Parses a stored snapshot; rejects a snapshot of another schema version."""
+        """Parses a stored snapshot; raises an error unless it has this version's schema."""
         raw = json.loads(text)
         version = raw.get("schema_version")
         if version != SCHEMA:
@@ -92,7 +92,10 @@ class Snapshot(BaseModel):
         return self.ticket_models(client)["model"]
 
     def own(self, client: str) -> str:
-        """Digest of the model from which a client trains unless the client is challenged."""
+        """Digest of a client's model without a challenge.
+
+        The client trains from this model, unless it is challenged and trains from a changed model.
+        """
         return self.ticket_models(client, final=True)["model"]
 
     def has_own_model(self, client: str) -> bool:
@@ -107,5 +110,5 @@ class Snapshot(BaseModel):
         return uploads | models | {digest for digest in (self.state, self.initial) if digest}
 
     def _names(self, client: str) -> tuple[str, ...]:
-        """Names of a client's customized models, ignoring challenges; empty if there are none."""
+        """Names of a client's customized models without challenges; empty if it has none."""
         return names_for(client, self.customized, self.assignment, self.groups)

@@ -54,7 +54,8 @@ class TicketStore:
     Args:
         redis: the connection to Redis.
         keys: the keys of the run.
-        federation: keys of the federation, for the barred clients and the worker's fencing token.
+        federation: keys of the federation, such as those of the barred clients and of the worker's
+            fencing token.
     """
 
     def __init__(self, redis: RedisAccess, keys: RunKeys, federation: FederationKeys) -> None:
@@ -82,7 +83,7 @@ class TicketStore:
         )
 
     async def pull(self, client: str) -> None:
-        """Asks the worker for a ticket (buffered policy); the call is idempotent."""
+        """Asks the worker for a client's ticket (buffered policy); the call is idempotent."""
         keys = self.keys
         names = (keys.state, keys.tickets, keys.pulls, keys.evicted, keys.events)
         await self.redis.run(PULL, (*names, keys.quarantined), client)
@@ -106,7 +107,8 @@ class TicketStore:
 
         Args:
             client: the client's id.
-            upload: round and kind of an upload; if given, the upload's receipt is also looked up.
+            upload: round and kind of an upload whose receipt is also looked up; None to look up no
+                receipt.
         """
         return await self._standings.ask((client, upload))
 

@@ -106,7 +106,7 @@ class UploadStore:
         await self.redis.run(LATE, names, client, round_)
 
     async def receipt(self, round_: int, kind: str, client: str) -> Receipt | None:
-        """The receipt of one upload."""
+        """The receipt of one upload; None if no receipt is stored."""
         raw = await self.redis.ask("hget", self.keys.receipts(round_), f"{kind}:{client}")
         return None if raw is None else Receipt.model_validate_json(raw)
 

@@ -17,7 +17,7 @@ from rampart_fl.shared.round.rounds import Rounds
 
 @dataclass(frozen=True)
 class ServedDigests:
-    """The digests of the models sent to clients, in the form that `round.calibration` needs.
+    """The digests of the models that were sent to clients, as `round.calibration` needs them.
 
     Args:
         snapshot: determines which model each client got.
@@ -84,9 +84,8 @@ class Arrivals:
     ) -> None:
         self.pool = pool
         self.origins: dict[str, str] = {}
-        """The digest of the model to which the server added a client's upload, keyed by client.
-
-        Only clients that trained from a challenged model are included."""
+        """For each client that trained from a challenged model, the digest of the model to which
+        the server added the client's upload."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served
@@ -113,7 +112,10 @@ class Arrivals:
         self._start_D = self._started = None
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """Two models whose difference is added to an upload; the caller may overwrite the first."""
+        """The two models whose difference (first - second) is added to an upload, as tensors.
+
+        The caller may overwrite the first tensor. None if both models are equal.
+        """
         digests = offset(self._served, client, started, self._plan.customizer.isolates)
         if digests is None:
             return None

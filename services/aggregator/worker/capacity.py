@@ -12,7 +12,7 @@ from rampart_fl.shared.round.rounds import check_divides
 
 
 def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
-    """The estimated needs of an experiment on this worker.
+    """Estimates the memory, disk space and traffic of an experiment on this worker.
 
     Raises:
         ConfigurationError: a stage or the model cannot be divided among the ranks, or the run needs
@@ -24,6 +24,7 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
     if settings.pool_memory is not None:
         most, files = 4 * ranks.most(spec.dim), ranks.device(settings.device).type == "cpu"
         memory_for_blocks(experiment, plan, spec.dim, most, settings.pool_memory, files)
-        # The process with the most coordinates must not exceed RAMPART_POOL_MEMORY.
+        # Each process must stay within RAMPART_POOL_MEMORY. The limit for all processes together
+        # therefore follows from the process with the most coordinates.
         limit = settings.pool_memory * 4 * spec.dim // most
     return of_model(experiment, spec, plan, limit)

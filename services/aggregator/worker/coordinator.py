@@ -47,7 +47,7 @@ Observer = Callable[[RoundRecord, int | None], None]
 
 
 class Coordinator:
-    """Runs the phases under one lease.
+    """Runs the phases of one run under one lease.
 
     Args:
         stores, blobs: the state of the run.
@@ -94,7 +94,7 @@ class Coordinator:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The last published state."""
+        """The newest published state of the run."""
         assert self.round_engine.snapshot is not None
         return self.round_engine.snapshot
 
@@ -234,7 +234,7 @@ class Coordinator:
         self.opened.loading += time.perf_counter() - started
 
     async def catch_up(self, position: str) -> events.EventsRead:
-        """All events after a position, up to the newest event."""
+        """Reads all events after a position in the event log, up to the newest event."""
         batch = list[Event]()
         while position != await self.stores.events.last_position():
             batch += await self.stores.events.read(position, 0.001)
@@ -264,7 +264,7 @@ class Coordinator:
                 state.selected,
             )
         except PreconditionError as error:
-            # The traceback refers to rows, whose memory the next call may need.
+            # The error's traceback keeps rows in memory, which the next call may need.
             error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)
@@ -328,7 +328,7 @@ class Coordinator:
     # -- the end of the run --------------------------------------------------------------------
 
     async def open_evaluation(self, command: commands.OpenEvaluation) -> None:
-        """Issues a last ticket to all members that are not evicted: evaluate the final models."""
+        """Issues tickets that ask all members who are not evicted to evaluate the final models."""
         evicted = await self.stores.evictions.evicted()
         clients = [c for c in await self.stores.members.slots() if c not in evicted]
         number, deadline, ticket = command.number, command.deadline, self.ticket_issuer.last_ticket

@@ -1,4 +1,4 @@
-"""What a round writes to the disk that holds the blobs or their cache."""
+"""How much the worker writes in a round to the disk that holds the blobs or their cache."""
 
 import shutil
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ def models_of(plan: Plan, clients: int) -> int:
 
 @dataclass(frozen=True)
 class DiskNeeds:
-    """How many vectors a round writes to the disk; each vector is as large as a model.
+    """How many vectors the worker writes to the disk for a round; each is as large as a model.
 
     Args:
         vector_bytes: size of a vector in bytes.
         clients: number of clients, each of which sends an update.
-        models: number of models that the round stores.
-        kept: number of rows in the state of the stages.
-        filed: number of rows in files that are deleted after use. These rows are the pool's rows
-            and the new rows of the stages' state.
+        models: number of models that the worker stores after the round.
+        kept: number of rows in the stages' state, which the worker stores after the round.
+        filed: number of rows in temporary files. These rows are the pool's rows and the new rows of
+            the stages' state.
     """
 
     vector_bytes: int

@@ -1,4 +1,4 @@
-"""The disk quota: a run waits until its blobs fit into the space that other runs leave."""
+"""The disk quota: a run waits until its blobs fit into the space that other runs do not use."""
 
 import asyncio
 import time
@@ -52,7 +52,7 @@ class DiskQuota:
             self._used = await asyncio.to_thread(self._blobs.size)
             self._measured = time.monotonic()
         if self._used + needed <= self._most:
-            self._measured = -FRESH  # The run adds blobs, so the next call measures again.
+            self._measured = -FRESH  # The run will add blobs, so the next call measures again.
             return ""
         return (
             f"disk: the run needs an estimated {_size(needed)}, and the other runs use "

@@ -37,7 +37,7 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # A sweep needs much memory, for the digests of all used blobs.
+            # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
             await asyncio.sleep(SWEEP)
 
@@ -70,7 +70,7 @@ class Housekeeping:
             kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
-        # Until a round has been decided, nothing refers to the new models of the round. Blobs that
+        # Until a round is published, nothing in Redis refers to the round's new models. Blobs that
         # are newer than the opening of the round are therefore kept.
         deciding = time.time() - state.opened_at if state.phase == "aggregating" else 0.0
         await asyncio.to_thread(blobs.sweep, kept, SWEEP + deciding)

@@ -28,11 +28,11 @@ class KeptModels:
         return set(self.models.values())
 
     async def restore(self, records: RecordStore, newest: int) -> None:
-        """Reads the digests from the records of a run.
+        """Restores the digests of the kept models from the records of a run.
 
         Args:
             records: the records of the run.
-            newest: the run's current or last round.
+            newest: number of the run's current round; once the run has ended, of its last round.
         """
         entries = await records.entries(max(0, newest - self.count), newest)
         for round_ in entries:

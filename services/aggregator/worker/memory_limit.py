@@ -16,7 +16,7 @@ def memory_for_blocks(
     limit: int,
     files: bool = True,
 ) -> int:
-    """The part of the memory limit that remains for blocks of rows, in bytes.
+    """The part of the memory limit, in bytes, that the models of groups leave for blocks of rows.
 
     The rows that stages keep for every client are also stored in blocks of rows.
 
@@ -35,8 +35,9 @@ def memory_for_blocks(
     clients, rows = experiment.most_clients, experiment.most_rows
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
-    # Files can hold rows of clients, but not the models of groups. If rows are in files, count only
-    # the models of groups: `history_rows` does so if the number of clients is 0.
+    # Rows of clients can be in files, but the models of groups must be in memory. If rows are in
+    # files, only the models of groups therefore need memory. For 0 clients, `history_rows` returns
+    # only these models.
     histories = history_rows(plan, 0 if filed else clients)
     history = needed = row_bytes * sum(histories.values())
     if not filed:

@@ -68,7 +68,7 @@ class ModelStore:
             return list(self._disk.map(BlobWriter.commit, writers))
 
     def _write_together(self, part: Part, count: int, chunks: Iterable[Chunk]) -> list[str]:
-        """Writes this rank's coordinates of all models, and then hashes some of the models."""
+        """Writes this rank's coordinates of all models; then hashes its share of the models."""
         ranks, blobs = self._ranks, self._blobs
         with ExitStack() as stack:
             own = 0 if ranks.rank else count

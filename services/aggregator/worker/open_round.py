@@ -20,7 +20,7 @@ class OpenRoundData:
     probed: dict[str, int] = field(default_factory=dict)
     """Size in bytes of each answer to a probe, by client."""
     uploads: set[str] = field(default_factory=set)
-    """Digests of blobs that are not needed after this round."""
+    """Digests of blobs that the worker deletes after this round, unless something needs them."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
     closed: "ClosedRound | None" = None
@@ -55,7 +55,7 @@ def published_record(
     waited_for = frozenset() if experiment.policy == "buffered" else state.selected
 
     def models_sent(client: str) -> int:
-        """Number of models sent to a client: those of the ticket, and one more for a probe."""
+        """Number of models sent to a client: those of its ticket, and one more if it was probed."""
         return len(set(before.ticket_models(client).values())) + (client in opened.probed)
 
     steps = {**decided.timings, "load": opened.loading + decided.timings["load"]}
@@ -105,7 +105,8 @@ def barring_evidence(
     """Evidence to store about the clients that this round bars, keyed by client id.
 
     Returns:
-        The evidence about the evicted clients, and the evidence about the quarantined clients.
+        The evidence about the evicted clients, and the evidence about the clients that are
+        quarantined or proposed for eviction.
     """
 
     def quarantine(verdict: VerdictRecord) -> Quarantine:

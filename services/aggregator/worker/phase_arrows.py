@@ -53,7 +53,7 @@ class Arrow(NamedTuple):
 
 
 ANSWERS = (AnswerProbe, GrantTicket, AnswerCustomize, LoadUpdates)
-"""The commands that answer events of an open round."""
+"""The commands with which the machine responds to the events of an open round."""
 ALWAYS = "always"
 CLIENTS = "enough clients have accepted, or the minimum number at the deadline"
 CANDIDATES = "the disk has space, and there are candidates or only quarantined clients"

@@ -27,10 +27,10 @@ class OpenRound:
     selected: tuple[str, ...]
     """The clients of the round, sorted by id."""
     tickets: tuple[str, ...]
-    """Clients that get a ticket."""
+    """Clients that get a ticket when the round opens."""
     barrier: bool
-    """Whether the round waits for its clients. In a round that waits for its clients, tickets are
-    valid until the round's deadline."""
+    """Whether the round waits for its clients. If it does, tickets are valid until the round's
+    deadline."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CloseRound:
 
 @dataclass(frozen=True)
 class PublishRound:
-    """Store the outcome that `DecideRound` computed."""
+    """Publish the round's outcome, which the worker computed after the question `DecideRound`."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class PrepareRound:
-    """Prepare this worker for the open round, which this worker or an earlier worker opened."""
+    """Prepare this worker for the open round, which this or a previous worker opened."""
 
     selected: tuple[str, ...]
 
@@ -137,7 +137,7 @@ class ReadStatus:
 
 @dataclass(frozen=True)
 class ReadCandidates:
-    """Asks which clients can be selected for this round."""
+    """Asks which clients can be selected for the next round."""
 
     number: int
 
@@ -152,7 +152,7 @@ class ReadEvents:
     """Asks for the next events; `until` limits how long the worker waits for an event."""
 
     after: str
-    """Only events after this position are read."""
+    """Position in the event log; the worker reads only events after this position."""
     until: float
     """Unix time at which the wait ends."""
 
@@ -166,7 +166,7 @@ class CatchUp:
 
 @dataclass(frozen=True)
 class DecideRound:
-    """Asks which models result from the round's updates."""
+    """Asks the worker to compute the outcome of the closed round."""
 
 
 @dataclass(frozen=True)

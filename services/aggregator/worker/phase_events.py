@@ -8,7 +8,7 @@ from rampart_fl.shared.protocol.messages import RunState
 
 @dataclass(frozen=True)
 class LeaseTaken:
-    """A worker takes over the run from Redis; every worker starts with this event."""
+    """A worker has taken over the run; this is the first event of every worker."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CandidatesRead:
     all_quarantined: bool = False
     """Whether every member that is not evicted is in quarantine; False if all are evicted."""
     disk_full: bool = False
-    """Whether the disk has too little space for the round."""
+    """Whether the disk has too little space for the next round."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class EventsRead:
 
 @dataclass(frozen=True)
 class RoundDecided:
-    """Answers `DecideRound` when the worker has computed the next models."""
+    """Answers `DecideRound` when the worker has computed the outcome of the round."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class PhaseMachine:
 
         Args:
             state: the state of the run.
-            event: the answer to the last question, or `LeaseTaken`.
+            event: the answer to the previous question, or `LeaseTaken`.
             now: Unix time.
         """
         step = self._step(state, event, now)
@@ -91,10 +91,11 @@ class PhaseMachine:
     # -- between rounds ------------------------------------------------------------------------
 
     def _take_over(self, state: State, now: float) -> Step:
-        """Asks the phase's question; prepares this worker for the open round, if there is one."""
+        """Handles `LeaseTaken`: prepares for an open round, and then asks the phase's question."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
-        # The worker rereads the round's events, which include the requests for tickets.
+        # The worker rereads the round's events, which include the requests for tickets. The list of
+        # these requests therefore starts empty.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
@@ -102,7 +103,7 @@ class PhaseMachine:
         return Step(state, (prepare,), commands.CatchUp(state.position))
 
     def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
-        """Waits until enough clients have accepted; after the deadline, a lower number suffices."""
+        """Waits until enough clients accept the run; after the deadline, fewer clients suffice."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
             return self._open_evaluation(state, 0, now)
@@ -206,15 +207,15 @@ class PhaseMachine:
     def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
-        # A buffered round ends with the last event that it handled. In a round that is not
-        # buffered, the worker reads all new events before it decides the round.
+        # A buffered round ends with the last event handled so far. If a round is not buffered, the
+        # worker reads all new events before it computes the outcome of the round.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
     def _catch_up(self, state: State, batch: Sequence[Event]) -> Step:
         """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
-            # Receipts that come after the closing event do not belong to the round.
+            # Receipts after the event that closed the round do not belong to the round.
             positions = [state.position, *(event.position for event in batch)]
             known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
@@ -250,8 +251,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    The next round reads the same events again, but ignores the requests for customized models,
-    because these requests have already been answered.
+    In the next round, the worker reads the same events again, but ignores the requests for
+    customized models, because these requests have already been answered.
     """
     after = replace(state, read_position=batch[-1].position if batch else state.read_position)
     return Step(after, _customizations(batch), _question(after, now))

@@ -24,25 +24,25 @@ class State:
     opened_at: float = 0.0
     deadline: float | None = None
     position: str = "0-0"
-    """Position of the last event that a round has handled."""
+    """Position of the last event that was handled for a round."""
     read_position: str = "0-0"
     """Position of the last event that was read; between rounds, it can be later than `position`."""
     closing: str = "0-0"
     """Position of the last event of the most recently closed round."""
     selected: frozenset[str] = frozenset()
-    """Clients of the round."""
+    """Clients that take part in the open round."""
     pulls: tuple[str, ...] = ()
     """Clients that wait for a ticket until the next round opens (buffered policy)."""
 
     arrived: frozenset[str] = frozenset()
-    """Clients whose update is in the round."""
+    """Clients whose updates for the open round have arrived."""
     barred: frozenset[str] = frozenset()
     """Clients that are evicted or quarantined."""
     evicted: frozenset[str] = frozenset()
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
     stale: bool = True
-    """Whether the run's status or the barred clients may have changed since the last read."""
+    """Whether the run's status or the barred clients may have changed since they were read."""
 
     # `expected` and `counted` intersect sets, which takes time in proportion to the smaller set. A
     # set difference would take time in proportion to its first set, which may contain all clients.

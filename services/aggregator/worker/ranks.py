@@ -1,4 +1,4 @@
-"""The ranks of a worker: processes of torchrun, each with a part of the coordinates of all vectors.
+"""The ranks of a worker: processes started by torchrun, each with a part of all coordinates.
 
 Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 calls a
 method that computes on vectors, rank 0 sends the method's name and arguments to the other ranks,
@@ -50,7 +50,8 @@ class Ranks:
         rank: number of this process.
         size: number of processes.
         group: the process group for sums over ranks; None if there is only one process.
-        calls: the process group for the calls of rank 0.
+        calls: the process group through which rank 0 sends calls to the other ranks; None if there
+            is only one process.
         local: number of this process on its machine.
     """
 
@@ -77,14 +78,14 @@ class Ranks:
         return Ranks(distributed.get_rank(), size, distributed.group.WORLD, calls, local)
 
     def part(self, dim: int) -> Part | None:
-        """The coordinates of this rank; None if there is only one process."""
+        """The range of coordinates that this rank holds; None if there is only one process."""
         if self.group is None:
             return None
         here = shards.columns(dim, self.rank, self.size)
         return Part(dim, here.start, here.stop, self.group)
 
     def most(self, dim: int) -> int:
-        """The maximum number of coordinates per rank."""
+        """The largest number of coordinates that one rank holds, of `dim` coordinates in total."""
         parts = [shards.columns(dim, rank, self.size) for rank in range(self.size)]
         return max(len(range(dim)[part]) for part in parts)
 
@@ -98,7 +99,7 @@ class Ranks:
         """Makes the other ranks call the method that rank 0 runs in this context.
 
         Raises:
-            RankFailed: the method failed on this rank; possibly, other ranks do not know this.
+            RankFailed: the method failed on this rank; other ranks may still be executing it.
         """
         if self.calls is None or self.rank:
             yield
@@ -109,13 +110,13 @@ class Ranks:
         except EXPECTED_ERRORS:
             raise
         except Exception as error:
-            raise RankFailed(f"{name} on {self.size} ranks: {error}") from error
+            raise RankFailed(f"{name} failed on rank 0 of {self.size} ranks: {error}") from error
 
     def next_call(self) -> Call | None:
         """The next call from rank 0; None if rank 0 has exited."""
         try:
             call: Call = _broadcast(None, self.calls)
-        except RuntimeError:  # The connection was closed. torchrun knows why rank 0 ended.
+        except RuntimeError:  # Rank 0 has ended; torchrun reports the reason.
             return None
         return call
 

@@ -118,22 +118,22 @@ class RoundEngine:
         self._vectors = Vectors(self._opened_together, spec, device, self.rounds.part)
         self.snapshot: Snapshot | None = None
         self.neighbours: Neighbours | None = None
-        """Rows of the last published round, from which newcomers' models are mixed."""
+        """Accepted rows of the newest published round, from which newcomers' models are mixed."""
         self.arrivals: Arrivals | None = None
-        """Rows that arrived in the open round; no model uses them before detectors judge them."""
+        """The rows of the open round, with the updates loaded so far; None between rounds."""
         self._storage = BlockStorage(self._block_memory(pool_memory), blobs.unfinished)
         self._spare: Block | None = None
         self._last_state: tuple[str | None, State] = None, State()
-        """The digest of the stages' state after the last round, and this state itself."""
+        """The digest of the stages' state after the previous round, and this state itself."""
 
     def _block_memory(self, pool_memory: int | None) -> int | None:
-        """The memory that remains for blocks of rows in this process, in bytes."""
+        """The memory limit for this process's blocks of rows, in bytes; None if there is none."""
         if pool_memory is None:
             return None
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)
         files = self.device.type == "cpu"
         memory = memory_for_blocks(self.experiment, plan, dim, most, pool_memory, files)
-        # The limit is proportional to the row size, so all ranks put the same blocks into files.
+        # Limits are proportional to ranks' row sizes, so all ranks put the same blocks into files.
         return memory * self._row_bytes // most
 
     def disk_shortage(self, clients: int) -> str:
@@ -173,8 +173,8 @@ class RoundEngine:
     def keeps_pool(self) -> bool:
         """Whether the rows of a round are needed after the round.
 
-        The rows are needed if newcomers are probed. The rows are also needed under the buffered
-        policy, because later rounds include each client's latest row.
+        If the server probes newcomers, it mixes their models from these rows. Under the buffered
+        policy, later rounds include each client's newest row.
         """
         return self.probes or self.experiment.policy == "buffered"
 
@@ -207,8 +207,8 @@ class RoundEngine:
     def with_rows(self, selected: Iterable[str]) -> frozenset[str]:
         """The clients that get a row in the next round.
 
-        Under the buffered policy, clients that are not selected also get a row, for their newest
-        update.
+        Under the buffered policy, a client that is not selected also gets a row if the pool has an
+        update of this client.
         """
         assert self.snapshot is not None
         pool = self.snapshot.pool if self.experiment.policy == "buffered" else ()
@@ -254,12 +254,12 @@ class RoundEngine:
         standing: Standing,
         selected: frozenset[str] = frozenset(),
     ) -> RoundResult:
-        """Decides a round, and stores every resulting model.
+        """Computes the outcome of a round, and stores every resulting model.
 
         Args:
             round_: number of the round.
             receipts: the updates to aggregate, by client.
-            position: position of the last event that the round has handled.
+            position: position of the last event that was handled for the round.
             pulls: clients that wait for a ticket (buffered policy).
             standing: the barred clients, and the numbers that limit further evictions.
             selected: the clients that the server selected for the round.
@@ -326,7 +326,7 @@ class RoundEngine:
         return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
-        """The stages' state in a snapshot; the state's blob is read only after a restart."""
+        """The stages' state in a snapshot; a worker reads the state's blob only after a restart."""
         digest, state = self._last_state
         if digest != snapshot.state:
             blobs, storage = self._opened_together, self._storage

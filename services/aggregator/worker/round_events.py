@@ -19,8 +19,8 @@ def handle_events(
         events: the events.
         buffered: whether the policy is buffered; a buffered round also includes updates for tickets
             of earlier rounds.
-        full: number of arrivals after which no further events are handled; None if there is no
-            limit.
+        full: number of arrived updates after which no further events are handled; None if there is
+            no limit.
 
     Returns:
         The next state, and the commands that answer the events.

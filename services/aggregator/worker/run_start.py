@@ -33,7 +33,9 @@ def check_experiment(experiment: Experiment, start_models: Path | None) -> Exper
 
 
 def _check_start(start: Start | None, folder: Path | None) -> None:
-    """Refuses a file outside of `folder`; the message does not reveal whether the file exists.
+    """Refuses an experiment that starts from a model file outside of `folder`.
+
+    The message does not reveal whether the file exists.
 
     Raises:
         ConfigurationError: operators are not allowed to start runs with this file.
@@ -87,7 +89,7 @@ async def start_run(
 
 
 async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: int) -> Path:
-    """The file with another run's global model.
+    """The path of the file with another run's global model.
 
     The file has the model after round `start.round`; without `start.round`, the latest model.
     """
@@ -117,7 +119,8 @@ async def _model_of(start: Start, stores: Stores, blobs: RunBlobs, models_kept: 
             return Path(file.name)
     except FileNotFoundError:
         raise ConfigurationError(
-            f"model.start: the blobs of run {start.run!r} lack this model; restore the blobs"
+            f"model.start: the blobs of run {start.run!r} do not contain its global model; restore "
+            "the blobs"
         ) from None
 
 

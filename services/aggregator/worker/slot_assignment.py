@@ -1,4 +1,4 @@
-"""Assigns a run's slots to the clients that accepted, when the run starts."""
+"""Assigns the slots of a starting run to the clients that accepted the run."""
 
 from rampart_fl.services.aggregator.state.member_store import MemberStore
 from rampart_fl.shared.experiment import Experiment
@@ -6,9 +6,9 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Assigns slots (see `draw_slots`) to the clients that accepted; they become the members."""
+    """Makes the clients that accepted the run its members, each with a slot (`draw_slots`)."""
     assigned = False
-    while not assigned:  # If another client answers meanwhile, the draw is repeated.
+    while not assigned:  # If another client answers meanwhile, the slots are drawn again.
         willing, answers = await members.acceptances()
         requests = {client: slot for client, slot in willing.items() if slot is not None}
         slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)

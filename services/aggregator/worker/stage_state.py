@@ -52,7 +52,7 @@ def store_state(
         for name in entries:
             block, divided = state.block(name), part if name in state.vectors else None
             for row, held in enumerate(_rows(block.tensor)):
-                # Ranks join the coordinates of one row at a time.
+                # To save memory, the ranks gather the coordinates of only one row at a time.
                 whole = held if divided is None else divided.whole(held)
                 numbers = whole.detach().cpu().contiguous().view(-1)
                 if writer is not None and len(numbers):
@@ -126,7 +126,7 @@ def load_state(
 def _load(file: BinaryIO, entry: Mapping[str, Any], here: slice | None) -> Tensor:
     """Reads the tensor at the current position of the file."""
     start, end = entry["data_offsets"]
-    # The safetensors library can read every dtype.
+    # With a header of its own, the tensor can be read by safetensors, which knows every dtype.
     head = wire.pack_header({"tensor": {**entry, "data_offsets": [0, end - start]}})
     tensor = load_tensors(head + file.read(end - start))["tensor"]
     return tensor if here is None else tensor[..., here].clone()

@@ -12,7 +12,7 @@ from rampart_fl.shared.runtime.compute import Compute
 
 
 class TicketIssuer:
-    """Answers clients under one lease.
+    """Issues tickets and customized models under one lease.
 
     Args:
         stores: the state of the run.

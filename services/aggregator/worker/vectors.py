@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.shards import Part
 
 
 class Vectors:
-    """The vectors of one run's blobs.
+    """Reads the blobs of one run as vectors.
 
     Args:
         blobs: the run's blobs.

@@ -89,9 +89,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # Possibly the other worker has the same name. If each of the two could take over a
-                # lease that carries its name, they would take the lease from each other forever.
-                # This worker therefore waits until the lease is free.
+                # The worker that took the lease may have the same name as this one. If each of the
+                # two could take over a lease that carries its name, they would take the lease from
+                # each other forever. This worker therefore waits until the lease is free.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -109,7 +109,7 @@ class Worker:
     async def _acquire(self, own: bool) -> int:
         while True:
             settings = self._settings
-            await self._stores.runs.schema()  # A worker that cannot use the state takes no lease.
+            await self._stores.runs.schema()  # Raises an error if this version can't use the state.
             fence = await self._stores.lease.acquire(
                 settings.worker_id, settings.lease, time.time(), own
             )
@@ -198,7 +198,8 @@ class Worker:
     async def _start_next(self, fence: int) -> str | None:
         """Starts the run at the head of the queue; returns the run, or None if no run starts.
 
-        A run whose blobs exceed the disk quota stays at the head of the queue.
+        If the disk quota does not yet have room for the run's blobs, the run stays at the head of
+        the queue.
         """
         queue = await self._stores.runs.queue()
         if not queue:
@@ -224,7 +225,7 @@ class Worker:
         """Whether the disk quota delays a run; also records the reason, which operators see."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # Clears a wait that an earlier worker recorded.
+            await state.hold(fence, "")  # A previous worker with a quota may have recorded a wait.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
@@ -295,7 +296,7 @@ class Worker:
             return RoundEngine(experiment, spec, blobs, device, memory, ranks, seed)
 
     def _release(self) -> None:
-        """Frees the memory of the other ranks after a run has ended."""
+        """Makes the other ranks free their memory after a run has ended."""
         with self._ranks.on_all_ranks("release"):
             pass
 

@@ -1,4 +1,4 @@
-"""`rampart audit`: lists operators' actions, and verifies that the log has not been altered."""
+"""`rampart audit`: lists operators' actions, and verifies that the audit log is unaltered."""
 
 import sys
 from typing import Annotated
@@ -36,7 +36,7 @@ def audit(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Lists operators' actions (who, when, what, and why), or verifies the whole log.
+    """Lists operators' actions (who, when, what, and why), or verifies the whole audit log.
 
     With `--verify --head H`, the check also detects entries missing at the end of the log.
     """

@@ -50,11 +50,12 @@ def certify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Trains groups separately; prints the certified accuracy for each number of hostile clients.
+    """Trains groups of clients separately, and prints the certified accuracy of the models' vote.
 
-    By default, the experiment's flcert customizer defines the groups. With --subsets, the groups
-    are random subsets of all clients. Every subset is a separate federation, so subsets can train
-    in parallel or on Ray.
+    For each number of hostile clients, prints the accuracy that they cannot change. By default, the
+    experiment's flcert customizer defines the groups. With --subsets, the groups are random subsets
+    of all clients. Every subset is a separate federation, so subsets can train in parallel or on
+    Ray.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.progress import Progress

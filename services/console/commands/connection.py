@@ -1,4 +1,4 @@
-"""What all commands for a running federation share: options, connection, output functions."""
+"""The options, connection and output functions that commands for a running federation share."""
 
 import json
 import sys
@@ -56,7 +56,7 @@ def connect(
     If the URL or the token is missing, reads it from the newest federation in ./runs.
 
     Args:
-        url, token, ca, run: the options.
+        url, token, ca, run: the values of the options; None if an option is not given.
         patience: seconds to wait for an aggregator that does not answer.
     """
     token = token or secret("RAMPART_OPERATOR_TOKEN")

@@ -102,14 +102,15 @@ def check(
                 f"data set {name!r} is missing; `rampart data fetch {name}` gets it from "
                 f"{source.kind}: {source.place}"
             )
-        # If a file that the user has to provide is missing, the error says where to put the file.
+        # If the user has to provide the file and it is missing, `load` raises an error that says
+        # where to put the file.
         samples = member.load()
         if samples.x.shape != (len(samples.y), *member.shape):
             raise ConfigurationError(
                 f"data set {name!r} has shape {tuple(samples.x.shape)}, not (n, *{member.shape})"
             )
         if not bool(samples.x.isfinite().all()):
-            raise ConfigurationError(f"data set {name!r} is not finite")
+            raise ConfigurationError(f"data set {name!r} has values that are not finite")
         counts = samples.y.bincount(minlength=member.classes).tolist()
         return {
             "name": name,

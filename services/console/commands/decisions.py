@@ -107,7 +107,7 @@ def mode(
 ) -> None:
     """Sets the most severe decision that a run may take about a client.
 
-    The mode applies to the next round that the worker decides, and to all later rounds.
+    The mode applies to the next round that closes, and to all later rounds.
     """
     status = connect(url, token, ca, run).switch(mode, reason)
     text = f"{status.run} decides in mode {status.mode} from the next round that closes"

@@ -81,7 +81,7 @@ def revoke(
 
 
 def _labels(texts: list[str] | None) -> dict[str, str]:
-    """Labels from KEY=VALUE."""
+    """Parses labels of the form KEY=VALUE."""
     pairs = [text.partition("=") for text in texts or []]
     if wrong := [key for key, sign, _ in pairs if not sign]:
         raise typer.BadParameter(f"--label {wrong[0]}: write it as KEY=VALUE")

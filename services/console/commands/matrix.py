@@ -68,7 +68,9 @@ def matrix(
     ] = Path("runs/matrix"),
     accuracy: Annotated[
         Literal["local", "customized", "personalized"],
-        typer.Option(help="Model that the heat map shows: locally trained, received, or personal."),
+        typer.Option(
+            help="Model whose accuracy the heat map shows: locally trained, received, or personal."
+        ),
     ] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="Print the matrix as JSON.")] = False,
 ) -> None:

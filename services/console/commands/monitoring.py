@@ -25,7 +25,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
 PATIENCE = 60.0
-"""Seconds to wait for a restart of the aggregator, for commands that follow a run."""
+"""Commands that follow a run wait up to this many seconds for a restart of the aggregator."""
 
 
 def status(
@@ -66,7 +66,7 @@ def rounds(
     if number is not None:
         records = operator.rounds(number, 1)
         if not records or records[0].round != number:
-            raise RampartError(f"round {number} has not ended, or is no longer kept")
+            raise RampartError(f"round {number} has not ended, or its record is no longer kept")
         if as_json:
             emit(records[0].model_dump(mode="json"))
             return
@@ -161,7 +161,7 @@ def watch(
 
 
 def wait_for_start(operator: Operator) -> None:
-    """Waits until a run has started; first prints what a queued run waits for.
+    """Waits until a run has started; while the run is queued, prints what it waits for.
 
     Raises:
         RampartError: the run ended without starting.

@@ -56,7 +56,7 @@ def default(
         return
     sources = {name: context.get_parameter_source(name) for name in context.params}
     if any(source is not None and source.name == "COMMANDLINE" for source in sources.values()):
-        raise typer.BadParameter(f"options come after {context.invoked_subcommand!r}")
+        raise typer.BadParameter(f"write the options after {context.invoked_subcommand!r}")
 
 
 @operators.command("list")

@@ -15,7 +15,7 @@ from rampart_fl.shared.errors import ConfigurationError
 ALL = "all"
 """The name that selects every table."""
 SHOWN = ("reduced", "full")
-"""The scales for which the list shows estimated hours."""
+"""The scales for which the option `--list` shows estimated hours."""
 
 
 def reproduce(
@@ -77,7 +77,7 @@ def reproduce(
         _list(as_json)
         return
     if name is None or out is None:
-        raise typer.BadParameter("give the name of a table and --out, or --list")
+        raise typer.BadParameter("give the name of a table and --out, or give --list")
     where = pool(jobs, ray, gpus=gpus, device=device)
     if ray is None:
         usable(device)

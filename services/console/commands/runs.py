@@ -56,7 +56,7 @@ def run(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Submits an experiment to a running federation, which runs it after all earlier runs."""
+    """Submits an experiment to a running federation; it runs after all runs submitted earlier."""
     from rampart_fl.shared.experiment import Experiment
 
     chosen = Experiment.load(experiment)
@@ -82,7 +82,7 @@ def run(
 
 
 def _needs(estimate: Estimate) -> str:
-    """An estimate as text."""
+    """Formats the estimate of what a run needs as text."""
     rows = [
         ["numbers in the model", f"{estimate.parameters:,}"],
         ["clients in a round", f"{estimate.clients:,}"],

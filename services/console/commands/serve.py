@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FEDERATION = RUNS / "federation"
 Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
 PATIENCE = 120.0
-"""Maximum time in seconds until a federation is ready."""
+"""Maximum time in seconds to wait until a federation in a separate process is ready."""
 
 
 def serve(
@@ -37,7 +37,8 @@ def serve(
     """Serves a federation on this machine until Ctrl-C or `rampart shutdown`; submits no run.
 
     Starts Redis, an aggregator and clients, and restarts them when they die. The folder keeps the
-    federation, its clients and its runs. To continue the federation, serve the folder again.
+    state of the federation, its clients and its runs. To continue the federation, serve the folder
+    again.
     """
     from rampart_fl.services.console.launcher.federation_folder import ServedFolder
     from rampart_fl.services.console.launcher.servers import LocalServers
@@ -61,7 +62,7 @@ def serve(
 
 
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
-    """Serves in a separate process; returns the URL and the process id."""
+    """Serves a federation in a separate process; returns the URL and the process id."""
     log = place.path / "serve.log"
     options = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
     with log.open("ab") as file:

@@ -57,7 +57,7 @@ def simulate(
     gpus: Gpus = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON at the end.")] = False,
 ) -> None:
-    """Simulates a federation in one process. Learning, attacks and defence are as in the services.
+    """Simulates a federation in one process. Training, attacks and defence match the services.
 
     All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. For
     a file with a sweep, runs every point with every seed, and always prints one line of JSON at the

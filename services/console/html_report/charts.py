@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
 """Maximum number of points in a line.
 
-If a line has more points, only every n-th point is drawn."""
+If a line has more points, only every n-th point is drawn, with the smallest n that suffices."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def line_chart(
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:
-    """The legend of a chart's colours, from pairs of a style class and a text."""
+    """The legend of a chart; each entry is a style class, which sets the colour, and a text."""
     return tag(
         "ul",
         [tag("li", tag("span", class_=f"key {s}"), name) for s, name in entries],
@@ -130,11 +130,11 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 def matrix(label: str, rounds: Sequence[int], rows: Sequence[tuple[str, Sequence[str]]]) -> Html:
     """Draws the decisions on clients (rows) in each round (columns).
 
-    Equal decisions in consecutive rounds share a rectangle.
+    Equal decisions on a client in consecutive rounds share a rectangle.
 
     Args:
         label: a description of the matrix, for screen readers.
-        rounds: the rounds, which are the columns.
+        rounds: the numbers of the rounds; each round is a column.
         rows: each client's name, and the decision on this client in every round; "" leaves a gap.
     """
     longest = max((len(name) for name, _ in rows), default=0)

@@ -9,13 +9,13 @@ VOID = {"meta", "br", "hr"}
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup, so it is not escaped again."""
 
     __slots__ = ()
 
 
 def text(value: Any) -> Html:
-    """Converts a value to text; escapes HTML, and shows unprintable characters as numbers.
+    """Converts a value to escaped HTML; shows unprintable characters as hexadecimal numbers.
 
     Unprintable characters include those that reverse the direction of text.
 
@@ -33,7 +33,8 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
 
     Args:
         name: the element's name.
-        children: the element's content, escaped unless it is `Html`; iterables are joined.
+        children: the element's content, escaped unless it is `Html`; the items of an iterable are
+            concatenated.
         attributes: the element's attributes; a final "_" is removed, any other "_" becomes "-", and
             attributes that are None are left out. Floats are rounded to two decimals.
 
@@ -51,7 +52,7 @@ def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
 
 
 def join(children: Iterable[Any]) -> Html:
-    """Joins children without an enclosing element.
+    """Concatenates children without an enclosing element.
 
     >>> join(["<", [Html("<b>"), 1]])
     '&lt;<b>1'

@@ -115,7 +115,7 @@ def _order(line: Sequence[float | None]) -> float:
 
 
 def verdict_matrix(run: FinishedRun) -> Html:
-    """The decision on every client in every round."""
+    """Draws the decision on every client in every round."""
     by_round = [decided_in(record) for record in run.records]
     counts = {
         client: Counter(decided[client] for decided in by_round if client in decided)
@@ -171,7 +171,7 @@ def run_clients(run: FinishedRun) -> list[str]:
 
 
 def norm_chart(run: FinishedRun) -> Html:
-    """The norms of updates: the median with a band around it, and a line per barred client."""
+    """Draws norms of updates: their median, a band around it, and a line per barred client."""
     middles: list[float | None] = []
     low: list[float | None] = []
     high: list[float | None] = []

@@ -1,4 +1,4 @@
-"""The folder of a federation that `rampart serve` runs; finds and stops the process.
+"""Manages the folder of a federation, and finds and stops the `rampart serve` that serves it.
 
 The process of `rampart serve` holds a lock on the folder. If no process holds the lock, the stored
 process id is stale.
@@ -20,7 +20,7 @@ from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.runtime import durable
 
 POLL = 0.05
-"""Seconds between checks of a process."""
+"""Seconds between two checks of whether a process is ready or has exited."""
 
 
 class ShutdownTimeout(RampartError):
@@ -89,8 +89,8 @@ class ServedFolder:
         """Waits until the process `server` has announced the federation; returns the URL.
 
         Raises:
-            ChildFailed: the process exited, or was not ready in time; the message contains the
-                end of the process's log.
+            ChildFailed: the process exited, or was not ready within `patience` seconds; the message
+                contains the end of the process's log.
         """
         give_up = time.monotonic() + patience
         while server.poll() is None and time.monotonic() < give_up:
@@ -102,7 +102,7 @@ class ServedFolder:
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
         lines = log.read_text(errors="replace").splitlines()[-3:]
-        raise ChildFailed(f"serve {why}; see {log}: {' | '.join(lines)[:1000]}")
+        raise ChildFailed(f"rampart serve {why}; see {log}: {' | '.join(lines)[:1000]}")
 
     def shut_down(self, patience: float = 60.0) -> bool:
         """Stops the process that serves the folder, and waits until it exits.
@@ -110,7 +110,7 @@ class ServedFolder:
         Returns:
             Whether a process served the folder.
         Raises:
-            ShutdownTimeout: the process did not exit in time.
+            ShutdownTimeout: the process did not exit within `patience` seconds.
         """
         pid = self.server()
         if pid is None:
@@ -120,7 +120,7 @@ class ServedFolder:
         while self.server() is not None:
             if time.monotonic() > give_up:
                 raise ShutdownTimeout(
-                    f"process {pid} still serves {self.path} after {patience:g} s"
+                    f"process {pid} still serves {self.path} {patience:g} s after it got SIGTERM"
                 )
             # The server is not a child of this process, so poll until it exits.
             time.sleep(POLL)

@@ -104,7 +104,7 @@ class ForkedProcess:
 
 
 class ForkedProcesses(Processes):
-    """Like `Processes`, but starts Python modules with a fork."""
+    """Like `Processes`, but runs Python modules in forked processes."""
 
     def python(self, name: str, module: str, *arguments: str, **environment: str) -> None:
         """Forks a process that runs a Python module, such as one of the services."""

@@ -47,7 +47,9 @@ class LocalFederation(LocalServers):
         super().start_servers()
         started = self.operator.await_start(START)
         if started.state in OVER:
-            raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
+            raise ConfigurationError(
+                f"run {started.run} has already ended ({started.state}): {started.reason}"
+            )
 
     def variables(self) -> dict[str, str]:
         """Environment variables of an aggregator that submits the experiment at its first start."""
@@ -68,7 +70,7 @@ class LocalFederation(LocalServers):
 
 
 def to_toml(tables: dict[str, Any]) -> str:
-    """Plain tables as TOML, without the keys whose value is None.
+    """Formats nested dictionaries as TOML, without the keys whose value is None.
 
     >>> print(to_toml({"name": "x", "data": {"clients": 2, "groups": None}}), end="")
     name = "x"

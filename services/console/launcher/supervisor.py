@@ -29,7 +29,7 @@ class SupervisedFederation:
     Args:
         federation: the federation, with Redis and aggregator already running.
         folder: the folder with the federation's state.
-        clock: returns a time in seconds.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(

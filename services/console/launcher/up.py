@@ -30,7 +30,7 @@ class UpResult:
     """The result of a run.
 
     Args:
-        summary: the metrics that a run prints at its end as one line of JSON.
+        summary: the run's final metrics; with --json, the command prints them as one line.
         records: the record of every round.
         folder: folder of state, logs and records; None if they are not kept.
     """

@@ -120,7 +120,7 @@ def _setting(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Replaces each table {"name": x} with x, also inside lists; other tables do not change."""
+    """Replaces each dictionary {"name": x} with x, also inside lists; keeps other dictionaries."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value["name"] if isinstance(value, dict) and value.keys() == {"name"} else value

@@ -28,7 +28,7 @@ class RunParticipation:
 
     Args:
         run: id of the run.
-        state: state of the run.
+        state: state of the run, such as "finished".
         answer: "accepted", "declined", or "" if the client gave no answer.
         slot: the client's slot; None if the client is not a member.
         decisions: how often each decision was made about the client, and how often the client's

@@ -33,10 +33,10 @@ def run_simulation(
 def run_all(
     run: Callable[[T], R], items: Sequence[T], pool: Pool | None = None
 ) -> Iterator[tuple[T, R]]:
-    """Runs items; yields each item and its result as soon as the item's run ends.
+    """Calls `run` for each item; yields the item and its result as soon as the call ends.
 
     Args:
-        run: runs one item; must be picklable if another process calls it.
+        run: function that runs one item; must be picklable if another process calls it.
         items: the items to run.
         pool: where to run the items; by default, one after another in this process.
     """
@@ -60,7 +60,7 @@ def run_all_cached(
     Only this process reads and writes the files. The results of failed runs are not written.
 
     Args:
-        run: runs one item.
+        run: function that runs one item.
         items: the items; items with stored results are yielded first.
         path: returns the file for an item's results; the file's name contains the experiment's
             digest.
@@ -112,7 +112,7 @@ def follow(
     figure: str = "accuracy",
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Consumes all runs and shows a progress bar on standard error.
+    """Waits for all runs to end, and shows a progress bar on standard error.
 
     If standard error is not a terminal, prints one line per run instead. Both the progress bar and
     the printed lines show the time left.
@@ -124,7 +124,7 @@ def follow(
         label: returns the name of a run.
         on_result: called with each run and its results.
         figure: name of the metric that is shown for each run.
-        clock: returns seconds.
+        clock: function that returns the time in seconds.
     """
     with Progress(title, total, every=0.0, clock=clock) as progress:
         for number, (item, figures) in enumerate(runs, 1):

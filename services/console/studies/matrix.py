@@ -1,7 +1,8 @@
 """`rampart matrix`: runs every attack against every defence, as one experiment per cell.
 
-A cell is the base experiment with another attack and another defence. The results of a cell are
-stored in a file named after the digest of its experiment, so that no experiment is run twice.
+A cell is the base experiment with the attack of its row and the defence of its column. The results
+of a cell are stored in a file named after the digest of its experiment, so that no experiment is
+run twice.
 """
 
 import re
@@ -86,7 +87,7 @@ def member(text: str) -> dict[str, Any]:
 
 
 def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
-    """The TOML tables of the base experiment, but with another attack.
+    """The TOML tables of the base experiment, with its attack replaced by the attack `attack`.
 
     The number of attackers stays the same; if the base experiment has no attackers, 30 % of the
     clients attack.
@@ -105,11 +106,12 @@ def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """The tables of an experiment with another defence: a pipeline, FedCAP, or a baseline.
+    """The TOML tables of an experiment, with its defence replaced by the defence `defence`.
 
     Args:
-        tables: tables of an experiment.
-        defence: stages joined by "+", or a key of `DETECTORS` or `REFERENCES`.
+        tables: TOML tables of the experiment.
+        defence: a pipeline, whose stages are separated by "+"; or a defence with detectors (a key
+            of `DETECTORS`); or a baseline (a key of `REFERENCES`).
         f: upper bound on the number of hostile clients, and on the number of barred clients.
     """
     carried = ("learning_rate", "momentum", "sample_cap", "root", "public")
@@ -143,7 +145,7 @@ def plan(
 
     Args:
         base: the experiment that all cells modify; its seed is the first seed.
-        attacks, defences: the rows and columns.
+        attacks, defences: the attacks (rows) and defences (columns) of the matrix.
         seeds: number of consecutive seeds.
         rounds: number of rounds of every run; by default, the base experiment's number.
         network: whether the cells run over HTTP.
@@ -164,10 +166,10 @@ def plan(
 
 
 def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> dict[str, Any]:
-    """The results of a run with real processes on this machine.
+    """Runs an experiment with real processes on this machine; returns the results.
 
     If an attack asks for full knowledge, the function enables the aggregator's test tap. Through
-    the test tap, the attackers read the updates of the other clients. `device` is the aggregator's
+    the test tap, the attackers read the updates of the honest clients. `device` is the aggregator's
     device.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses

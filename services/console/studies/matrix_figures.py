@@ -13,9 +13,9 @@ ACCURACIES = {
     "customized": "as received",
     "personalized": "of the personal model",
 }
-"""The models whose accuracy is shown. The model `local` is the received model after local training,
-as in Table I of the FedCAP paper. Only the model `local` exists for every defence, so a comparison
-of all defences must use the accuracy of this model."""
+"""Titles of the models whose accuracies the matrix shows, keyed by model. The model `local` is the
+received model after local training, as in Table I of the FedCAP paper. Only the model `local`
+exists for every defence, so a comparison of all defences must use the accuracy of this model."""
 JUDGED = {"dacc": "DAcc", "fpr": "FPR", "fnr": "FNR"}
 """Titles of the metrics of a detector, keyed by metric."""
 FIGURES = {
@@ -67,10 +67,10 @@ Grid = list[list[SeedMean | None]]
 
 
 class Matrix:
-    """The metrics of every cell, over all its seeds.
+    """Collects the metrics of every cell, and averages them over seeds.
 
     Args:
-        attacks, defences: the rows and the columns, in this order.
+        attacks, defences: the attacks (rows) and the defences (columns).
     """
 
     def __init__(self, attacks: Sequence[str], defences: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ class Matrix:
         return SeedMean.of(self._by_seed(attack, defence, figure).values())
 
     def mean_loss(self, attack: str, defence: str, figure: str) -> SeedMean | None:
-        """By how much an attack lowers a metric, as a mean over seeds."""
+        """By how much an attack lowers a metric, compared with no attack; a mean over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return SeedMean.of(calm[seed] - now[seed] for seed in now if seed in calm)
@@ -103,11 +103,11 @@ class Matrix:
         return {run["seed"]: run[figure] for run in runs if run.get(figure) is not None}
 
     def grid(self, figure: str) -> Grid:
-        """The mean of a metric in every cell."""
+        """For each cell of the matrix: the mean of a metric over the cell's seeds."""
         return self._grid(self.mean, figure)
 
     def losses(self, figure: str) -> Grid:
-        """For each cell: by how much the attack lowers a metric."""
+        """For each cell of the matrix: by how much the attack lowers a metric."""
         return self._grid(self.mean_loss, figure)
 
     def _grid(self, of: Callable[[str, str, str], SeedMean | None], figure: str) -> Grid:

@@ -115,7 +115,7 @@ def heat_map(matrix: Matrix, path: Path, about: dict[str, Any], accuracy: str) -
         matrix: the metrics.
         path: path of the PNG file.
         about: facts about the run for the title, such as the experiment's name.
-        accuracy: the model that is shown, a key of `ACCURACIES`.
+        accuracy: name of the model whose accuracy is shown; a key of `ACCURACIES`.
     Raises:
         MatplotlibMissing: matplotlib is not installed.
     """
@@ -153,7 +153,7 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
         matrix: the metrics.
         folder: folder for the files; created if missing.
         about: facts about the run for the heading of the tables, such as the experiment's name.
-        accuracy: the model whose accuracy the heat map shows, a key of `ACCURACIES`.
+        accuracy: name of the model whose accuracy the heat map shows; a key of `ACCURACIES`.
     Raises:
         MatplotlibMissing: matplotlib is not installed; matrix.md and matrix.json have been written.
     """

@@ -95,4 +95,4 @@ def curves(
         picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # Reuse the layout, which takes long to compute.
+        picture.set_layout_engine("none")  # Keep the layout, which takes long to compute.

@@ -1,8 +1,8 @@
 """Pools for parallel runs: processes or threads of this machine, or a Ray cluster.
 
 A pool opens an executor, which has the interface of `concurrent.futures.Executor`. If an error or
-an interrupt ends the executor's context, no further run starts. The error or interrupt stops runs
-in processes and in Ray tasks, but runs in threads finish.
+an interrupt ends the executor's context, no further run starts. Runs in processes and in Ray tasks
+are then stopped, but runs in threads finish.
 """
 
 import os

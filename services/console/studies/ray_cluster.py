@@ -81,7 +81,7 @@ def versions() -> dict[str, str]:
 def _call(
     expected: dict[str, str], run: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> T:
-    """Executes a call on a node."""
+    """Executes a call on a node, if the node has the expected versions of the software."""
     if versions() != expected:
         raise ConfigurationError(
             f"the node {socket.gethostname()} has {versions()}, but this study needs {expected}: "
@@ -91,7 +91,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Passes on a task's result, or the error that the call raised."""
+    """Copies the result of a finished task to `future`, or the error that the call raised."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())

@@ -54,7 +54,7 @@ def sweep(
     Args:
         grid: the sweep to run.
         device: device of the models and data.
-        accuracy: the rounds from which the final accuracies are computed.
+        accuracy: the source of the final accuracies, such as the last round; see `Final`.
         folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.

@@ -29,7 +29,7 @@ tracker shows the verdict instead of the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0
-"""Seconds to wait for an aggregator that restarts."""
+"""Maximum time in seconds to wait for an aggregator that restarts."""
 
 
 def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
@@ -98,7 +98,7 @@ def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            # The aggregator is restarting. If the event that ends a round is lost, a later event
-            # makes the caller read the round's record.
+            # Reconnect, because the aggregator may only be restarting. If the event that ends a
+            # round is lost, a later event makes the caller read the round's record.
             pass
         operator.ready(PATIENCE)

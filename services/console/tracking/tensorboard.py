@@ -1,4 +1,4 @@
-"""A folder of runs for TensorBoard."""
+"""Copies runs to a folder that TensorBoard shows."""
 
 import shutil
 from collections.abc import Mapping

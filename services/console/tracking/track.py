@@ -78,7 +78,7 @@ def copy(
     """
     facts = {"experiment": experiment.name, "experiment_digest": experiment.digest()}
     tracker.begin(parameters(experiment.tables()), facts, began)
-    now = time.time()  # A simulation records no times.
+    now = time.time()  # A simulation records no times, so use the present time instead.
     try:
         for one in rounds:
             metrics, closed = round_metrics(one.record, one.curves), one.record.closed_at

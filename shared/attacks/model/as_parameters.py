@@ -27,7 +27,7 @@ class AsParameters(Wrapper):
 
     paper = "SDEA's code"
     attack: ModelAttack = Field(default="lie", validate_default=True)
-    """The inner attack: a name, or a table with its name and parameters."""
+    """The inner attack: a name, or a TOML table with its name and parameters."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         crafted_FD = super().craft(own_FD, knowledge)

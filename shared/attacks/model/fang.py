@@ -71,7 +71,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,), with the first λ for which Krum picks it, or else the last λ."""
+        """The upload -λ s (D,): λ is the first that makes Krum pick it, or else the last tried."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()

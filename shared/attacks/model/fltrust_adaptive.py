@@ -15,7 +15,7 @@ from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Rows
 
 GRID = 4096
-"""Number of angles in the first grid."""
+"""Number of angles in the first grid of the search for the best angle."""
 NARROWINGS = 12
 """Number of further grids, each between the two neighbours of the best angle so far."""
 
@@ -73,8 +73,8 @@ def best_angle(pull: float, trust: float, along: float, across: float, attackers
 
     w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
     scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients (see
-    `FLTrustAdaptive`). The numbers a (`along`) and b (`across`) are the lengths of the components
-    of s parallel and perpendicular to u0.
+    `FLTrustAdaptive`). The number a (`along`) is the component of s in the direction of u0; b
+    (`across`) is the norm of the component of s perpendicular to u0.
     """
 
     def harm(angles: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ HALVINGS = 200
 """Number of halvings of an interval: enough to reach the resolution of float64."""
 
 ROUNDING = 1e-14
-"""Relative error that the search allows in a sum of distances. The caller checks the final point
-without this tolerance."""
+"""Relative error that the search for γ allows in a sum of distances. After the search, `craft`
+checks without this tolerance that the cost of the upload does not exceed the limit."""
 
 
 @attacks.register("min_sum")

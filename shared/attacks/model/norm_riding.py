@@ -1,4 +1,4 @@
-"""Norm riding: uploads the longest update that opposes the honest direction and passes detectors.
+"""Norm riding: opposes the honest direction with the largest norm that the detectors accept.
 
 Legend: F attackers whose uploads are crafted in one call, M attackers of the round, B known honest
 updates, K = B + M clients, D coordinates.
@@ -16,15 +16,15 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""If the detectors still accept after this number of doublings of the length, the attack assumes
-that they accept every length."""
+"""If the detectors still accept the uploads after this number of doublings of the norm, the attack
+assumes that they accept every norm."""
 HALVINGS = 20
-"""Number of halvings of the interval that contains the threshold."""
+"""Number of halvings of the interval that contains the largest accepted norm."""
 
 
 @attacks.register("norm_riding")
 class NormRiding(ModelAttack):
-    """Points the calibrated update against the honest direction, with a norm just below the limit.
+    """Points the calibrated update against the honest direction, just below the detectors' limit.
 
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
@@ -37,10 +37,10 @@ class NormRiding(ModelAttack):
     If models are customized, the norm of the calibrated update differs from L by up to |o|.
 
     An attacker with full knowledge knows o exactly. Instead of the threshold, this attacker uses
-    the largest length at which the server's own detectors accept all attackers and record no
-    evidence against any attacker. If the detectors accept every length, there is no largest one, so
+    the largest norm at which the server's own detectors accept all attackers and record no
+    evidence against any attacker. If the detectors accept every norm, there is no largest one, so
     this attacker uses the threshold after all. Detectors that judge raw uploads can reject all
-    opposing updates, even an update of length 0. If no opposing update is accepted, the calibrated
+    opposing updates, even an update of norm 0. If no opposing update is accepted, the calibrated
     update is the smallest positive multiple of c that the detectors accept.
 
     >>> import torch
@@ -98,7 +98,7 @@ class NormRiding(ModelAttack):
 
 
 def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
-    """Updates (F, D) of length `reach` that point against the honest updates.
+    """Updates (F, D) of norm `reach` that point against the honest updates.
 
     If the reach is in [-1, 0), the honest updates are multiplied by -reach.
 

@@ -16,11 +16,11 @@ from rampart_fl.shared.errors import ConfigurationError
 
 @attacks.register("random_noise")
 class RandomNoise(ModelAttack):
-    """Noise as large as the update, or the parameters of a freshly initialized model.
+    """Noise as large as the update, or the parameters of a randomly initialized model.
 
     `update`: the upload is std N(0, 1), where std is the population standard deviation over the
-    coordinates of the honest update. `parameters`: the uploaded model is freshly initialized.
-    `interpolation`: the uploaded model is the midpoint between a freshly initialized model and the
+    coordinates of the honest update. `parameters`: the uploaded model is randomly initialized.
+    `interpolation`: the uploaded model is the midpoint between a randomly initialized model and the
     honestly trained model.
 
     >>> noisy = RandomNoise().apply(torch.tensor([[1.0, -1.0]]), Knowledge(4, 1))
@@ -30,8 +30,8 @@ class RandomNoise(ModelAttack):
 
     paper = "FedCAP's code (update); SDEA, appendix D.2 (parameters) and its code (interpolation)"
     reading: Literal["update", "parameters", "interpolation"] = "update"
-    """The kind of noise; `parameters` and `interpolation` need a function that draws a fresh
-    model."""
+    """The kind of noise; `parameters` and `interpolation` need a function that draws randomly
+    initialized models (`Knowledge.initial`)."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         draws = per_attacker(knowledge, self.name, len(own_FD))
@@ -41,7 +41,8 @@ class RandomNoise(ModelAttack):
             return std_F1 * noise_FD.to(own_FD.device)
         if knowledge.initial is None:
             raise ConfigurationError(
-                f"random_noise with reading {self.reading!r} needs `initial` to draw a fresh model"
+                f"random_noise with reading {self.reading!r} needs `Knowledge.initial`, which "
+                "draws a randomly initialized model"
             )
         start_FD = start_models(own_FD, knowledge, self.name)
         fresh_FD = torch.stack([knowledge.initial(draw) for draw in draws]).to(start_FD)

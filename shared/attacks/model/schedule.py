@@ -33,7 +33,7 @@ class AttackSchedule(ModelAttack):
 
     paper = "Rampart: a change of attack during a run"
     attacks: tuple[ModelAttack, ...] = Field(min_length=1)
-    """The attacks: names, or tables with `name` and parameters such as `from_round`."""
+    """The attacks: names, or TOML tables with `name` and parameters such as `from_round`."""
 
     @field_validator("attacks", mode="before")
     @classmethod

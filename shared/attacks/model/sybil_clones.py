@@ -35,7 +35,7 @@ class SybilClones(Wrapper):
     paper = "Fung et al., The limitations of federated learning in Sybil settings, 2020"
     knowledge: ClassVar[KnowledgeLevel] = "partial"
     jitter: float = Field(default=0.0, ge=0)
-    """Length of the random part, as a share of the update's norm."""
+    """Norm of the random part of a copy, as a share of the norm of the copied upload."""
 
     @property
     def asks_for(self) -> KnowledgeLevel:

@@ -69,7 +69,9 @@ def as_samples(array: np.ndarray, shape: tuple[int, ...], what: str) -> Tensor:
     elif given != shape and len(shape) == 3 and given == (*shape[1:], shape[0]):
         x = x.permute(0, 3, 1, 2)
     if tuple(x.shape[1:]) != shape or not len(x):
-        raise ConfigurationError(f"{what} has shape {array.shape}, the model takes (n, *{shape})")
+        raise ConfigurationError(
+            f"{what} has shape {array.shape}, but the model takes (n, *{shape})"
+        )
     if not small and not bool(x.isfinite().all()):
         raise ConfigurationError(f"{what} is not finite")
     return x

@@ -26,7 +26,7 @@ def last_linear(module: nn.Module) -> str:
     names: list[str] = [name for name, layer in layers if isinstance(layer, nn.Linear)]
     if not names:
         raise ConfigurationError(
-            "the model has no linear layer to be its head: set head to a layer"
+            "the model has no linear layer as its head: set `head` to the name of a layer"
         )
     return names[-1]
 

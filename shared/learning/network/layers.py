@@ -11,9 +11,9 @@ from torch.nn import functional
 class TextEmbedding(nn.Module):
     """Σ v / √n over the vectors v of a text's n tokens; token 0 is padding and is ignored.
 
-    The result has about the magnitude of one vector, whatever the length of the text. The mean of
-    the vectors would shrink with the length of the text, and the gradients of the vectors would
-    shrink even faster.
+    The result has about the norm of one vector, whatever the length of the text. The mean of the
+    vectors would shrink with the length of the text, and the gradients of the vectors would shrink
+    even faster.
 
     Args:
         tokens: number of token ids, padding included.

@@ -46,9 +46,9 @@ class Stacked:
     def at_once(self, x_KB: Tensor) -> int:
         """How many models per pass give the highest speed, for batches of this shape.
 
-        On a CPU, the result is the number of models whose largest activations fit in cache together
-        (measured with `benchmarks/training.py`). On other devices, or without a stacked form, all
-        models run in one pass.
+        On a CPU, a pass is fastest if the largest activations of all its models fit in cache
+        together (measured with `benchmarks/training.py`). On other devices, or without a stacked
+        form, all models run in one pass.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -162,7 +162,8 @@ def widest(module: nn.Module, shape: tuple[int, ...]) -> int:
     """
     batch, *sample = shape
     sizes = [prod(sample)]
-    # The module was built by this process, from registered or trusted code, never from an upload.
+    # Running the module is safe, because its code is registered or trusted and never comes from an
+    # upload.
     probe = copy.deepcopy(module).float().eval()
     for layer in probe.modules():
         layer.register_forward_hook(lambda _, inputs, output: sizes.append(output.numel()))

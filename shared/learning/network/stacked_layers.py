@@ -135,7 +135,7 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         # cuDNN is fast in the forward pass, but for the gradients of a grouped convolution, cuDNN
-        # starts at least one GPU kernel for each group.
+        # launches at least one GPU kernel for each group.
         trains = torch.is_grad_enabled() and h.device.type != "cpu"
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)
@@ -282,7 +282,7 @@ def _as(h: Tensor, g: Tensor) -> Tensor:
 
 
 def _side_by_side(h: Tensor) -> Tensor:
-    """Activations as (B, K·C, ...)."""
+    """Returns the activations `h` in the shape (B, K·C, ...)."""
     return h if h.ndim == 4 else h.transpose(0, 1).flatten(1, 2)
 
 

@@ -18,7 +18,7 @@ from rampart_fl.shared.modelspec import STATISTIC, ModelSpec
 
 COUNT = "num_batches_tracked"
 """Batch normalization counts batches in tensors whose names end with this word. No result depends
-on these counts."""
+on these counts, so they are not read."""
 DTYPES = {"F64", "F32", "F16", "BF16"}
 
 

@@ -75,7 +75,9 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     {'bias': (5, 2), 'weight': (5, 2, 3)}
     """
     if models_KD.shape[-1] != spec.dim:
-        raise ValueError(f"vectors of {models_KD.shape[-1]} numbers, but the model has {spec.dim}")
+        raise ValueError(
+            f"the vectors have {models_KD.shape[-1]} numbers, but the model has {spec.dim}"
+        )
     # Split the vectors once, so that the backward pass needs only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {

@@ -1,4 +1,4 @@
-"""What attackers compute with the shared model: fresh parameters, and the Jacobian's norm.
+"""Functions for attackers: new initial parameters for a model, and the norm of its Jacobian.
 
 Legend: S samples, D parameters.
 """
@@ -34,10 +34,10 @@ def initial_parameters(experiment: Experiment) -> Callable[[torch.Generator], Te
 def jacobian(
     learner: Learner, data: ClientData
 ) -> Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]:
-    """A function: (parameters (D,), draws) -> (estimated squared Jacobian norm, its gradient (D,)).
+    """Returns a function (parameters (D,), draws) -> (squared Jacobian norm, its gradient (D,)).
 
     The squared norm is the mean over samples s of |∂z_s/∂θ|_F², where z_s are the logits of s. The
-    estimate uses HMSDFL's method with one projection.
+    function estimates this norm as HMSDFL does, with one random projection.
     """
 
     def estimate(parameters_D: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ class Learner:
 
     @staticmethod
     def of(experiment: Experiment) -> "Learner":
-        """Builds a learner from the tables of an experiment."""
+        """Builds the learner that an experiment defines."""
         network = Stacked(build_module(experiment))
         personalizer = personalizers.parse(experiment.personalizer)
         personalizer.check(network.module, network.spec)

@@ -146,9 +146,9 @@ class LocalResult:
             training and of the trained model. `triggered_samples`: if there is a trigger, the
             number of test samples whose class is not the target class. `fooled_customized`, ...:
             the number of triggered test samples that each model assigns to the target class.
-            `epsilon`: under differential privacy, the ε spent so far. The objective's terms add
-            measurements of the trained model, such as `jacobian_norm`. The personalizer adds
-            entries for the numbers that it measured before training.
+            `epsilon`: under differential privacy, the ε spent so far. Some objective terms add
+            entries that they measure on the trained model, such as `jacobian_norm`. Some
+            personalizers add entries that they compute before training, such as `weight_00`.
     """
 
     update_D: Tensor
@@ -226,7 +226,7 @@ def unstack(personal: Mapping[str, Tensor], position: int) -> dict[str, Tensor]:
 
 
 def _test(learner: Learner, cohort: Cohort, models_KD: Tensor, kind: str) -> dict[str, Tensor]:
-    """Each client's model on the client's test samples: scores (K,), and the trigger's success."""
+    """Tests each client's model on its own test samples; returns sums (K,), keyed by metric."""
     x_KT, y_KT, trigger = cohort.x_test_KT, cohort.y_test_KT, learner.trigger
     scores_KT = _each(learner, models_KD, x_KT, y_KT, cohort.test_K, learner.scoring.scores)
     counts = {f"{learner.scoring.counted}_{kind}": scores_KT.sum(1)}
@@ -265,8 +265,9 @@ def _each(
     sizes: Sequence[int],
     score: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Scores (K, T) in float64; 0 for padding. Each pass evaluates few models on many samples.
+    """Scores (K, T) in float64; 0 for padding.
 
+    A pass takes as many samples of a model as fit, and adds further models only if there is room.
     Each pass is padded only to the size of its own largest client, rounded up to a multiple of
     `TILE`.
     """

@@ -16,7 +16,8 @@ ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
 """Smallest number of clients to which a group shrinks. A group does not shrink to one client,
-because libraries use other matrix kernels for a single model."""
+because libraries use other matrix kernels for a single model, whose results differ in the last
+bits."""
 
 
 def unit(dim: int) -> int:
@@ -29,7 +30,7 @@ def unit(dim: int) -> int:
 
 
 def order(steps_K: Sequence[int], apart: int) -> list[int]:
-    """For each place, the client at this place; clients with more steps come first.
+    """Puts clients with more steps first; returns, for each place, the client at this place.
 
     If `apart` exceeds 1, the order is approximate: clients move only by multiples of `apart`
     places.

@@ -1,16 +1,16 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
 Each step takes each of a client's n samples with probability q = b/n (Poisson sampling), where b is
-the batch size. The step clips each sample's gradient to length C. It then adds Gaussian noise of
+the batch size. The step clips each sample's gradient to the norm C. It then adds Gaussian noise of
 standard deviation σ C to the sum of the clipped gradients (DP-SGD). After T steps, a client's
 uploads satisfy (ε, δ)-differential privacy with respect to the client's samples. Opacus' accountant
 computes ε.
 
-The privacy guarantee covers only the uploaded updates. A client also reports sample counts and
-losses without noise. Personal models are trained without noise, because they never leave their
-clients. An agent draws its noise from its own secret seeds. A simulation draws the noise from the
-experiment's seed. The experiment's seed is not secret, so the noise in a simulation does not
-protect privacy.
+The privacy guarantee covers only the uploaded updates. It does not cover the sample counts and
+losses that a client reports without noise. Personal models are trained without noise, because they
+never leave their clients. An agent draws its noise from its own secret seeds. A simulation draws
+the noise from the experiment's seed. The experiment's seed is not secret, so the noise in a
+simulation does not protect privacy.
 
 Legend: K clients, B samples in a batch, E = K·B single samples, C classes, D parameters.
 """
@@ -45,7 +45,8 @@ processor's cache holds about this many elements."""
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""Layers that mix the samples of a batch; their common base class is private to torch."""
+"""Layers that mix the samples of a batch; listed because their common base class is private to
+torch."""
 
 
 def check_privacy(
@@ -102,7 +103,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 
     Args:
         rate: probability that a sample is in a batch.
-        noise_multiplier: standard deviation of the noise, as a multiple of the clipping length.
+        noise_multiplier: standard deviation of the noise, as a multiple of the clipping norm.
         steps: T.
         delta: δ.
     """
@@ -112,8 +113,8 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
         return 0.0
     orders, each = _divergences(rate, noise_multiplier)
     with warnings.catch_warnings():
-        # Opacus warns if the best Rényi order is at the edge of the range of orders. A Rényi order
-        # at the edge gives a valid but loose bound on ε.
+        # Opacus warns if the best Rényi order is at the edge of the range of orders. The warning is
+        # ignored, because such an order gives a valid, though loose, bound on ε.
         warnings.simplefilter("ignore")
         total, _ = get_privacy_spent(orders=orders, rdp=each * steps, delta=delta)
     return float(total)
@@ -225,7 +226,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 def output_noise(deviation: float, draws: StepRandomness, update_KD: Tensor) -> Tensor:
     """The noise N(0, σ² I) that MSDFL (section VII-E) adds to each client's trained model.
 
-    This noise alone guarantees no ε, because the length of the update is not bounded.
+    This noise alone guarantees no ε, because the norm of the update is not bounded.
     """
     scale = [deviation] * len(update_KD)
     return normal(scale, draws.secretly("output noise"), update_KD)

@@ -31,7 +31,7 @@ def take_steps(
     local: StepState,
     hostile: Sequence[int] = (),
 ) -> tuple[StepState, Tensor]:
-    """The models and state after all steps, and each client's number of noised gradients (K,).
+    """Takes all steps; returns models and state, and each client's number of noised gradients (K,).
 
     Args:
         learner: network, personalizer, optimizer.
@@ -75,12 +75,13 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """`padding_order` moves a client only by a multiple of this number of places.
+    """The number of places by multiples of which `padding_order` may move a client.
 
-    If training is private or a term reads samples, batches are split, because per-sample gradients
-    must fit in cache. The split depends on the number of clients, and affects the last bits of the
-    trained models. If batches are split, the function therefore returns the number of clients K, so
-    that no client moves to another place or leaves its group before the last step.
+    With differential privacy, or with a term that reads samples, a step may split every batch, so
+    that the per-sample gradients fit in cache. How batches are split depends on the number of
+    clients, and affects the last bits of the trained models. In these cases, the function therefore
+    returns the number of clients K, so that no client moves to another place or leaves its group
+    before the last step.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -120,7 +121,8 @@ def _steps(
         for s in steps:
             at = (row_K[:, None], index_KSB[some, s])
             x_KB, y_KB = cohort.x_train_KN[at], cohort.y_train_KN[at]
-            # `whole` covers all clients of the group, even clients that have taken all their steps.
+            # `whole` is False as soon as one client of the group has taken all its steps, because
+            # this client's batch is then only padding.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
             after = learner.personalizer.step(local, start_KD, batch, task)
@@ -141,7 +143,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """For clients without further batches, the values in `before`; for all others, in `after`."""
+    """Takes the values in `before` for clients without further batches, else those in `after`."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

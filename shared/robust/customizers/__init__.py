@@ -3,7 +3,8 @@
 To add a customizer, write a module in this package, and a test file with the name of the module.
 The module defines a subclass of `Customizer`, decorated with `@customizers.register("name")`.
 
-Personal models that a client trains itself belong in `learning.training.personalizers`.
+Code for personal models, which clients train themselves, belongs in
+`learning.training.personalizers`.
 
 Legend: D coordinates, M rows of the pool.
 """
@@ -30,18 +31,18 @@ class Customization:
     Args:
         models: the models by name; None if every client gets the global model. A model's name is a
             client's id, or contains a colon.
-        assignment: names of models by client id. The client trains from the model with the first
-            name. All other names belong to additional models that the client gets. `GLOBAL` is the
-            name of the global model. A client that has neither an assignment nor a group gets the
-            global model. But if the customizer asks for probes, such a client is probed before it
-            trains.
+        assignment: for each client id, the names of the client's models. The client trains from
+            the model with the first name. All other names belong to additional models that the
+            client gets. `GLOBAL` is the name of the global model. A client that has neither an
+            assignment nor a group gets the global model. But if the customizer asks for probes,
+            such a client first answers a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets when the federation ends, to predict by
             majority vote.
-        challenged: names of changed models, by client id. A challenged client trains from the
-            changed model instead of its own model. When the federation ends, a challenged client
-            gets its own model.
+        challenged: for each challenged client, the name of its challenged model, that is, its own
+            model with a random change added. The client trains from the challenged model instead
+            of its own model. When the federation ends, the client gets its own model.
     """
 
     models: Models | None = None
@@ -64,7 +65,10 @@ class Customizer(Stage):
 
     @property
     def probes(self) -> bool:
-        """Whether a client without a row in the pool first trains once from the reference model."""
+        """Whether a client without a row in the pool must first answer a probe.
+
+        To answer a probe, the client trains once from the reference model.
+        """
         return False
 
     @property
@@ -105,7 +109,10 @@ class Customizer(Stage):
         return 0
 
     def models_of(self, clients: int) -> int:
-        """The largest number of models besides the global model, if there are `clients` clients."""
+        """The largest number of models that the customizer makes for `clients` clients.
+
+        The global model is not included.
+        """
         return clients
 
     def check_rows(self, rows: Rows, context: Context) -> None:
@@ -115,24 +122,24 @@ class Customizer(Stage):
     def apply(
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
-        """The models of the clients that sent `rows`, and the next state.
+        """The models made from `rows`, their assignment to clients, and the next state.
 
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: one row for each client in `rows`. The customizer computes similarities between
                 clients from `similar`. If calibration is switched off, the rows in `similar` are
                 the raw uploads.
-            state: the state from `init` or from the last round.
+            state: the state from `init` or from the previous round.
             context: the round, the seed and the reference model.
         """
 
     def customize_newcomer(self, probe_D: Tensor, rows: Rows, context: Context) -> Tensor:
-        """Weights (M,) over the pool's rows for a client that answered a probe with `probe_D`.
+        """Weights (M,) with which the pool's rows are mixed into a model for a newcomer.
 
-        The engine calls this method only if `probes` is true. Customizers with probes override this
-        method.
+        `probe_D` is the newcomer's answer to a probe. `Rounds.newcomer` calls this method, but only
+        if `probes` is true. Customizers with probes override this method.
         """
-        raise AssertionError(f"{self.name} does not probe")
+        raise AssertionError(f"{self.name} sends no probes, so it mixes no models for newcomers")
 
 
 customizers: Registry[Customizer] = Registry(

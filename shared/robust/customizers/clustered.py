@@ -33,10 +33,11 @@ class Clustered(GroupedCustomizer):
 
     w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
     that is, differences from w. A client's row therefore includes what its cluster's model learned
-    in earlier rounds, which stabilizes clusters. A zero row is treated as opposite to all other
-    rows. Each new cluster takes the name of an old cluster; new and old clusters are matched by the
-    number of clients that they have in common. A client that does not take part in a round keeps
-    its cluster. New clients first train once from the global model.
+    in earlier rounds. This keeps clusters similar from round to round. A zero row is treated as
+    opposite to all other rows. Each new cluster takes the name of a cluster of the previous round;
+    new and previous clusters are matched by the number of clients that they have in common. A
+    client that does not take part in a round keeps its cluster. A client without a cluster trains
+    from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"
@@ -85,7 +86,7 @@ class Clustered(GroupedCustomizer):
         return Customization(ModelBlock(names, models_CD), assignment), following
 
     def _labels(self, rows: Rows, known: Mapping[str, int]) -> dict[str, int]:
-        """Every client's cluster."""
+        """The number of every client's cluster, keyed by client id."""
         distances_MM = 1 - linalg.cosines(rows)
         drawn_M = complete_linkage(distances_MM, self.clusters)
         place = match_clusters(drawn_M, [known.get(client) for client in rows.ids], self.clusters)
@@ -93,7 +94,7 @@ class Clustered(GroupedCustomizer):
 
 
 def match_clusters(drawn_M: Tensor, held: list[int | None], clusters: int) -> list[int]:
-    """For each new cluster, the old cluster whose name the new cluster takes.
+    """For each new cluster, the number of the old cluster whose name the new cluster takes.
 
     Pairs of a new and an old cluster are matched in descending order of the number of clients in
     common. Ties go to the new cluster with the lower number, then to the old cluster with the lower

@@ -24,19 +24,19 @@ class FedCAP(Customizer):
 
     The d_i are calibrated updates, and the cos_ki are their cosine similarities (-1 if either
     update is zero). The softmax for client k runs over all clients except k. A client without a row
-    in the pool is probed, that is, it trains once from the reference model. The weights of a probed
-    client are a softmax over the whole pool, without φ.
+    in the pool is probed, that is, it trains once from the reference model. The weights for a
+    probed client's model are a softmax over all rows of the pool, without φ.
     """
 
     paper = "FedCAP, section V-A, equations 4 and 5"
     complexity = "O(n²d)"
     passes = "2, and models are written during the second"
     alpha: float = Field(default=10.0, ge=0)
-    """α, scale of the similarities; if α is 0, all other clients get equal weights."""
+    """α, the factor of the similarities; if α is 0, a client's model mixes all others equally."""
     phi: float = Field(default=0.1, ge=0, le=1)
-    """φ, weight of the client's own model."""
+    """φ, the weight of a client's own model in the mix for this client."""
     similarity: Literal["all", "last_layer"] = "all"
-    """Whether similarities are computed from all coordinates or from `context.last_layer()`."""
+    """Whether similarities are computed from all coordinates, or only from the last layer's."""
 
     @property
     def probes(self) -> bool:

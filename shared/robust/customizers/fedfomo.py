@@ -1,6 +1,7 @@
 """FedFomo: each client is offered random models, and the models that lowered its loss most.
 
-Legend: N known clients, P places in an offer.
+Legend: N known clients, M rows of the round, P places in an offer. In the formulas of `FedFomo`, M
+is the number of models in an offer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,11 @@ class FedFomo(Customizer):
     weight w_n for model n, w_n is added to A_in.
 
     The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
-    in the client's last offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A report
-    changes only the reporting client's row of A, so a client that lies harms only itself. In round
-    t, each of the M models is a random client's model with probability ε_t = max(0, ε - t·decay).
-    Each remaining place in the offer goes to the model with the largest A_in among the models that
-    are not in the offer yet. Ties are broken at random. Every client trains its own model and
+    in the client's previous offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A
+    report changes only the reporting client's row of A, so a client that lies harms only itself. In
+    round t, each of the M models is a random client's model with probability
+    ε_t = max(0, ε - t·decay). Otherwise, it is the model with the largest A_in among the models
+    that are not in the offer yet. Ties are broken at random. Every client trains its own model and
     uploads the difference from the global model. A client trains from the global model only in its
     first round.
     """
@@ -43,7 +44,7 @@ class FedFomo(Customizer):
     epsilon: float = Field(default=0.3, ge=0, le=1)
     """ε, the share of places in the first round's offers that go to models of random clients."""
     decay: float = Field(default=0.05, ge=0)
-    """Decrease of ε in each round."""
+    """How much ε decreases from each round to the next."""
     bound: float = Field(default=100.0, gt=0)
     """Upper limit on raw weights: a raw weight above the limit is replaced by the limit."""
 

@@ -32,8 +32,8 @@ class FLCert(GroupedCustomizer):
     No group influences another group, so m hostile clients can change at most m votes. If two
     labels have equally many votes, the smaller label wins. A group that has never had enough
     clients for its rule does not vote. When the federation ends, clients count the groups' votes on
-    each of their test samples. For each test sample, clients also compute a bound: as long as no
-    more clients than this are hostile, they cannot change the winner.
+    each of their test samples. For each test sample, clients also compute m*, the largest number of
+    hostile clients that cannot change the winner of the vote.
     """
 
     paper = "Cao et al., FLCert: provably secure federated learning against poisoning attacks, 2022"

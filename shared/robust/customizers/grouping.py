@@ -22,22 +22,22 @@ from rampart_fl.shared.robust.pool_statistics import PoolStatistics
 
 
 def _listed(stages: Any) -> Any:
-    """Names or tables of stages, converted to a list of tables."""
+    """Converts one or several stages (names or dictionaries) to a list of dictionaries."""
     several = stages if isinstance(stages, list) else [stages]
     return [{"name": stage} if isinstance(stage, str) else stage for stage in several]
 
 
 class GroupedCustomizer(Customizer):
-    """A customizer with several models; the base rule updates each model from its clients' rows."""
+    """A customizer with several models; a base rule updates each model from its group's rows."""
 
     rule: Annotated[list[dict[str, Any]], BeforeValidator(_listed)] = Field(
         default=[{"name": "weighted_mean"}]
     )
-    """Base rule of every group; the rule has its own parameter f, and pre-aggregators may precede
-    the rule."""
+    """The base rule, which updates every group's model; pre-aggregators may precede it. The base
+    rule does not get the experiment's `f`, so it needs its own parameter `f`."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Build the base rule once, so that an invalid rule fails at startup."""
+        """Builds the base rule once, so that an invalid rule is refused at startup."""
         for stage in self.pipeline().stages:
             if "server_update" in stage.needs():
                 raise ConfigurationError(
@@ -66,7 +66,7 @@ class GroupedCustomizer(Customizer):
 
     def history_rows(self, clients: int) -> int:
         pipeline, groups = self.pipeline(), len(self.names)
-        # A client that moves to another group is in the histories of both groups' rules.
+        # If clients can move between groups, each group's rule may keep a history of every client.
         rules = pipeline.history_rows(clients) * (1 if self.isolates else groups)
         vectors = sum(stage.kept_vectors for stage in pipeline.stages)
         return rules + 2 * groups * (1 + vectors)
@@ -80,7 +80,8 @@ class GroupedCustomizer(Customizer):
     def check_rows(self, rows: Rows, context: Context) -> None:
         pipeline = self.pipeline()
         if not pipeline.needs():
-            with suppress(PreconditionError):  # A group may have too few rows.
+            # A group with too few rows for the base rule is no error: the group keeps its model.
+            with suppress(PreconditionError):
                 pipeline.apply(rows, pipeline.init(rows.dim), context)
 
 
@@ -95,7 +96,7 @@ def numbered_names(kind: str, count: int) -> tuple[str, ...]:
 
 
 def previous_models(names: Sequence[str], state: State, context: Context) -> Tensor:
-    """A new block (L, D) of the previous round's models; initially, copies of the reference."""
+    """A new block (L, D) of the previous round's models; in round 0, copies of the reference."""
     assert context.reference_D is not None
     if not state.tensors:
         return context.reference_D.repeat(len(names), 1)
@@ -110,7 +111,7 @@ def update_group(
     Args:
         pipeline: the base rule.
         rows: rows of the group's clients, relative to `base_D`.
-        base_D: the model that the update is added to.
+        base_D: the model to which the rule's aggregate is added.
         state: the state of the rule.
         context: the context of the round.
     Returns:
@@ -128,8 +129,8 @@ def update_group(
 
 
 def members(rows: Rows, group: Collection[str]) -> Rows:
-    """The rows of the clients in `group`; `dropped` lists only clients in `group`, too."""
+    """The rows of the clients in `group`; the field `dropped` also keeps only these clients."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The pool statistics start empty, because old statistics may depend on other groups' rows.
+    # The result gets empty pool statistics: those of `rows` may depend on the rows of other groups.
     return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

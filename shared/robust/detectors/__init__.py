@@ -4,7 +4,7 @@ To add a detector, write a module in this package, and a test file with the name
 module defines a subclass of `Detector`, decorated with `@detectors.register("name")`.
 
 Code that turns rows into one vector belongs in `rules`, and code that turns rows into other rows
-belongs in `preaggregators`. The decision whether a verdict bars a client belongs in
+belongs in `preaggregators`. Code that decides whether a verdict bars a client belongs in
 `rampart_fl.shared.robust.eviction`.
 """
 

@@ -27,22 +27,22 @@ from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
-"""A client has answered enough challenges if the evidence from its own answers is at most this
-limit. The upload of a client that has answered enough challenges stays in the round even if other
-clients send the same upload."""
+"""A client has answered enough challenges if the evidence against it from its own answers is at
+most this limit. If another client then sends an equal upload, the detector does not reject the
+client's upload for this reason, unless there is evidence that the client relays answers."""
 ANSWERS = Bet(0.4, 0.9)
-"""This bet wins if a client answers as honest clients do. If the bet wins often enough, the client
-is acquitted. A copy depends neither on the challenge nor on the decoys, so the answer of a copy has
-a standard normal distribution. The lowest limit on answers is `share` x `clear` = 0.25. A copy's
-answer reaches the lowest limit with probability 0.4. An honest client is expected to reach the
-lowest limit in nine rounds of ten."""
+"""This bet wins if a client on trial gives a good answer, that is, an answer without an objection.
+If the bet wins often enough, the client is acquitted. By default, a good answer is at least `share`
+x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on the decoys, so
+its answer has a standard normal distribution, and is good with a probability of at most 0.4. We
+expect good answers from an honest client in nine rounds of ten."""
 LEAST = 3
-"""A median of answers needs at least this number of clients that are not on trial."""
+"""The usual answer is the median answer of at least this many clients that are not on trial."""
 ACQUITTED = 0.0
-"""A trial acquits a client only if the evidence from the client's answers to other clients'
+"""A trial acquits a client only if the evidence against it from its answers to other clients'
 challenges is at most this limit."""
 AWAY = 10
-"""An eviction does not wait for a client that has not taken part for this number of rounds."""
+"""An eviction does not wait for evidence about a client that was absent for this many rounds."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -58,8 +58,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     the honest client that the other senders copy. The detector therefore puts a client on trial if
     the client sends copies (see `alike`) in two rounds. For the next `trial` rounds in which the
     client takes part, its starting model contains a challenge. The challenge is a random change δ:
-    a combination of accepted clients' updates that is `strength` times as long as the median
-    upload. Training partly reverses δ: -<r, δ> > 0, where r is the part of the upload that the
+    a combination of accepted clients' updates, with a norm of `strength` times the median norm of
+    uploads. Training partly reverses δ: -<r, δ> > 0, where r is the part of the upload that the
     client's earlier uploads do not predict. A copied upload does not depend on the sender's own δ.
     A copied upload therefore reverses δ no more than it reverses `decoys`. Decoys are changes that
     are drawn like δ but sent to nobody.
@@ -67,26 +67,26 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     The detector also challenges a few clients that are not on trial (`controls`), to measure the
     answers of honest training. The usual answer is the median answer of the clients that are not on
     trial. The detector objects to a client on trial if the client's answer is below `share` times
-    the usual answer. If the usual answer is below `clear` standard deviations, the detector ignores
-    the round.
+    the usual answer. If the usual answer is below `clear` standard deviations of the answers to
+    decoys, the detector ignores the round's answers.
 
-    Colluders can train, and then upload a combination of their updates. Such an upload answers the
+    Colluders can train, and then upload combinations of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the
     challenges of other clients. The detector therefore also compares each upload with the sum of
-    the challenges of the clients that have sent similar uploads
+    the challenges of other clients that sent similar uploads
     (`rampart_fl.shared.robust.evidence.groups`).
 
-    Evidence is the logarithm of an e-process (`rampart_fl.shared.robust.evidence.betting`). The
-    detector bets on objections, and on answers to the challenges of others. It assumes that an
-    honest client's own answers rarely lead to objections: given all earlier rounds, each answer
-    during a trial leads to an objection with a probability of at most `tolerated`. The bets on
-    answers to the challenges of others need no assumption about training. If the assumption about
-    own answers holds, the probability that any honest client is ever evicted is below `level`. If
-    nobody sends copies, nobody is on trial and no model is changed.
+    The evidence against a client is the logarithm of an e-process
+    (`rampart_fl.shared.robust.evidence.betting`). The detector bets on objections to the client's
+    own answers, and on its answers to other clients' challenges. The bets on own answers need one
+    assumption about honest clients: given all earlier rounds, each answer during a trial leads to
+    an objection with a probability of at most `tolerated`. The other bets need no assumption about
+    training, because an honest upload does not depend on other clients' challenges. If the
+    assumption about own answers holds, the probability that any honest client is ever evicted is
+    below `level`. If nobody sends copies, nobody is on trial and no model is changed.
 
-    The detector does not find an attacker that trains and uploads its own update. The detector also
-    misses colluders if each of them adds noise that is as large as the noise in an honest client's
-    update.
+    The detector does not find attackers that send no copies. Examples are attackers that train on
+    poisoned data, and colluders that each add as much noise as an honest update contains.
 
     >>> rows = Rows.of([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     >>> verdicts, state = ChallengeDetector().apply(rows, State(), Context())
@@ -105,44 +105,44 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     objection."""
     expected: tuple[Share, ...] = Field(default=(0.65,), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to a client that is on trial and
-    sends copies. The detector places a separate bet for each expected share."""
+    sends copies. The detector places a separate bet on each expected share."""
     alike: float = Field(default=0.99, gt=0, lt=1)
     """Two uploads count as copies of each other only if their cosine is above this number."""
     usual: float = Field(default=0.05, gt=0, le=1)
     """Two uploads count as copies of each other only if their distance 1 - cosine is below this
-    multiple of the median distance between pairs."""
+    multiple of the median distance over all pairs of the round's uploads."""
     trial: int = Field(default=10, ge=1)
     """A client is put on trial if it sends two copies within this number of rounds, counting only
     rounds in which the client takes part. A trial ends after `trial` rounds without a copy from the
     client, or earlier if the client's answers acquit the client."""
     rest: int = Field(default=20, ge=0)
-    """After an acquittal, copies do not put the client on trial again for this number of rounds.
-    The number counts only rounds in which the client takes part. The protection of an acquitted
-    client ends early if the evidence against another client of its group exceeds the limit."""
+    """After an acquittal, copies do not put the client on trial again for this number of rounds in
+    which the client takes part. The protection of an acquitted client ends early if the evidence
+    against another client of its group exceeds the limit."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
-    """Largest probability that a trial acquits a client that sends copies."""
+    """Bound on the probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
-    """When the evidence against a client exceeds the limit, all clients that are on trial remain on
-    trial for at least this number of rounds. For each client, only the rounds in which it takes
-    part are counted. The other senders of the same upload are put on trial, too, and so are the
-    acquitted clients of the group."""
+    """When the evidence against a client c exceeds the limit, all clients that are on trial remain
+    on trial for at least this number of rounds. For each client, only rounds in which it takes part
+    are counted. The other senders of c's upload are put on trial, too, and so are the acquitted
+    clients of c's group."""
     wait: int = Field(default=25, ge=0)
-    """An eviction waits at most this number of rounds for evidence about the other senders of the
-    same upload, and about the other clients of the group that are on trial. Only rounds in which
-    the client to be evicted takes part are counted."""
+    """The eviction of a client c waits for at most this number of rounds in which c takes part. It
+    waits for evidence about the other senders of c's upload, and about the other clients of c's
+    group that are on trial."""
     strength: float = Field(default=3.0, gt=0)
-    """Length of a challenge, as a multiple of the median upload's length."""
+    """Norm of a challenge, as a multiple of the median norm of uploads."""
     controls: int = Field(default=5, ge=3)
     """Average number of clients per round that are challenged although they are not on trial."""
     clear: float = Field(default=1.0, gt=0)
     """Lower limit on the median answer of the clients that are not on trial, in standard deviations
     of the answers to decoys. If the median answer is below this limit, the detector ignores the
-    round."""
+    round's answers."""
     share: float = Field(default=0.25, ge=0, lt=1)
     """The detector objects to an answer that is below this share of the median answer of the
     clients that are not on trial."""
     blocks: int = Field(default=32, ge=1)
-    """Number of blocks of coordinates that a challenge changes independently."""
+    """Number of blocks of coordinates; a challenge has its own random weights in each block."""
     decoys: int = Field(default=16, ge=8)
     """Number of decoys that a challenge is compared with."""
 
@@ -182,8 +182,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
                 if answer is not None:
                     one.answer = answers[client] = answer
             one.average = relays.averaged(one.average, upload_K)
-            # An upload that answers a challenge is longer than other uploads. If such an upload
-            # changed `length`, challenges would become longer from round to round.
+            # An upload that answers a challenge has a larger norm than other uploads. If such an
+            # upload changed `length`, the norms of challenges would grow from round to round.
             if asked_JK is None and bool(upload_K.isfinite().all()):
                 one.length = float(upload_K.norm())
             one.last_round = context.round
@@ -263,14 +263,14 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
-        """Random clients that are not on trial; about `controls` of them take part next round."""
+        """Draws clients not on trial; about `controls` of them take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _asked(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """Rows (1 + J, K): challenge, then decoys; None if the starting model had no challenge."""
+        """Sketches (1 + J, K) of the upload's challenge and decoys; None if it has no challenge."""
         if one.due_start is None:
             return None
         start_K = traces.start_MK[row].float()
@@ -285,7 +285,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return tells and answered is not None and answered < self.share * usual
 
     def _answers(self, one: TrialRecord) -> bool:
-        """Whether a client is acquitted, or answers enough of its own challenges but no others."""
+        """Whether a client was acquitted recently, or answers enough challenges without relays."""
         return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
 
     def _bet(
@@ -321,11 +321,11 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         Args:
             client: the client's id.
             one: what is remembered about the client.
-            answered: the client's answer to its challenge.
-            usual: the usual answer.
-            similar: the clients that sent similar uploads in this round.
+            answered: the client's answer to its challenge; None without an answer.
+            usual: the median answer of the clients that are not on trial; 0 if too few answered.
+            similar: records of the other clients that sent similar uploads in this round.
             equal: whether another client sent an equal upload in this round.
-            group: the other clients of the client's group that took part recently.
+            group: records of the other clients of the client's group that took part recently.
         """
         objected = self._objects(one, answered, usual)
         decision: Literal["accepted", "rejected", "evicted"] = "accepted"

@@ -1,6 +1,7 @@
-"""Cross-round consistency: whether a client's update resembles its last accepted update.
+"""Cross-round consistency: whether a client's update resembles its previous accepted update.
 
-Legend: M rows of the round, H clients ever accepted, D coordinates, C coordinates of a chunk.
+Legend: M rows of the round, H clients with an accepted update, D coordinates, C coordinates of a
+chunk.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,14 +25,15 @@ from rampart_fl.shared.runtime.device import to_device
 
 @detectors.register("cross_round")
 class CrossRound(Detector):
-    """Rejects updates whose cosine to the client's last accepted update is outside [lower, upper].
+    """Rejects updates whose cosine to the client's previous accepted one is outside [lower, upper].
 
     If the cosine is below `lower`, the client has reversed the direction of its update. If the
     cosine is above `upper`, the client repeats its update, as lazy and replaying clients do. A
-    client without an earlier update is accepted. A row whose metadata "fresh" is 0 was judged in an
-    earlier round; this row is also accepted, because the client's update is still the same. The
-    detector remembers only each client's last accepted update, so it never compares an update with
-    a rejected update. A zero update has cosine -1.
+    client's update is accepted if no earlier update of this client was accepted. A row whose
+    metadata "fresh" is 0 was judged in an earlier round; this row is also accepted, because the
+    client's update is still the same. For each client, the detector remembers only the previous
+    accepted update, so it never compares an update with a rejected one. A zero update has cosine
+    -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"
@@ -85,7 +87,7 @@ class CrossRound(Detector):
 
 
 def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float]:
-    """Cosine of every row to the client's last accepted row; 1 if there is no such row."""
+    """Each row's cosine to the same client's previous accepted row; 1 if there is none."""
     met = [i for i, client in enumerate(rows.ids) if client in known]
     if not met:
         return [1.0] * len(rows)
@@ -108,7 +110,7 @@ def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float]:
 
 
 def _remember(rows: Rows, accepted: Sequence[int], state: State) -> State:
-    """Every client's last accepted update, including the updates accepted in this round."""
+    """The state with every client's latest accepted update, including those of this round."""
     clients = [rows.ids[i] for i in accepted]
     block, at = carry_over_rows(state, "last", rows, clients, replaced=clients)
     where = positions(at, clients, rows.device)

@@ -19,28 +19,28 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""Passed instead of the tensors of earlier searches if a search begins from noise."""
+"""A search that begins from noise gets this mapping in place of the tensors of earlier searches."""
 
 
 @detectors.register("fedredefense")
 class FedREDefense(Detector):
     """Evicts clients if the reconstruction error of their update u is above the threshold.
 
-    An error that is not finite is treated as above the threshold. For each client, the detector
-    searches for synthetic samples, soft labels and a step size. With the samples, labels and step
-    size that the search finds, `steps` steps of gradient descent should lead from the global model
-    w to w + u. If gradient descent leads to a point θ instead of w + u, the error is |θ - w - u|² /
-    |u|². The search can reconstruct an update that local training produced, but not random noise of
-    the same dimension. The error is about 1 if the update is noise, and exactly 1 if the update is
-    zero. The detector assumes that clients train the whole global model w. Rampart therefore
-    refuses experiments in which clients start from other models or upload only a part of the model.
-    An honest update can be too long to be reproduced by `steps` steps of gradient descent. Larger
-    steps can reproduce a longer update, so if a search fails, the detector repeats the search with
-    step sizes multiplied by `larger`. The detector keeps each client's synthetic samples, and the
-    client's next search starts from these samples.
+    A reconstruction error that is not finite counts as above the threshold. For each client, the
+    detector searches for synthetic samples, soft labels and a step size. With the samples, labels
+    and step size that the search finds, `steps` steps of gradient descent should lead from the
+    global model w to w + u. If gradient descent leads to another point θ, the reconstruction error
+    is |θ - w - u|² / |u|². The search can reconstruct an update that local training produced, but
+    not random noise of the same dimension. The error is about 1 if the update is noise, and exactly
+    1 if the update is zero. The detector assumes that clients train the whole global model w.
+    Rampart therefore refuses experiments in which clients start from other models or upload only a
+    part of the model. The norm of an honest update can be too large for `steps` steps of gradient
+    descent. Larger steps can reproduce such an update, so if a search fails, the detector repeats
+    the search with larger step sizes (`larger`). The detector keeps each client's synthetic
+    samples, and the client's next search starts from these samples.
 
-    The search stops as soon as the error is below the threshold. For an accepted client, a longer
-    search could therefore reach a smaller error.
+    The search stops as soon as the error is below the threshold. The verdict on an accepted client
+    therefore states a larger error than a longer search could reach.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -62,20 +62,19 @@ class FedREDefense(Detector):
     per_class: int = Field(default=1, ge=1)
     """Number of synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)
-    """Step size with which the search changes the synthetic samples, which are noise at first."""
+    """Learning rate of the search for the synthetic samples, which are noise at first."""
     label_rate: float = Field(default=0.05, gt=0)
-    """Step size with which the search changes the labels, which are uniform distributions at
-    first."""
+    """Learning rate of the search for the labels, which are uniform distributions at first."""
     rate_rate: float = Field(default=5e-5, ge=0)
-    """Step size with which the search changes the client's step size, which is `rate` at first."""
+    """Learning rate of the search for the client's step size, which is `rate` at first."""
     rate: float = Field(default=0.05, gt=0)
     """Initial value of the client's step size in the client's first search."""
     momentum: float = Field(default=0.5, ge=0, lt=1)
     """Momentum of the search for samples, labels and the client's step size."""
     larger: float = Field(default=10.0, ge=1)
-    """A failed search is repeated from the beginning, with step sizes that are larger by this
-    factor. The detector uses the result of the search with the smaller error. With factor 1, no
-    search is repeated, as in the paper."""
+    """A failed search is repeated from the beginning, with learning rates and an initial step size
+    that are larger by this factor. The detector uses the result of the search with the smaller
+    error. With factor 1, no search is repeated, as in the paper."""
     at_once: int = Field(default=16, ge=1)
     """Number of clients whose searches run as one batch, with all their models and gradients in
     memory."""

@@ -13,8 +13,8 @@ from rampart_fl.shared.robust.detectors import detectors, verdict_for
 class NormBound(Detector):
     """Evicts every client whose calibrated update d has |d| > threshold (strictly).
 
-    The norm is taken over the whole vector, and is infinite for a row that is not finite. All rows
-    are judged before any row is removed.
+    The norm is taken over the whole vector, and is infinite for a row that is not finite. The
+    detector judges all rows, including rows that another detector rejects.
     """
 
     paper = "FedCAP, section V-C: anomaly detection with T_norm"

@@ -1,4 +1,4 @@
-"""The default detector: it checks that clients counteract the model's movements, as training does.
+"""Checks that clients counteract movements of their starting models, as honest training does.
 
 Legend: M rows of the round, H clients remembered, J decoys, K numbers of a sketch, D coordinates.
 """
@@ -45,72 +45,72 @@ from rampart_fl.shared.robust.sketch import Traces
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts a client if its updates repeatedly react to the model differently from honest updates.
+    """Evicts a client if its updates repeatedly react to model changes unlike honest updates.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
     client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
     size η on a loss with the Hessian H give A = I - (I - ηH)^K. If H is positive definite and η is
     small, A is positive definite, too. If A is positive definite, training makes <Δu, Δw> negative,
     for any data, any number of samples and any number of steps. A client that uploads reversed
-    updates makes <Δu, Δw> positive. The detector compares a client with itself, not with other
-    clients, so it does not penalize clients for having unusual data.
+    updates makes <Δu, Δw> positive. The detector compares a client's updates with the client's
+    earlier updates, so it does not penalize clients for having unusual data.
 
-    The detector computes Δw and Δu in two ways: relative to the client's last round, and relative
-    to moving averages over the client's earlier rounds (`memories`). If the model moves little,
-    differences from averages are more informative: the model is further from its average than from
-    its last state, and an average of uploads has less noise than one upload. The detector bets on
-    both differences, and averages the e-processes of these bets. This average is an e-process, too.
+    The detector computes Δw and Δu in two ways: relative to the client's previous round, and
+    relative to moving averages over the client's earlier rounds (`memories`). If the model moves
+    little per round, differences from averages are more informative: the model is further from its
+    average than from its previous state, and an average of uploads has less noise than one upload.
+    The detector bets on both differences. The average of the bets' e-processes is an e-process.
 
     The detector objects to a client in a round for any of three reasons. First, the client's
     response is turned: the correlation of -Δu and Δw is below `turned`, and also too low to occur
     by chance between two random directions. Early in training, the loss may have negative
-    curvature. Turned responses therefore count only in rounds in which at least half of the clients
-    have a correlation of at least `informative`. If the client answers a challenge, this answer
-    replaces the correlation. Second, the client overshoots: its response is stronger than
-    `overshoot`, and its upload is more than `stretched` times as long as the median client's
-    longest upload. The strength of a response is -<Δu, Δw> / |Δw|². Third, the client's upload is
-    too long (`typical`), and honest training with far more data cannot explain the upload. Honest
-    training explains neither an upload that is not finite nor an upload that does not change at
-    all. Honest training does not explain a response that is stronger than `overshoot`. Honest
-    training does not explain an upload if Δu is longer than both the upload and the average of
-    earlier uploads, as with pure noise. If the response's strength is below -`overshoot`, honest
-    training does not explain an upload that points away from most other uploads.
+    curvature, and honest responses may then be turned, too. Turned responses therefore count only
+    in rounds in which the clients' median correlation is at least `informative`. If the upload
+    answers a challenge, the rank of this answer replaces the correlation. Second, the client
+    overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`, and the norm
+    of its upload is above `stretched` times the typical norm (`typical`). Third, the upload is too
+    long: its norm is above the limit, and training with far more data cannot explain it. Such
+    training cannot explain an upload that is not finite or does not change at all, or a strength
+    above `overshoot`. It cannot explain pure noise, for which |Δu| exceeds the norms of both the
+    upload and the average of earlier uploads. If the strength is below -`overshoot`, such training
+    explains the upload only if the upload agrees with most others.
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
     objection exceeds a bound. The bound is `tolerated` if the round's responses are informative or
     the client answers a challenge, and `tolerated_long` in all other cases. If a bet expects a
-    share q of objections, an objection in an informative round multiplies the bet's wealth by q /
-    `tolerated`. With the option `challenges`, suspicion alone evicts no client. The reason is that
-    honest clients also draw objections if the loss has negative curvature, perhaps for many rounds.
+    share q of objections, each objection multiplies the bet's wealth by q / `tolerated`. With the
+    option `challenges`, suspicion alone evicts no client, because the detector also objects to
+    honest clients if the loss has negative curvature, perhaps for many rounds.
 
-    A client whose suspicion is above ln 20 is a suspect, and is challenged (`challenges`): a random
-    change δ is added to its starting model. The client's answer is -<r, δ> / |δ|, where r is the
-    part of its upload that is orthogonal to averages of its earlier uploads. The answer is ranked
-    among the answers to `decoys`, which are drawn like δ, but sent to nobody. Evidence is the
-    logarithm of an e-process over the rounds in which the client started from a challenge. If a
-    client started from a challenge, the detector bets that the rank is low, and that the upload is
-    too long or overshoots. The detector makes two assumptions about each round, given all earlier
-    rounds. First, honest training does not make low ranks more likely than chance does. If an
-    upload does not depend on δ, all ranks are equally likely. If an upload undoes part of δ, its
-    rank is higher. Second, the probability that an honest client's upload is too long or overshoots
-    is at most `tolerated`. Training with far more data makes uploads long, but also undoes δ. An
-    upload therefore does not count as too long if its rank is in the top fraction `tolerated` of
-    all ranks. Under these assumptions, the probability that any honest client is ever evicted is
-    below `level`, for any number of rounds and whichever clients join.
+    A client is a suspect if the suspicion or evidence against it is above ln 20. The detector
+    challenges suspects (`challenges`): it adds a random change δ to a suspect's starting model. The
+    suspect's answer is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to
+    averages of its earlier uploads. The answer is ranked among the answers to `decoys`, which are
+    drawn like δ, but sent to nobody. Evidence is the logarithm of an e-process over the rounds in
+    which the client started from a challenged model. In these rounds, the detector bets on low
+    ranks, and on uploads that are too long or overshoot. The detector makes two assumptions about
+    each round, given all earlier rounds. First, honest training does not make low ranks more likely
+    than chance does. If an upload does not depend on δ, all ranks are equally likely. If an upload
+    undoes part of δ, its rank tends to be higher. Second, the probability that an honest client's
+    upload is too long or overshoots is at most `tolerated`. Training with far more data makes the
+    norms of uploads large, but also undoes δ. An upload is therefore not too long if its rank is
+    among the highest fraction `tolerated` of all ranks. Under these assumptions, the probability
+    that any honest client is ever evicted is below `level`, for any number of rounds and whichever
+    clients join.
 
-    An upload that is longer than the limit is rejected, even without an objection. In two cases,
-    the limit is five times as high. First case: the client is not challenged, has uploaded before,
-    and draws no objection. Second case: the client is neither challenged nor a suspect, and its
-    upload does not overshoot and points in the direction of most other clients' uploads. A
-    suspect's upload is also rejected if it did not start from the challenged model, if the detector
-    objects to it, or if its response to the model's whole movement, including the challenge, is
-    turned.
+    The detector rejects an upload whose norm is above the limit, even if it does not object to the
+    upload. In two cases, the limit is five times as high. First case: the client is not challenged,
+    has uploaded before, and draws no objection. Second case: the client is neither challenged nor a
+    suspect, no response is stronger than `overshoot`, and the upload agrees with most other
+    clients' uploads. A suspect's upload is also rejected if it did not start from the challenged
+    model, if the detector objects to it, or if its response to the model's whole movement,
+    including the challenge, is turned.
 
-    An honest client is judged by its own uploads. Colluders influence an honest client's verdict
-    only through three things: the client's model, challenges (which combine uploads), and medians.
-    A minority of colluders moves medians only within the range of honest values. Copies of honest
-    updates react as honest updates do, so this detector leaves copies to the detector `challenge`.
+    The verdict on an honest client depends on its own uploads. Colluders influence this verdict
+    only through three things: the client's model, challenges (which combine uploads), and medians
+    over clients. A minority of colluders moves medians only within the range of honest values. A
+    copy of an honest update reacts like this update, so only the detector `challenge` finds copies.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -147,8 +147,8 @@ class ResponseDetector(ResponseOptions):
                 if due is not None:
                     asked[client] = due.asked_JK
         for client, length in lengths.items():
-            # The answer to a challenge makes an upload longer. If uploads that answer challenges
-            # changed `length`, challenges would become longer from round to round.
+            # The answer to a challenge increases the norm of an upload. If uploads that answer
+            # challenges changed `length`, the norms of challenges would grow from round to round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)
@@ -221,7 +221,7 @@ class ResponseDetector(ResponseOptions):
         return list((linalg.norms(rows) if lengths_M is None else lengths_M).tolist())
 
     def _usual(self, known: Mapping[str, ClientMemory], dim: int) -> CohortLimits:
-        """Typical values of all known clients, including clients that are not in this round."""
+        """The limits on uploads, computed from all known clients, not only those of this round."""
         informative = tuple(
             is_informative(
                 (one.pasts[place].correlation for one in known.values()), self.informative
@@ -241,7 +241,7 @@ class ResponseDetector(ResponseOptions):
         known: Mapping[str, ClientMemory],
         asked: Mapping[str, Tensor],
     ) -> dict[str, Answer]:
-        """Answers of the uploads that started from a challenge, keyed by client."""
+        """The answers of all uploads that started from a challenged model, keyed by client."""
         answers = {
             client: known[client].answer(upload_K, asked[client])
             for client, upload_K in zip(ids, traces.upload_MK, strict=True)
@@ -256,8 +256,8 @@ class ResponseDetector(ResponseOptions):
         fresh: Mapping[str, bool],
         known: Mapping[str, ClientMemory],
     ) -> dict[str, Responses]:
-        """Responses of the fresh uploads, keyed by client; also stores the clients' new
-        sketches."""
+        """Returns the responses of the uploads that are new in this round (`fresh`), keyed by
+        client; adds these uploads to the clients' averages."""
         responses = dict[str, Responses]()
         uploads_MK, starts_MK = traces.upload_MK.double(), traces.start_MK.double()
         for client, upload_K, start_K in zip(ids, uploads_MK, starts_MK, strict=True):
@@ -269,7 +269,7 @@ class ResponseDetector(ResponseOptions):
     def _judge(
         self, client: str, one: ClientMemory, upload: Upload, usual: CohortLimits
     ) -> Verdict:
-        """Settles a client's bets with its new upload; returns the verdict on the upload."""
+        """Settles the bets on a client's new upload; returns the verdict on the upload."""
         objections = [
             objection_to(upload, response, informative, usual)
             for response, informative in zip(upload.responses, usual.informative, strict=True)
@@ -282,7 +282,7 @@ class ResponseDetector(ResponseOptions):
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
-        # An objection to a suspect counts even if too few rows were left to challenge the suspect.
+        # An objection to a suspect counts even if too few accepted rows were left for a challenge.
         opposes = (was_suspected and any(objections)) or (
             upload.counts and follows_movement(upload, usual)
         )
@@ -314,7 +314,7 @@ class ResponseDetector(ResponseOptions):
         objections: Sequence[Objection],
         usual: CohortLimits,
     ) -> None:
-        """Settles a client's bets on the objections of this round."""
+        """Settles the bets on this round's objections to a client."""
         one.rounds += 1
         for past, response, informative, objection in zip(
             one.pasts, upload.responses, usual.informative, objections, strict=True
@@ -332,7 +332,7 @@ class ResponseDetector(ResponseOptions):
         objections: Sequence[Objection],
         usual: CohortLimits,
     ) -> None:
-        """Settles a client's bets on an upload that started from a challenge."""
+        """Settles the bets on an upload that started from a challenged model."""
         one.trials += 1
         exceeds = all(objection in ("too long", "overshoots") for objection in objections)
         one.exceeded = self._settled(one.exceeded, one.trials, one.limit, self.tolerated, exceeds)

@@ -20,42 +20,43 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to a client that is far from the others and keeps moving the model that it receives.
+    """Objects to clients that are far from the others and keep moving the models that they receive.
 
-    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The excess is 1 if x is at the
+    excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The median and the median
+    absolute deviation (MAD) are taken over all rows of the round. The excess is 1 if x is at the
     larger of two limits: the median plus `mads` median absolute deviations, and `ratio` times the
     median.
 
-    The detector computes two excesses. The first excess is computed from the distance |row - median
-    row|. The distance |row - median row| does not depend on the rows' reference model, so a
-    poisoned reference model does not change the first excess. The second excess is computed from
-    the client's movement. The movement is the distance by which the client moved the model that it
-    received, that is, the norm of the raw upload (metadata "moved"). An honest client with unusual
-    data may remain far from the other clients, but it stops moving the model. An honest client
-    whose data are hard to fit may keep moving the model, but it stays near the other clients. A
-    client that works against the other clients remains far from these clients and keeps moving the
-    model. If the metadata do not state the movement, the second excess is also computed from the
-    distance. If a row is not finite, both excesses of the row are infinite.
+    The detector computes two excesses for each row. It computes the first excess from the row's
+    distance to the median row, |row - median row|. This distance does not depend on the rows'
+    reference model, so poisoning the reference model does not change the first excess. The second
+    excess is computed from the client's movement. The movement is the distance by which the client
+    moved the model that it received, that is, the norm of the raw upload (metadata "moved"). An
+    honest client with unusual data may remain far from the other clients, but it stops moving the
+    model. An honest client whose data are hard to fit may keep moving the model, but it stays near
+    the other clients. A client that works against the other clients remains far from these clients
+    and keeps moving the model. If the metadata do not state the movement, the second excess is also
+    computed from the distance. If a row is not finite, both excesses of the row are infinite.
 
     A row is rejected in this round if its distance excess is above 1 and its movement excess is
     above `drift`.
 
-    Each round updates the evidence S against a client: S <- max(0, S + min(e, cap) - drift), where
-    e is the geometric mean of both excesses (0 if either excess is negative). A client is evicted
-    for good if the evidence S against the client exceeds `limit`. One round adds at most
-    cap - drift to the evidence, so with the default settings a single round never leads to an
-    eviction. If an honest client has one unusual round, the evidence against the client decreases
-    again afterwards. A client that missed a round has an outdated model, so the client must move
-    its model further than the other clients do. The evidence against a client therefore does not
-    change if the client did not take part in the previous round. A row whose metadata "fresh" is 0
-    was judged in an earlier round and does not change the evidence. Evidence is kept by client id.
-    When a client is barred, the evidence against it is forgotten, so a barred client that returns
-    starts without evidence.
+    In each round, the detector changes the evidence S against a client to max(0, S + min(e, cap) -
+    drift), where e is the geometric mean of both excesses (0 if either excess is negative). A
+    client is evicted for good if the evidence S against the client exceeds `limit`. One round adds
+    at most cap - drift to the evidence, so with the default settings a single round never leads to
+    an eviction. If an honest client has one unusual round, the evidence against the client
+    decreases in the following rounds. A client that missed a round has an outdated model, so the
+    client must move its model further than the other clients do. The evidence against a client
+    therefore does not change if the client did not take part in the previous round. A row whose
+    metadata "fresh" is 0 was judged in an earlier round and does not change the evidence. The
+    detector keeps the evidence by client id. When a client is barred, the evidence against it is
+    forgotten, so a barred client that returns starts without evidence.
 
-    Nevertheless, the detector evicts some honest clients with unusual data or with many samples. A
-    client with many samples takes many training steps, so the client remains far from the other
-    clients and keeps moving the model. The detector `response` avoids evictions for unusual data or
-    many samples, because it does not compare clients with each other.
+    The detector also evicts some honest clients with unusual data or with many samples. A client
+    with many samples takes many training steps, so the client remains far from the other clients
+    and keeps moving the model. The detector `response` avoids evictions for unusual data or many
+    samples, because it does not compare clients with each other.
 
     >>> rows = Rows.of(torch.tensor([[0.0], [1.0], [2.0], [3.0], [50.0]]))
     >>> verdicts, _ = RobustDistance().apply(rows, State(), Context())
@@ -72,7 +73,8 @@ class RobustDistance(Detector):
     ratio: float = Field(default=2.0, gt=1)
     """Tolerated distance or movement, as a multiple of the median."""
     drift: float = Field(default=0.35, gt=0)
-    """Upper bound on an honest client's mean excess over many rounds."""
+    """Assumed upper bound on an honest client's mean excess over many rounds. In each round, the
+    detector subtracts this number from the evidence."""
     cap: float = Field(default=1.35, gt=0)
     """Largest excess that is added to the evidence in one round."""
     limit: float = Field(default=1.5, gt=0)

@@ -15,8 +15,8 @@ class Selection(Detector):
     """Rejects every client whose weight in a rule's result is at most `threshold` times 1/n.
 
     The rule may be any rule whose result is linear in the rows; the detector's state includes the
-    rule's state. The score is n times the row's weight. The score is 1 if the row has the same
-    weight as in an unweighted mean, and 0 if the rule leaves the row out.
+    rule's state. The score is n times the row's weight, where n is the number of rows. The score is
+    1 if the row has the same weight as in an unweighted mean, and 0 if the rule leaves the row out.
     """
 
     paper = "a rule's own selection, such as Blanchard et al., 2017 (Multi-Krum)"
@@ -26,7 +26,7 @@ class Selection(Detector):
     f: int = Field(default=0, ge=0)
     """Declared bound on the number of hostile rows; the rule gets the same bound."""
     rule: WrappedRule = Field(default="multi_krum")  # type: ignore[assignment]  # built from it
-    """The rule, given by its name, as a table, or as a `Rule` object."""
+    """The rule, given by its name, as a dictionary (a TOML table), or as a `Rule` object."""
     threshold: float = Field(default=0.0, ge=0)
     """Largest weight at which a client is rejected, in units of the uniform weight 1/n."""
     decision: Literal["rejected", "evicted"] = "rejected"

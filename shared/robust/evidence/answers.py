@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 DEPENDENT = 1e-5
-"""A direction with a singular value up to this number is left out of the span of earlier
-uploads."""
+"""A direction with a singular value up to this number is left out of the span of earlier uploads.
+If the averages of earlier uploads are nearly equal, rounding errors determine such a direction."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,13 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Largest probability that an upload that ignores its challenge has at most this rank."""
+        """Bound on the probability of this rank or a lower one if the upload ignores its
+        challenge."""
         return self.rank / self.count
 
     @property
     def height(self) -> float:
-        """Share of the answers that are at least as high as the answer to the challenge."""
+        """Share of all ranks that are at least as high as this rank."""
         return (1 + self.count - self.rank) / self.count
 
 

@@ -1,4 +1,4 @@
-"""Sequential evidence by betting: an e-process over objections, and a limit on the evidence.
+"""Measures the evidence against a client by bets, and limits false evictions of honest clients.
 
 A detector objects to a client in a round if the client fails the detector's test. In each round,
 the detector bets that it will object to the client. The evidence against the client is the
@@ -36,7 +36,7 @@ class Bet:
     q: float
 
     def gain(self, objected: bool) -> float:
-        """The gain of a round: q / p with an objection, (1 - q) / (1 - p) without an objection.
+        """The gain: q / p if the detector objected in the round, (1 - q) / (1 - p) if it did not.
 
         >>> Bet(0.1, 0.5).gain(objected=True)
         5.0
@@ -46,16 +46,17 @@ class Bet:
     def gain_at(self, rank: int, count: int) -> float:
         """The gain from the rank of a client's answer among `count` exchangeable answers.
 
-        The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and
-        θ = Φ^-1(q) - Φ^-1(p), so low ranks win. If answers are normally distributed and the
-        client's answer is shifted down by θ standard deviations, then with probability q, the
+        The gain is exp(-θ z_r) / mean_s exp(-θ z_s) with z_r = Φ^-1((r - 1/2) / count) and θ =
+        Φ^-1(q) - Φ^-1(p), so low ranks win. Here, r is `rank`, the mean is taken over all ranks s,
+        and Φ is the standard normal distribution function. If answers are normally distributed and
+        the client's answer is shifted down by θ standard deviations, then with probability q, the
         client's answer is among the lowest fraction p of the answers. If all ranks are equally
         likely, the expected gain is 1. If higher ranks are more likely, the expected gain is less
         than 1.
 
         Args:
             rank: rank of the answer, 1 for the lowest.
-            count: number of answers.
+            count: number of answers that are ranked.
 
         >>> round(sum(Bet(0.15, 0.6).gain_at(rank, 20) for rank in range(1, 21)) / 20, 6)
         1.0
@@ -96,7 +97,7 @@ def evidence(wealth: Sequence[float], rounds: int) -> float:
 
 
 def limit(level: float, before: int, together: int) -> float:
-    """Limit on the evidence against a new client, so that false evictions are rarer than `level`.
+    """Limit on the evidence against a new client; bounds the probability of false evictions.
 
     The limit is ln(1 / a), where a = level / ((before + 1) (before + together + 1)) is the
     client's share of `level`. The shares of all clients sum to less than `level`, however many

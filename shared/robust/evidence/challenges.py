@@ -1,7 +1,7 @@
-"""Challenges: small random changes to a client's starting model, to which honest training reacts.
+"""Challenges: random changes to a client's starting model, which honest training partly undoes.
 
-Legend: M rows of the pool, L challenged clients, B blocks of coordinates, J decoys, K numbers of a
-sketch, D coordinates.
+Legend: M rows of the pool, L challenged clients, P other senders of the same upload, B blocks of
+coordinates, J decoys, K numbers of a sketch, D coordinates, C coordinates of a chunk.
 """
 
 from abc import abstractmethod
@@ -26,15 +26,16 @@ from rampart_fl.shared.runtime.device import to_device
 LEAST = 3
 """Smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-5
-"""Rows are treated as equal if random combinations of their differences are short: at most this
-multiple of the median row's length."""
+"""All rows count as equal if a random combination of their differences has a norm of at most this
+multiple of the rows' median norm. Challenges are differences between rows, so equal rows yield
+none."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChallengedModels(Models):
-    """Models `base + mix @ rows`, one per base model; each coordinate block has its own `mix`."""
+    """One model `base + mix @ rows` per base model; each block of coordinates has its own `mix`."""
 
     names: tuple[str, ...]
     base: Models
@@ -65,7 +66,7 @@ class ChallengedModels(Models):
 
 @dataclass(frozen=True, eq=False)
 class ConcatenatedModels(Models):
-    """Several collections of models, joined into one collection in the given order."""
+    """One collection that consists of several collections of models, in the given order."""
 
     names: tuple[str, ...]
     parts: tuple[Models, ...]
@@ -103,7 +104,7 @@ class Challenger(Detector):
     """
 
     own: ClassVar[bool] = True
-    """Whether the detector needs to know how a challenge was drawn."""
+    """Whether the detector can use only challenges that it has drawn itself."""
 
     @abstractmethod
     def challenge(
@@ -114,11 +115,12 @@ class Challenger(Detector):
         state: State,
         context: Context,
     ) -> tuple[Customization, State]:
-        """The customization with the changed models, and the next state.
+        """The customization with the models of the challenged clients, and the next state.
 
         Args:
             rows: the rows of the accepted clients.
-            customization: the models that clients get without a challenge.
+            customization: the models of the next round; they may contain other detectors'
+                challenges.
             global_D: the next global model.
             state: the state after this round's verdicts, without clients that were barred.
             context: the round and the seed.
@@ -136,7 +138,7 @@ def blocks(dim: int, count: int) -> list[tuple[int, int]]:
 
 
 def _own_blocks(rows: Rows, count: int) -> list[tuple[int, int]]:
-    """The bounds of each block within `rows`, relative to the first coordinate of `rows`."""
+    """Each block's bounds within `rows`, relative to the first coordinate that `rows` holds."""
     place = rows.place
     return [
         (
@@ -158,17 +160,17 @@ def sketches(rows: Rows, count: int, size: int, seed: int) -> Tensor:
 
 
 def draw(sketched_BMK: Tensor, length: float, count: int, draws: torch.Generator) -> Tensor:
-    """Weights (count, B, M) of independent random changes, each about `length` long.
+    """Weights (count, B, M) of independent random changes, each with a norm of about `length`.
 
-    Rows that are longer than the median row are first scaled to the median length; zero rows do not
-    count in this median. In block b, a change is sum_i c_bi (x_i - x̄), where the x_i are the
-    scaled rows, x̄ is their mean, and the c_bi are normally distributed. The changes consist of
-    differences between clients' rows, because training reverses such differences most strongly. If
-    the rows are equal, the changes are zero.
+    Rows with a norm above the median norm are first scaled to the median norm; zero rows do not
+    count towards this median. Let x_i be block b of the coordinates of the scaled row i, and x̄ the
+    mean of all x_i. In block b, a change is sum_i c_bi (x_i - x̄) with normally distributed random
+    numbers c_bi. The changes consist of differences between clients' rows, because training
+    reverses such differences most strongly. If the rows are equal, the changes are zero.
 
     Args:
         sketched_BMK: sketches of the rows' blocks.
-        length: length of each change.
+        length: norm of each change.
         count: number of changes.
         draws: generator of the random numbers.
     """
@@ -194,8 +196,8 @@ def draw_with_decoys(
 ) -> Tensor:
     """Weights (1 + decoys, B, M): one client's challenge in the first row, then its decoys.
 
-    The client learns its challenge. The decoys have a generator of their own, so that the client
-    cannot compute the decoys from the challenge.
+    The client may find out its challenge. The decoys have a generator of their own, so that the
+    client cannot compute the decoys from the challenge.
 
     Args:
         sketched_BMK, length: as for `draw`.
@@ -208,7 +210,7 @@ def draw_with_decoys(
 
 
 def changes(weights_LBM: Tensor, sketched_BMK: Tensor) -> Tensor:
-    """Sketches (L, K) of the changes; each change is a weighted sum of the rows' blocks."""
+    """Sketches (L, K) of changes; each change is a weighted sum of the rows' blocks."""
     return torch.einsum("lbm,bmk->lk", weights_LBM, sketched_BMK.double())
 
 
@@ -224,7 +226,8 @@ def challenged(
         customization: which client gets which model.
         global_D: the next global model.
         rows: the pool whose rows the changes combine.
-        by_client: weights (B, M) of each challenged client's change, keyed by client id.
+        by_client: for each challenged client, keyed by its id, the weights (B, M) of the rows in
+            the client's change (see `draw`).
     """
     if not by_client:
         return customization
@@ -252,9 +255,9 @@ def challenged_model(customization: Customization, client: str) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class OwnModels:
-    """Sketches of the models that clients get without a challenge.
+    """Computes sketches of the models that clients would get if they were not challenged.
 
-    If a client has a model of its own, computing the sketch of this model reads all rows once.
+    If a client has a model of its own, all rows are read once to compute the sketch of this model.
 
     Args:
         customization: which client gets which model.
@@ -275,7 +278,7 @@ class OwnModels:
         return sketch(self.global_D, self.size, self.seed, self.place).double()
 
     def sketch(self, client: str) -> Tensor:
-        """The sketch (K,) of a client's model."""
+        """The sketch (K,) of the model that a client would get if it were not challenged."""
         own, known = _own(self.customization, client), self.customization.models
         if own == GLOBAL:
             return self._global_K
@@ -291,22 +294,22 @@ def _own(customization: Customization, client: str) -> str:
 def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> float | None:
     """An upload's answer to its challenge, in standard deviations of the answers to decoys.
 
-    z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. r is the part of the upload that the
+    z = (a_0 - mean a_j) / sd a_j with a_j = -<r, δ_j>. Here, r is the part of the upload that the
     client's earlier uploads do not predict (`relays.new_part`), and δ_0 is the client's own
     challenge. For j > 0, δ_j is a decoy, which was drawn like δ_0 but sent to nobody. The mean and
     the standard deviation of a_j are taken over the decoys (j > 0). If an upload does not depend on
     its own challenge, a_0 is exchangeable with the answers to the decoys. Several clients with
     different challenges may send the same upload. An upload that answers the challenges of several
-    clients equally strongly does not prove that any of these clients trained. Therefore, z
-    subtracts the larger of two means: the mean of a_j over the decoys, and the upload's mean answer
-    to the challenges of the other clients.
+    clients equally strongly does not prove that any of these clients trained. If other clients sent
+    the same upload, the larger of two means is therefore subtracted from a_0: the mean of a_j over
+    the decoys, or the upload's mean answer to the challenges of the other clients.
 
     Args:
-        new_K: the new part of the client's upload.
+        new_K: sketch of r, the new part of the client's upload.
         asked_JK: tensor (1 + J, K) with the challenge in the first row, then the decoys.
         others_PK: challenges of other clients that sent the same upload, if there are any.
     Returns:
-        0 if the upload has no new part; None if the challenge and the decoys are zero, or if the
+        z; 0 if the upload has no new part; None if the challenge and the decoys are zero, or if the
         upload is not finite.
 
     >>> asked = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [-1.0, 0.0]])

@@ -20,8 +20,8 @@ from rampart_fl.shared.robust.evidence.sequential import SUSPECT
 NUMBERS = ("rounds", "limit", "longest", "length", "trials", "boldness", "calm")
 """Names of the numbers that are remembered for every client."""
 PROOFS = ("answered", "exceeded")
-"""Names of the bets on uploads that started from a challenge. The detector remembers the wealth of
-the bets with these names for every client."""
+"""Names of the bets on uploads that started from a challenged model. The detector remembers the
+wealth of the bets with these names for every client."""
 CALM = 6
 """After an upload that is too long, a suspect's challenges grow again only after this many further
 uploads."""
@@ -69,19 +69,19 @@ class ClientMemory:
         limit: evidence above which the client is evicted.
         pasts: the client's averages and bets, one `ClientAverages` for each of the detector's
             memories.
-        answered: wealth of the bets on low answers to challenges, one number for each expected
-            share.
+        answered: wealth of the bets on low ranks of answers, one number for each expected share.
         exceeded: wealth of the bets that win if an upload that started from a challenged model is
             too long or overshoots.
         rounds: number of rounds in which the detector has bet on objections.
-        trials: number of rounds in which the client started from a challenge.
-        boldness: length of the client's next challenge, relative to a first challenge.
-        calm: how often the client has started from a challenge since its last upload that was too
-            long.
-        longest: length of the client's longest upload that did not start from a challenged model.
-        length: length of the client's last upload that did not start from a challenged model.
+        trials: number of rounds in which the client started from a challenged model.
+        boldness: norm of the client's next challenge, as a multiple of the norm of a first
+            challenge.
+        calm: how often the client has started from a challenged model since its latest upload that
+            was too long.
+        longest: largest norm of the client's uploads that did not start from a challenged model.
+        length: norm of the client's latest upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
-            policy, a client can start from a challenge that is not the newest.
+            policy, a client's starting model can contain a challenge that is not the newest.
     """
 
     limit: float
@@ -103,7 +103,7 @@ class ClientMemory:
 
     @property
     def evidence(self) -> float:
-        """Logarithm of the mean e-value of the bets on uploads that started from a challenge."""
+        """Logarithm of the mean e-value of the bets on uploads from challenged starting models."""
         return evidence([*self.answered, *self.exceeded], self.trials)
 
     @property

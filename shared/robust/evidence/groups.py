@@ -1,4 +1,4 @@
-"""Groups of clients that have sent similar uploads, and how they answer each other's challenges.
+"""Groups clients that sent similar uploads, and tests whether they answer each other's challenges.
 
 Legend: M rows of the round, J decoys, K numbers of a sketch.
 """
@@ -15,7 +15,7 @@ from rampart_fl.shared.robust.sketch import Traces
 
 
 def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]) -> None:
-    """Puts clients that sent similar uploads into one group, and merges the groups that they had.
+    """Puts clients that sent similar uploads into one group, and merges their previous groups.
 
     A client has a group only while it is on trial, or while a recent acquittal exempts it from
     trials. Attackers therefore cannot draw an honest client into their group with a single copy of
@@ -23,7 +23,7 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        similar: for each client of the round, the clients that sent similar uploads.
+        similar: for each client of the round, the other clients that sent similar uploads.
 
     >>> known = {name: TrialRecord(9.0, (0.0,), trial=name != "d") for name in "abcd"}
     >>> merge(known, {"a": ["b"], "b": ["a"], "c": ["d"], "d": ["c"]})
@@ -59,13 +59,13 @@ def relays(
     selected: Collection[str],
     round_: int,
 ) -> dict[str, Relay]:
-    """How uploads answer the challenges of other clients in the same group, keyed by client.
+    """For each client, how its upload answers the challenges of the other clients in its group.
 
-    The challenge of every selected client of the group counts, even if this client sends no upload.
-    Attackers therefore cannot raise the evidence against an honest client by withholding uploads
-    after they have seen their challenges. Uploads that were trained in earlier rounds are left out.
-    Challenges of an earlier attempt at this round are also left out, because attackers have seen
-    these challenges before the selection.
+    The challenges of all selected clients of a group count, even if some of these clients send no
+    upload. Attackers therefore cannot raise the evidence against an honest client by withholding
+    uploads after they have seen their challenges. Uploads that were trained in earlier rounds are
+    left out. If a round fails, the challenges drawn for it do not count in the next round, because
+    attackers saw these challenges before the next round's clients were selected.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 FEWEST = 4
-"""Smallest number of rows for which the median distance between pairs is meaningful."""
+"""If there are fewer rows than this number, no row counts as a copy, because the median distance
+between pairs would not be meaningful."""
 
 
 def cosine_distances(uploads_MK: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ def cosine_distances(uploads_MK: Tensor) -> Tensor:
 
 
 def neighbours_within(uploads_MK: Tensor, most: float) -> list[list[int]]:
-    """For each row, the positions of the other rows at a distance below `most`.
+    """For each row, the positions of the other rows at a cosine distance below `most`.
 
     >>> neighbours_within(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 0.1)
     [[1], [0], []]
@@ -38,7 +39,7 @@ def near_copies(uploads_MK: Tensor, most: float, usual: float) -> list[list[int]
 
     Args:
         uploads_MK: sketches of uploads.
-        most: distance below which two rows may be copies of each other.
+        most: limit on the distance; two rows can be copies of each other only below this limit.
         usual: second limit on the distance, as a fraction of the median distance between pairs.
 
     >>> rows = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])

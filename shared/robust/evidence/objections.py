@@ -17,8 +17,8 @@ from rampart_fl.shared.robust.evidence.client_memory import Start
 from rampart_fl.shared.robust.evidence.responses import PULLS, Response
 
 BEYOND = 5.0
-"""The limit on lengths is multiplied by this factor if the client possibly has far more data than
-other clients."""
+"""The limit on the norms of uploads is multiplied by this factor if the client possibly has far
+more data than other clients."""
 DEVIATIONS = 3.0
 """A response is turned only if its correlation is more than this many standard deviations below 0.
 The standard deviation is that of the correlation between two random directions."""
@@ -29,19 +29,20 @@ this number."""
 
 @dataclass(frozen=True)
 class CohortLimits:
-    """The typical values with which the clients of a round are compared.
+    """The typical values and limits with which the uploads of a round are compared.
 
     Args:
-        length: length of the median client's longest upload.
-        most: limit on the lengths of uploads, as a multiple of `length`.
-        informative: for each of the detector's memories, whether turned responses count. Turned
-            responses count if at least half of the clients respond against the model's movement.
+        length: the typical norm, that is, the median over all clients of each client's largest
+            upload norm.
+        most: limit on the norms of uploads, as a multiple of `length`.
+        informative: for each of the detector's memories, whether turned responses count. They count
+            if the median of the clients' correlations is high enough (`is_informative`).
         turned: the detector objects to responses whose correlation is below this number.
         chance: limit on `Answer.chance`; an answer with a `chance` at or below this limit is
             turned.
         overshoot: an upload overshoots if the strength of its response is above this number and its
-            length is above the limit `stretched`.
-        stretched: an upload can overshoot only if it is longer than this multiple of `length`.
+            norm is above the limit that `stretched` sets.
+        stretched: an upload can overshoot only if its norm is above this multiple of `length`.
     """
 
     length: float
@@ -53,7 +54,7 @@ class CohortLimits:
     chance: float
 
     def times(self, length: float) -> float:
-        """A length divided by the length of the median client's longest upload."""
+        """The norm `length` of an upload, divided by the typical norm `self.length`."""
         if self.length > 0:
             return length / self.length
         return inf if length else 0.0
@@ -66,11 +67,11 @@ Objection = Literal["", "too long", "turned", "overshoots"]
 
 @dataclass(frozen=True)
 class Upload:
-    """The facts about an upload that settle the client's bets.
+    """The facts about an upload that settle the bets against its client.
 
     Args:
-        times: the upload's length, divided by the length of the median client's longest upload.
-        responses: the client's responses.
+        times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
+        responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
         passive: whether no client is challenged; if so, the detector bets in every round.
         agrees: whether the upload points in the direction of most other clients' uploads.
@@ -99,8 +100,8 @@ def objection_to(
         upload: the upload.
         response: the client's response, relative to the moving averages of one of the detector's
             `memories`; None if there is no response.
-        informative: whether turned responses are meaningful in this round.
-        usual: the values that the upload is compared with.
+        informative: whether turned responses count in this round.
+        usual: the typical values and limits with which the upload is compared.
 
     >>> usual = CohortLimits(1.0, 10.0, (True,), -0.1, overshoot=2.0, stretched=3.0, chance=0.15)
     >>> response = Response(correlation=-0.3, strength=-0.2)
@@ -121,7 +122,7 @@ def objection_to(
 def is_turned(upload: Upload, response: Response, informative: bool, usual: CohortLimits) -> bool:
     """Whether a response is turned: the client pushes the model further instead of pulling it back.
 
-    If the upload answers a challenge, only this answer decides.
+    If the upload answers a challenge, only this answer decides whether the response is turned.
     """
     if upload.answer is not None:
         return upload.answer.chance <= usual.chance
@@ -148,10 +149,10 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload points along the model's movement; the movement includes the challenge.
+    """Whether an upload changes in the direction of the model's movement, including the challenge.
 
-    Pushing the model further is not by itself evidence of an attack, because the loss may have
-    negative curvature along the movement.
+    The detector may reject such an upload if a suspect sent it. But the upload is no evidence of an
+    attack, because the loss may have negative curvature along the movement.
     """
     return any(
         informative and response is not None and response.correlation < usual.turned
@@ -166,7 +167,8 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
     client is challenged, its training steps also undo the challenge. A client's first upload has no
     response and counts as plausible. An upload that is not finite is not plausible. If the loss has
     negative curvature, an honest client's response may be strongly turned, but its upload still
-    agrees with other clients' uploads.
+    agrees with other clients' uploads. A strongly turned response is therefore plausible if the
+    upload agrees with these uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"
@@ -179,13 +181,13 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
 def acceptable(
     upload: Upload, objections: Sequence[Objection], usual: CohortLimits, suspected: bool = False
 ) -> bool:
-    """Whether an upload is short enough, given the objections to the upload (one for each memory).
+    """Whether an upload's norm is small enough, given the objections to it (one for each memory).
 
-    If the client is challenged, its upload must not be longer than the limit. If the client is not
-    challenged, the limit is `BEYOND` times as high in two cases. First case: there is no objection
-    to the upload, and the upload has a response for each memory, so it is not the client's first
-    upload. Second case: the upload agrees with other uploads, its client is not a suspect, and no
-    response is too strong.
+    If the client is challenged, the norm of its upload must not exceed the limit. If the client is
+    not challenged, the limit is `BEYOND` times as high in two cases. First case: there is no
+    objection to the upload, and the upload has a response for each memory, so it is not the
+    client's first upload. Second case: the upload agrees with other uploads, its client is not a
+    suspect, and no response is stronger than `overshoot`.
     """
     excused = upload.agrees and not suspected
     for response in upload.responses:
@@ -196,16 +198,16 @@ def acceptable(
 
 
 def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float, float]:
-    """The length of the median client's longest upload, and the limit as a multiple of this length.
+    """The typical norm of uploads, and the limit on norms as a multiple of the typical norm.
 
-    The limit is max(`long`, exp(`spread` m)), where m is the median absolute deviation of the
-    logarithms of `longest`. Lengths that agree in their first six significant digits count only
-    once.
+    The typical norm is the median of `longest`. The limit is max(`long`, exp(`spread` m)), where m
+    is the median absolute deviation of the logarithms of `longest`. Norms that agree in their first
+    six significant digits count only once towards both medians.
 
     Args:
-        longest: length of each client's longest upload; zeros are ignored.
-        long: smallest limit.
-        spread: number of median absolute deviations.
+        longest: largest norm of each client's uploads; zeros are ignored.
+        long: lower bound on the limit.
+        spread: number of median absolute deviations in the limit.
 
     >>> typical([1.0, 2.0, 2.0, 4.0], long=5.0, spread=1.0)
     (2.0, 5.0)
@@ -219,7 +221,7 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
 
 
 def is_informative(correlations: Iterable[float | None], least: float) -> bool:
-    """Whether turned responses are meaningful: the median correlation is at least `least`."""
+    """Whether turned responses count, that is, the median correlation is at least `least`."""
     given = [one for one in correlations if one is not None]
     return bool(given) and median(given) >= least
 

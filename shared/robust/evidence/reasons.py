@@ -8,7 +8,7 @@ from rampart_fl.shared.robust.evidence.trials import TrialRecord
 
 
 def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: str) -> str:
-    """The verdict's reason in one sentence, with the quantity, limit, unit and cohort.
+    """The verdict's reason in one sentence, with the measured quantity, its limit and its unit.
 
     Args:
         decision: the decision about the upload.
@@ -32,13 +32,13 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
 
 
 def explain(upload: Upload, place: int, objection: Objection, usual: CohortLimits) -> str:
-    """The objection in words, with the quantity, its limit and the cohort.
+    """Explains in words why the detector objects to an upload, or why it does not.
 
     Args:
         upload: the upload.
-        place: index of the response that was judged.
-        objection: the objection to the upload.
-        usual: the values that the upload was compared with.
+        place: index of the response (one for each of the detector's memories) to explain.
+        objection: the objection to the upload; "" if there is none.
+        usual: the typical values and limits with which the upload was compared.
     """
     response = upload.responses[place]
     if upload.start == "refused":
@@ -83,7 +83,7 @@ def trial_reason(
     copied: bool,
     odds: str,
 ) -> str:
-    """A sentence that explains a verdict of the detector `challenge`: quantity, limit and cohort.
+    """Explains a verdict of the detector `challenge` in one sentence.
 
     Args:
         decision: the decision about the upload.

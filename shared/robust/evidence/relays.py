@@ -16,12 +16,13 @@ that is 0.7 standard deviations away from the answers to decoys, and the second 
 answer that is 1.6 standard deviations away. Each bet is placed twice: once on high answers, and
 once on low answers."""
 KEPT = 0.8
-"""Weight of the earlier uploads in a client's average upload, after one more upload."""
+"""Decay factor of a client's average upload: the weight of the old average when an upload is
+added."""
 
 
 @dataclass(frozen=True)
 class Relay:
-    """An upload's answer to the challenges of other clients, and its answers to their decoys.
+    """How an upload's answer to other clients' challenges ranks among its answers to their decoys.
 
     An honest client trains from its own model, so its upload does not depend on the challenges that
     other clients receive in the same round. The answer to these challenges and the answers to their
@@ -42,7 +43,7 @@ class Relay:
 
     @staticmethod
     def of(upload_K: Tensor, average_K: Tensor, asked_JK: Tensor) -> "Relay | None":
-        """How an upload answers the challenges of other clients; None if it has no new part.
+        """How an upload answers other clients' challenges; None if the upload has no new part.
 
         The answers are a_j = -<r, δ_j>, where r is the part of the upload that is orthogonal to the
         client's average upload.

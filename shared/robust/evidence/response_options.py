@@ -17,49 +17,51 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
 
     tolerated: float = Field(default=0.15, gt=0, lt=1)
     """Assumed bound on the probability that the detector objects to an honest client in a round.
-    The bound `tolerated` applies if the round's responses are informative or the client is
-    challenged."""
+    The bound `tolerated` applies if the round's responses are informative (see `informative`) or
+    the client is challenged."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
     """The bound that replaces `tolerated` if the round's responses are not informative and the
     client is not challenged. In rounds in which the bound `tolerated_long` applies, the detector
     does not object to turned responses."""
     expected: tuple[Share, ...] = Field(default=(0.35, 0.6, 0.9), min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
-    separate bet for each expected share. A bet on a high share quickly detects an attacker that
+    separate bet on each expected share. A bet on a high share quickly detects an attacker that
     draws an objection in every round. A bet on a low share detects an attacker whose noisy updates
     often draw no objection."""
     memories: tuple[Memory, ...] = Field(default=(0.0, 0.8), min_length=1, max_length=8)
-    """A round is compared with moving averages over the client's earlier rounds. Each number in
-    `memories` defines one exponential moving average: the number is the weight of the old average
-    when a new round is added. With weight 0, a round is compared with the client's last round only.
-    The detector places a bet for each combination of a weight in `memories` and a share in
-    `expected`. The wealth of each bet is an e-process, and the suspicion is the logarithm of the
-    mean of all these e-processes."""
+    """Decay factors of exponential moving averages over a client's earlier rounds. The detector
+    compares each new round of the client with these averages. A decay factor is the weight of the
+    old average when a new round is added. With factor 0, a round is compared only with the client's
+    previous round. The detector places a bet for each combination of a factor in `memories` and a
+    share in `expected`. The wealth of each bet is an e-process, and the suspicion is the logarithm
+    of the mean of all these e-processes."""
     turned: float = Field(default=-0.1, ge=-1, le=0)
     """A response is turned if its correlation is below this number: the change of the upload
     follows the model's movement instead of counteracting it."""
     informative: float = Field(default=0.05, ge=0, le=1)
-    """The detector objects to turned responses only in rounds in which the median correlation is at
-    least this number."""
+    """The detector objects to turned responses only in rounds in which the median of the clients'
+    correlations is at least this number. If the median is lower, even honest responses may be
+    turned."""
     overshoot: float = Field(default=2.0, gt=1)
-    """An upload overshoots if the strength of its response is above this number and its length is
-    above the limit `stretched`."""
+    """An upload overshoots if it undoes more than this multiple of the model's movement, and if its
+    norm is above the limit that `stretched` sets."""
     stretched: float = Field(default=3.0, gt=1)
-    """An upload can overshoot only if it is longer than this multiple of the median client's
-    longest upload.
+    """An upload can overshoot only if its norm is above this multiple of the typical norm. To
+    compute the typical norm, the detector takes the largest norm of each client's uploads, and then
+    the median over all clients.
     """
     long: float = Field(default=10.0, gt=1)
-    """An upload can be too long only if it is longer than this multiple of the median client's
-    longest upload."""
+    """An upload can be too long only if its norm is above this multiple of the typical norm (see
+    `stretched`)."""
     spread: float = Field(default=3.0, ge=0)
-    """An upload is not too long if the logarithm of its length is at most this many median absolute
-    deviations above the median logarithm."""
+    """An upload is not too long if the logarithm of its norm exceeds the logarithm of the typical
+    norm by at most this many median absolute deviations over all clients."""
     challenges: bool = True
-    """Whether suspects are challenged. Without challenges, suspicion counts as evidence, and honest
-    clients whose loss has negative curvature may be evicted. In the mode `observe`, no client is
-    challenged."""
+    """Whether suspects are challenged. If they are not challenged, the detector uses suspicion as
+    evidence, and may request the eviction of honest clients whose loss has negative curvature. In
+    the mode `observe`, the detector challenges no client."""
     strength: float = Field(default=8.0, gt=0)
-    """Length of a suspect's first challenge, as a multiple of the median upload's length."""
+    """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)
     """Number of decoys with which each answer to a challenge is compared. A decoy is drawn like a
     challenge, but sent to nobody."""

@@ -9,35 +9,37 @@ from math import isfinite
 from torch import Tensor
 
 NEAR = 1e-5
-"""Largest distance at which two starting models are treated as equal, relative to their length."""
+"""Two starting models are treated as equal if their distance is at most this multiple of the larger
+of their norms."""
 
 
 STIFF = 0.01
-"""An upload reacts to a movement of its starting model only if the upload's change is at least this
-multiple of the movement."""
+"""An upload reacts to a movement of its starting model only if the norm of the upload's change is
+at least this multiple of the norm of the movement."""
 
 
 PULLS = 0.3
-"""Correlation above which the movement explains how an upload changed. If the correlation is lower,
-noise in the upload can make the response to a small movement seem strong."""
+"""If the correlation of a response is above this number, the model's movement explains how the
+upload changed. If the correlation is lower, noise in the upload can make the response to a small
+movement seem strong."""
 
 
 @dataclass(frozen=True)
 class Response:
     """How a client's upload u reacted to a movement of the upload's starting model w.
 
-    Δu is u minus a moving average of the client's earlier uploads. Δw is w minus the
-    moving average of the models from which these earlier uploads started.
+    Here, Δu is u minus a moving average of the client's earlier uploads. Likewise, Δw is w minus
+    the moving average of the models from which these earlier uploads started.
 
     Args:
         correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|²; 1 if one upload undoes the whole movement.
-        steady: whether |Δu| is within two limits. The lower limit of |Δu| is `STIFF` times |Δw|.
-            The upper limit of |Δu| is |u| or the length of the average of earlier uploads,
-            whichever is larger; if the correlation is above `PULLS`, the upper limit is at least
-            |Δw|. If uploads are pure noise, `steady` is false, because Δu is longer than both u and
-            the average upload. If a client always sends the same upload, `steady` is also false,
-            because Δu is 0.
+        steady: whether |Δu| is between a lower and an upper limit, as in honest training. The lower
+            limit is `STIFF` times |Δw|. The upper limit is |u| or the norm of the average of
+            earlier uploads, whichever is larger; if the correlation is above `PULLS`, the upper
+            limit is at least |Δw|. If uploads are pure noise, `steady` is false, because |Δu|
+            exceeds the norms of both u and the average upload. If a client always sends the same
+            upload, `steady` is also false, because Δu is 0.
     """
 
     correlation: float
@@ -52,7 +54,7 @@ class ClientAverages:
     Args:
         wealth: the wealth of all bets so far; there is one number for each expected share of
             objections.
-        correlation: correlation of the client's last response; None before the first response.
+        correlation: correlation of the client's latest response; None before the first response.
         averages: the average sketch of the client's uploads, and the average sketch of the models
             that these uploads started from.
     """
@@ -66,7 +68,7 @@ class ClientAverages:
 
         Args:
             upload_K, start_K: sketches of the upload and of the model that it started from.
-            memory: weight of the old averages.
+            memory: decay factor of the averages, that is, the weight of the old averages.
         """
         response = None
         if self.averages is not None:

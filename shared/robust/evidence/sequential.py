@@ -18,8 +18,9 @@ SUSPECT = log(20)
 """A client is a suspect if the evidence or the suspicion against it is above this limit. If the
 detector objects to a suspect in a round, the suspect's row is left out of this round."""
 SPARE = 3.0
-"""The logarithm of a client's wealth is capped at the client's limit plus this number. Without the
-cap, the evidence against a client that nobody evicts would grow without bound."""
+"""The logarithm of the wealth won against a client is capped at the client's limit plus this
+number. Without the cap, the evidence against a client that nobody evicts would grow without
+bound."""
 
 
 Client = TypeVar("Client")
@@ -29,7 +30,7 @@ Wealth = tuple[float, ...]
 
 
 class SequentialDetector(Detector):
-    """A detector whose evidence is the logarithm of an e-process, which bounds false evictions.
+    """A detector whose evidence is the logarithm of an e-process, so that false evictions are rare.
 
     Subclasses define the defaults and the meaning of `tolerated` and `expected`.
     """
@@ -41,8 +42,8 @@ class SequentialDetector(Detector):
     """Largest probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
-    separate bet for each expected share. The wealth of each bet is an e-process, and the evidence
-    is the logarithm of the mean of these e-processes."""
+    separate bet on each expected share. The wealth of each bet is an e-process, and the evidence is
+    the logarithm of the mean of these e-processes."""
     sketch: int = Field(default=1024, ge=64)
     """Size of the sketches of each client's upload and starting model."""
 

@@ -16,31 +16,30 @@ from rampart_fl.shared.robust.evidence.client_memory import CALM, ClientMemory, 
 from rampart_fl.shared.robust.sketch import sketch
 
 BLOCKS = 32
-"""Number of blocks of coordinates that a challenge changes independently."""
+"""Number of blocks of coordinates; a challenge has its own random weights in each block."""
 BOLDER = 2.0
-"""Factor by which a suspect's challenge grows after an answer that does not clearly undo the
-challenge."""
+"""Factor by which the norm of a suspect's challenge grows after an upload that does not clearly
+undo the challenge."""
 BOLDEST = 8.0
-"""Largest length of a suspect's challenge, relative to a first challenge."""
+"""Largest norm of a suspect's challenge, as a multiple of the norm of a first challenge."""
 SHORTEST = 1 / 32
-"""Smallest length of a suspect's challenge, relative to a first challenge. Only an upload that was
-too long can make the next challenge shorter than a first challenge."""
+"""Smallest norm of a suspect's challenge, as a multiple of the norm of a first challenge. Only
+uploads that were too long can reduce the norm below that of a first challenge."""
 OUTSTANDING = 8
-"""Under the buffered policy: number of rounds for which a challenge stays due. If a suspect's
-upload arrives after this number of rounds, the upload is treated as if the suspect had not been
-challenged."""
+"""Number of rounds for which a challenge stays due under the buffered policy. If a suspect's upload
+arrives later, the detector treats the upload as if the suspect had not been challenged."""
 
 
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
-    """A suspect's next boldness, and its number of uploads since its last upload that was too long.
+    """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads. A
-    client's training may diverge after every challenge above a certain norm. Even then, at most one
-    in seven of the client's uploads is too long.
+    client's training may diverge after every challenge above a certain norm. Because of this wait,
+    at most one in seven of the client's uploads is too long even then.
 
     Args:
-        boldness: length of the last challenge, relative to a first challenge.
-        calm: number of uploads between the last upload that was too long and this upload.
+        boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.
+        calm: number of uploads between the latest upload that was too long and this upload.
         clear: whether the client clearly undid its challenge.
         far: whether the norm of this upload was above the limit.
 
@@ -61,11 +60,11 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
 
 
 def expire(known: Mapping[str, ClientMemory], round_: int, outstanding: int) -> None:
-    """Drops the challenges that are no longer due.
+    """Drops challenges that are too old, and all challenges of clients that are not suspects.
 
     Args:
         known: what is remembered about each client, keyed by client id.
-        round_: number of the round that has been decided.
+        round_: number of the round whose uploads the detector has just judged.
         outstanding: number of rounds for which a suspect's challenge stays due. If this number is
             0, a challenge is due only in the round after it was drawn.
     """
@@ -89,7 +88,7 @@ def challenge(
 
     If another detector has already challenged a suspect, the suspect keeps this challenge. The
     function stores the new challenges in `known`. The customization does not change if there are no
-    suspects, if there are too few rows, or if all rows are equal.
+    suspects, if there are too few rows to draw challenges from, or if all rows are equal.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -97,8 +96,9 @@ def challenge(
         customization: which client gets which model.
         global_D: the next global model.
         name: the detector's name, which is part of the name of each of its random draws.
-        context: the round that has been decided, and the seed.
-        strength: length of a first challenge, as a multiple of the median upload's length.
+        context: the current round and the seed.
+        strength: norm of a first challenge, as a multiple of the median norm of the clients' latest
+            uploads without a challenge.
         decoys: J, the number of decoys.
         size: K, the size of sketches.
     """

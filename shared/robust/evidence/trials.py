@@ -46,13 +46,13 @@ class TrialRecord:
         group: number of the client's group; clients on trial that have sent similar uploads have
             the same number. 0 if the client is not on trial, and no recent acquittal exempts it
             from trials.
-        last_round: the last round in which the client took part.
+        last_round: the latest round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: number of further rounds of the client for which its last copied upload is remembered.
-            Another copied upload in these rounds starts a trial. 0 if no copied upload is
-            remembered.
+        seen: number of further rounds of the client for which its latest copied upload is
+            remembered. Another copied upload in these rounds starts a trial. 0 if no copied upload
+            is remembered.
         rest: number of further rounds of the client in which copied uploads start no trial; 0 if
             there was no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
@@ -60,9 +60,9 @@ class TrialRecord:
             like an honest client.
         waited: number of rounds of the client since the evidence against it first exceeded the
             limit; 0 if the evidence has not exceeded the limit.
-        length: length of the client's last upload that started from an unchanged model; 0 if there
+        length: norm of the client's latest upload that started from an unchanged model; 0 if there
             is no such upload.
-        answer: the client's last answer to a challenge.
+        answer: the client's latest answer to a challenge; None if there is no answer.
         average: average (K,) of the sketches of the client's uploads.
         due_start: sketch (K,) of the challenged model that the client may start from next.
         due_shift: sketches (1 + J, K) of a challenge and its decoys; the model of `due_start`

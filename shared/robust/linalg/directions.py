@@ -19,7 +19,7 @@ def cosines(rows: View) -> Tensor:
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
     (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). But if almost parallel rows have very different
-    lengths, their cosine is computed from their inner product, because for such rows the inner
+    norms, their cosine is computed from their inner product, because for such rows the inner
     product gives the more accurate cosine.
 
     >>> from rampart_fl.shared.robust import Rows
@@ -45,7 +45,7 @@ def cosines(rows: View) -> Tensor:
 
 
 def cosines_to(rows: View, vector_D: Tensor) -> Tensor:
-    """Cosine similarity (M,) of every row to a vector, clamped; -1 if the row or vector is 0."""
+    """Cosine similarity (M,) of every row to a vector, in [-1, 1]; -1 if the row or vector is 0."""
     lengths_M = norms(rows) * norm(vector_D, rows.part)
     cosines_M: Tensor = dots(rows, vector_D) / lengths_M
     return cosines_M.nan_to_num(nan=-1.0).clamp(-1, 1)

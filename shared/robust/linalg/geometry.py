@@ -41,7 +41,10 @@ def squared_distances(rows: View) -> Tensor:
 
 
 def geometry(rows: View) -> Geometry:
-    """The geometry of a view, computed from the pool's geometry, which is measured only once."""
+    """Distances and inner products of a view's rows, computed from those of the pool's rows.
+
+    The distances and inner products of the pool's rows are measured only once.
+    """
     plain = unmixed(rows)
     pool = _pool(plain)
     if rows.mix_MK is None:
@@ -100,7 +103,7 @@ def _measure(plain: View) -> Geometry:
 
 
 def _refined(plain: View) -> Tensor:
-    """Squared distances in a cluster, from a Gram matrix relative to its first row.
+    """Squared distances in a cluster, from a Gram matrix relative to the cluster's first row.
 
     The function calls itself for the clusters within this cluster.
     """
@@ -130,7 +133,7 @@ def _near(gram_MM: Tensor, squared_MM: Tensor) -> Tensor:
 
 
 def _clusters(near_MM: Tensor) -> list[list[int]]:
-    """Connected components with more than one row.
+    """Clusters of rows that are connected by chains of near rows, without clusters of one row.
 
     >>> near = torch.zeros(4, 4, dtype=torch.bool)
     >>> near[1, 3] = near[3, 1] = True

@@ -45,7 +45,8 @@ SHORTEST = 1024
 """Smallest number of columns in a part, as in `kernels.c`. A block with few columns therefore has
 fewer than `PARTS` parts."""
 PARTIAL = 1 << 23
-"""Largest total number of partial sums in all parts."""
+"""Largest number of partial sums in all parts together. If a kernel computes many sums, the columns
+are split into fewer parts."""
 ELEMENT = {torch.float32: "float", torch.float64: "double"}
 PAIRS = (("float", "float"), ("float", "double"), ("double", "double"))
 """Pairs of element types: the type of the rows, and a type in which their products are computed."""
@@ -112,7 +113,7 @@ def backend() -> str:
 
 
 def kernels_for(dtype: torch.dtype, device: torch.device, wide: bool = False) -> Kernels | None:
-    """The kernels for rows of this type; None if torch must be used instead.
+    """The kernels for rows with this dtype and device; None if torch must be used instead.
 
     Args:
         wide: whether products are computed in float64 regardless of the rows' dtype.
@@ -192,7 +193,7 @@ def compile_library(
 
     Args:
         compiler: the compiler's path.
-        path: the library's path.
+        path: the path to which the library is written.
         real: C type of the rows.
         wide: C type in which products are computed.
         flags: alternative sets of compiler options that select the processor. The function tries

@@ -158,7 +158,7 @@ def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @functools.lru_cache(maxsize=256)
 def _table(m: int, first: int, last: int) -> Tensor:
-    """The network's comparators as a table that the C kernel reads."""
+    """The comparators of the sorting network, as a tensor that the C kernel reads."""
     return torch.tensor(_network(m, first, last), dtype=torch.int16).reshape(-1, 3)
 
 

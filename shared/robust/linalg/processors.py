@@ -1,4 +1,4 @@
-"""Processor levels for which kernels can be compiled in advance, and the levels of a machine."""
+"""Processor levels for which kernels can be compiled, and the levels that a machine supports."""
 
 import platform
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ def finite_and_squared_norms(
 
     Args:
         block_ND: the rows.
-        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        part: the coordinates that this rank holds; None if it holds all coordinates.
 
     >>> finite_and_squared_norms(torch.tensor([[1.0, 2.0], [float("inf"), 0.0]]))
     ([True, False], tensor([5., inf], dtype=torch.float64))
@@ -41,7 +41,7 @@ def finite_and_squared_norms(
     squares_N = _products(pool, None)[:, 0]
     finite = squares_N.isfinite().tolist()
     for i, known in enumerate(finite):
-        # Squares of finite numbers can overflow.
+        # The squared norm of a finite row can overflow, so its numbers are checked one by one.
         finite[i] = known or pool.place.every(finite_rows(block_ND[i : i + 1])[0])
     return finite, squares_N
 
@@ -92,7 +92,7 @@ def combine(rows: View, coefficients_M: Tensor) -> Tensor:
             )
         record_pass(chosen, clean=not broken)
         return out_D
-    # The chunks are copied in the order of ids, so the rows' order in memory has no effect.
+    # A chunk's rows are copied in the order of ids, so the rows' order in memory has no effect.
     shares = to_device(weights, rows.device, out_D.dtype)
     for start, stop, chunk_KC in chosen.chunks(chosen.width(plain_width(rows))):
         out_D[start:stop] = shares @ chunk_KC.contiguous()
@@ -159,12 +159,12 @@ def squared_norms(rows: View) -> Tensor:
 def norm(vector_D: Tensor, part: Part | None = None) -> float:
     """Euclidean norm of one vector, with squares and sums in float64.
 
-    The vector is processed in blocks that fit into the CPU's cache. For long float32 vectors on a
+    The vector is processed in blocks that fit into the CPU's cache. For large float32 vectors on a
     CPU, this function is about twenty times as fast as torch's own float64 norm.
 
     Args:
         vector_D: the vector.
-        part: which coordinates this rank holds, if other ranks hold the remaining coordinates.
+        part: the coordinates that this rank holds; None if it holds all coordinates.
 
     >>> norm(torch.tensor([3.0, 4.0]))
     5.0

@@ -34,7 +34,7 @@ def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
 
 
 def plain_width(rows: View) -> int:
-    """Coordinates per chunk; within a chunk, torch sums products in the rows' own precision."""
+    """Number of coordinates in one chunk, in which torch sums products in the rows' precision."""
     return 1 << 14 if rows.device.type == "cpu" else 1 << 16
 
 

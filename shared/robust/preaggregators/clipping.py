@@ -1,4 +1,4 @@
-"""Clipping: shortens every row that is longer than a fixed length.
+"""Clipping: scales down every row whose norm is above a threshold.
 
 Legend: M rows.
 """

@@ -39,7 +39,7 @@ class GAS(PreAggregator):
     complexity = "that of the rule"
     passes = "1, split into `pieces` reads of scattered coordinates"
     rule: str | dict[str, Any] = "median"
-    """The rule F, by name or as a table. Unless the table sets f, F gets the f of `gas`."""
+    """The rule F: a name, or a TOML table. If the table does not set `f`, F gets the f of `gas`."""
     pieces: int = Field(default=1000, ge=1)
     """p, the number of pieces of the split; at most one piece per coordinate is used."""
 
@@ -49,7 +49,8 @@ class GAS(PreAggregator):
         self._wrapped = rules.parse(self.rule, f=self.f)
         if self._wrapped.needs():
             raise ConfigurationError(
-                f"the rule of gas gets pieces of rows, but {self._wrapped.name} needs whole models"
+                "gas applies its rule to pieces of rows, but the rule "
+                f"{self._wrapped.name} needs whole models"
             )
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:

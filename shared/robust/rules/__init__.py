@@ -24,5 +24,5 @@ def _build(value: Any, info: ValidationInfo) -> Rule:
 
 
 WrappedRule = Annotated[Rule, BeforeValidator(_build)]
-"""A rule as a parameter of another stage, given by its name, as a table, or as a `Rule` object. A
-rule that is given by its name or as a table gets the f of the other stage."""
+"""A rule as a parameter of another stage (the outer stage): a `Rule` object, a name, or a TOML
+table. A rule given by its name, or by a table without `f`, gets the f of the outer stage."""

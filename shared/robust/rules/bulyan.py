@@ -1,6 +1,6 @@
 """Bulyan: picks rows by repeated Krum, then takes the mean around the median of the picked rows.
 
-Legend: M rows, R rows that remain, D coordinates.
+Legend: M rows, R rows that are not picked yet, D coordinates.
 """
 
 import torch
@@ -19,9 +19,9 @@ that a pre-aggregator made equal therefore stay tied on every processor, despite
 class Bulyan(Rule):
     """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
-    Each picked row is removed before the next pick. With r rows remaining, each score is a sum over
-    max(1, r - f - 2) neighbours. If scores are tied, the lower id wins. If distances to the median
-    are tied, the lower value wins.
+    Each picked row is removed before the next pick. If r rows are not picked yet, the score of each
+    is a sum over its max(1, r - f - 2) nearest rows. If scores are tied, the row with the lower id
+    is picked. If two values are equally near the median, the lower value is used.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])

@@ -1,4 +1,4 @@
-"""CAF: lowers the weights of outliers in steps; returns the mean of the step with least covariance.
+"""CAF: lowers outliers' weights in steps, and uses the weights that give the smallest covariance.
 
 Legend: M rows, D coordinates.
 """
@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("caf")
 class CAF(Rule):
-    """Lowers the weights of outliers in steps; returns the mean of the step with least covariance.
+    """Lowers outliers' weights in steps, and uses the weights that give the smallest covariance.
 
     While sum c > n - 2f, a step sets c_i <- c_i (1 - τ_i / max τ) with τ_i = (vᵀ(x_i - μ_c))²,
     where v is the top eigenvector of Cov_c. The weights c_i of all rows start at 1. μ_c and Cov_c

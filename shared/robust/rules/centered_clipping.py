@@ -32,7 +32,7 @@ class CenteredClipping(Rule):
     passes = "2 per iteration"
     kept_vectors = 1
     tau: float | None = Field(default=None, gt=0)
-    """τ, the length to which differences are clipped, in the units of the updates. By default, τ is
+    """τ, the norm to which differences are clipped, in the units of the updates. By default, τ is
     the median of |x_i - v|, so that τ adapts to the scale of the updates."""
     iterations: int = Field(default=1, ge=1)
 

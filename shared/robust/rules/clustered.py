@@ -15,7 +15,7 @@ class Clustered(Rule):
 
     A zero row is treated as opposite to all other rows. If both clusters have the same size, the
     cluster that contains the lowest id is used. Clusters depend only on the directions of the rows.
-    Rows of the larger cluster can have any length, so the rule does not bound magnitudes.
+    Rows of the larger cluster can have any norm, so the rule does not bound the norm of its result.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -11,11 +11,11 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Mean of rows that are scaled to the length of the server's update and weighted by similarity.
+    """Mean of rows, scaled to the norm of the server's update and weighted by similarity to it.
 
     sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the
     server's own update, `context.server_update_D`. If no row has T > 0, the global model is not
-    updated. The result is never longer than u, and scaling a row does not change the result.
+    updated. The norm of the result is at most |u|, and scaling a row does not change the result.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch
@@ -36,7 +36,7 @@ class FLTrust(Rule):
         server_D = context.own_update(self.name, rows.place)
         trust_M = linalg.cosines_to(rows, server_D).clamp(min=0)
         length = linalg.norm(server_D, rows.part)
-        # A zero row has trust 0; its length is clamped only to avoid a division by 0.
+        # A zero row has trust 0; its norm is clamped only to avoid a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0

@@ -1,4 +1,4 @@
-"""FoolsGold: recognizes Sybils by their aligned updates, summed over rounds.
+"""FoolsGold: recognizes Sybils by the sums of their updates, which point in the same direction.
 
 Legend: M rows of the round, H clients ever seen, D coordinates.
 """
@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.robust.state_memory import carry_over_rows, remembered, remembered_rows
 
 RESOLVED = 1e-6
-"""Histories whose cosine differs from 1 by less than this number are treated as equal, so that
+"""Histories whose cosine differs from 1 by less than `RESOLVED` are treated as equal, so that
 rounding errors do not separate clones."""
 
 
@@ -32,7 +32,7 @@ class FoolsGold(Rule):
     round (with "fresh" = 0 in its metadata). If all α are zero, the global model is not updated.
 
     This rule defends against Sybils only. Honest clients with equal updates get weight zero. The
-    rule does not bound the length of updates.
+    rule does not bound the norms of updates.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -76,7 +76,7 @@ class FoolsGold(Rule):
 
 
 def _remember(rows: Rows, state: State) -> State:
-    """The history with this round's updates added, one row per client ever seen."""
+    """Adds this round's updates to the history, which has one row per client ever seen."""
     block, at = carry_over_rows(state, "history", rows, rows.ids)
     # Coordinates of a sum that would overflow are clamped to the dtype's largest finite number.
     largest, fresh = torch.finfo(block.tensor.dtype).max, rows.fresh()

@@ -1,4 +1,4 @@
-"""The geometric median, computed by smoothed Weiszfeld steps on coefficients.
+"""The geometric median, computed by smoothed Weiszfeld steps on the rows' coefficients.
 
 Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
 distances. The block of rows is therefore read only twice, however many steps are taken.
@@ -28,8 +28,9 @@ class GeometricMedian(Rule):
     The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
     max(ν, |x_i - z|).
 
-    The steps start at the mean of all rows that are not extremely far from the middle row. The
-    steps stop as soon as z moves by at most `tolerance` times the mean distance to the rows.
+    The steps start at the mean of the rows, without rows that are extremely far from most rows (see
+    `OUTLYING`). The steps stop as soon as z moves by at most `tolerance` times the mean distance to
+    the rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])

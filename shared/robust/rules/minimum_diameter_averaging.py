@@ -22,7 +22,7 @@ from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
 Graph = Mapping[int, int]
-"""The neighbours of every vertex, encoded as the bits of an integer."""
+"""The neighbours of every vertex, keyed by vertex and encoded as the bits of an integer."""
 
 
 class StepLimit:
@@ -57,8 +57,8 @@ class MinimumDiameterAveraging(Rule):
     complexity = "O(n²d) and 2^f at worst"
     passes = "2"
     most: int = Field(default=500_000, ge=1)
-    """Largest number of steps of the search, which takes about 20,000 steps per second. If the
-    search is not finished after `most` steps, the round fails."""
+    """Largest number of steps in the search for the set of rows; one second is enough for about
+    20,000 steps. If the search is not finished after `most` steps, the round fails."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.require_majority(rows)

@@ -14,7 +14,7 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("monna")
 class MoNNA(Rule):
-    """The mean of the n - f rows nearest to the pivot; ties go to the lower id.
+    """The mean of the n - f rows nearest to the pivot, a trusted update; ties go to the lower id.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import aggregate
@@ -45,7 +45,9 @@ class MoNNA(Rule):
     def _pivot(self, rows: Rows, context: Context) -> Tensor:
         if self.pivot is None:
             if context.server_update_D is None:
-                raise ConfigurationError("monna needs a pivot's id or the server's own update")
+                raise ConfigurationError(
+                    "monna needs a trusted client's id (`pivot`) or the server's own update"
+                )
             return context.own_update(self.name, rows.place)
         if self.pivot not in rows.ids:
             raise MissingRow(f"monna: the pivot {self.pivot!r} sent no row")

@@ -42,10 +42,10 @@ class NoRegret(QuasiGradientRule):
     """Distance beyond which a row counts as far from another row, in the units of the rows; the
     paper uses Ω(√(d log m)). By default, the distance is the diameter of the smallest ball that is
     centred on a row and contains n - f rows. No two rows in the ball are farther apart than this
-    diameter, so no row in the ball is removed. A radius that would remove all rows is ignored."""
+    diameter, so no row in the ball is removed. If all rows would be removed, none is removed."""
     sigma2: float | None = Field(default=None, gt=0)
-    """σ², the bound on the honest covariance. If `sigma2` is None, the step s is η / max g; rows
-    with a negligible weight do not count for the maximum."""
+    """σ², a bound on the covariance of honest rows. If `sigma2` is None, the step s is η / max g;
+    rows with a negligible weight are left out of this maximum."""
     eta: float = Field(default=0.5, gt=0, lt=1)
     """η, the step size."""
     max_iterations: int = Field(default=200, ge=1)

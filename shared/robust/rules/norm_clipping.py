@@ -1,4 +1,4 @@
-"""The weighted mean of rows that are clipped to a fixed length."""
+"""The weighted mean of rows that are clipped to a fixed norm."""
 
 from pydantic import Field
 from torch import Tensor
@@ -10,10 +10,10 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("norm_clipping")
 class NormClipping(Rule):
-    """Weighted mean of rows that are clipped to length c.
+    """Weighted mean of rows that are clipped to a norm of at most c.
 
-    The result, sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i, is never longer than the threshold c.
-    The w_i are the trusted weights.
+    The result is sum_i w_i x_i min(1, c / |x_i|) / sum_i w_i with trusted weights w. The norm of
+    the result is at most c.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

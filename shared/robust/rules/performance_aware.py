@@ -1,4 +1,4 @@
-"""PAwBRoFL: rows that a robust rule trusts get more weight if their loss gap is larger.
+"""PAwBRoFL: a trusted row gets more weight if its client claims a larger drop in training loss.
 
 Legend: M rows, D coordinates.
 """
@@ -24,7 +24,7 @@ class PerformanceAware(Rule):
 
     gap_i = f_i(θ) - f_i* (metadata "loss_gap") is the decrease in training loss that client i
     claims. Unless `max_gap` bounds the gaps, a single row with q > 0 can determine the direction of
-    the result. The result is never longer than r. Gaps that are not finite are set to 0. If h = 0,
+    the result. The result has the same norm as r. Gaps that are not finite are set to 0. If h = 0,
     the result is r.
 
     >>> from rampart_fl.shared.robust import aggregate

@@ -10,9 +10,9 @@ from rampart_fl.shared.robust.rules.geometric_median import GeometricMedian
 class RFA(GeometricMedian):
     """`geometric_median` with trusted weights, at most four steps, ν = 1e-5 and tolerance 1e-6.
 
-    Four steps are few if many rows are hostile. Assume that f of n equally weighted rows are copies
-    of one hostile row far away, and let r = f / (n - f). In the starting mean, the hostile rows
-    have r times the honest rows' weight, and each step multiplies this ratio by r. After four
+    Four steps may be too few if many rows are hostile. Assume that f of n equally weighted rows are
+    copies of one hostile row far away, and let r = f / (n - f). In the starting mean, the hostile
+    rows have r times the honest rows' weight, and each step multiplies this ratio by r. After four
     steps, the hostile rows have r⁵ times the honest rows' weight: 3 % if a third of the rows are
     hostile, but 51 % if 7 of 15 rows are hostile. The starting mean leaves out rows that are more
     than 1,000 times as far from the middle row as most rows are. At worst, the distance of the

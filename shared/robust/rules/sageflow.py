@@ -1,4 +1,4 @@
-"""Sageflow: drops models that are uncertain on public samples, and weighs the rest by loss."""
+"""Sageflow: drops models that are uncertain on public samples; weights the other models by loss."""
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.public_evaluation import evaluate_models
 from rampart_fl.shared.robust.rules import rules
 
 LEAST = 1e-3
-"""If the sum of the unnormalized weights is at most this number, nothing is aggregated."""
+"""If the sum of the unnormalized weights is at most `LEAST`, the global model is not updated."""
 
 
 @rules.register("sageflow")
@@ -46,8 +46,8 @@ class Sageflow(Rule):
     passes = "in memory only: runs every client's model on the public samples"
     streams = False
     entropy: float = Field(default=1.0, gt=0)
-    """E_th, in nats. A model that predicts all C classes with equal probability has entropy ln C
-    (2.3 for ten classes)."""
+    """E_th, the threshold for entropies, in nats. A model that predicts all C classes with equal
+    probability has entropy ln C (2.3 for ten classes)."""
     delta: float = Field(default=1.0, ge=0)
     """δ, which sets how much a greater loss lowers a weight. If δ is 0, losses do not affect the
     weights."""

@@ -40,14 +40,14 @@ class SDEA(Rule):
 
     P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the entropy.
     After learning, the weights are grouped into clusters. The cluster with the lowest mean weight
-    keeps its weights, and all other rows share the remaining weight equally. If there is only one
+    keeps its weights, and all other rows share the rest of the weight equally. If there is only one
     cluster, weights are uniform. FINCH never puts a single row into a cluster of its own. The rule
     therefore never isolates a single attacker. With at most three rows, the weights are always
     uniform. Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the
-    rule leaves out the longest row and learns the weights again.
+    rule leaves out the row with the largest norm, and starts to learn the weights again.
 
     >>> import torch
     >>> from rampart_fl.shared.robust import Context, aggregate
@@ -74,14 +74,16 @@ class SDEA(Rule):
     epochs: int = Field(default=20, ge=1)
     """Number of passes over the public samples in a round."""
     batch_size: int = Field(default=64, ge=1)
-    """Public samples per step. In a small batch, the class frequencies are mostly due to chance."""
+    """Number of public samples per step. In a small batch, class frequencies are mostly due to
+    chance, so the reward for `diversity` is noisy."""
     views: int = Field(default=1, ge=1)
     """Number of random views of each batch if the samples are augmented. The losses of the views
     are averaged. The paper's code uses two views."""
     sharpness: bool = True
-    """Whether the search rewards confident predictions."""
+    """Whether the rule rewards weights with which the mixed model predicts confidently."""
     diversity: bool = True
-    """Whether the search rewards weights if the mixed model predicts all classes equally often."""
+    """Whether the rule rewards weights with which the mixed model predicts all classes equally
+    often."""
     clusters: Literal["finch", "finch_first", "k_means", "dbscan", "none"] = "finch_first"
     """How the weights are grouped. `finch_first`, the default, takes FINCH's first partition, as in
     the paper's equation 14 and in its code. FINCH's first partition can have more than two groups.
@@ -96,7 +98,7 @@ class SDEA(Rule):
     @model_validator(mode="after")
     def _rewards_something(self) -> "SDEA":
         if not (self.sharpness or self.diversity):
-            raise ValueError("sharpness and diversity are both off: the search has no objective")
+            raise ValueError("sharpness and diversity are both off, so the rule has no objective")
         return self
 
     def needs(self) -> frozenset[Need]:
@@ -127,7 +129,7 @@ class SDEA(Rule):
         return rows.combine(weights_M), state, Report(self.name, rows.ids, columns, values)
 
     def learn(self, rows: Rows, context: Context) -> LearnedWeights | None:
-        """Weights for these rows; None if a gradient was not finite at some step."""
+        """Learns weights for these rows; returns None if a gradient was not finite at some step."""
         _, x_P, _ = public_samples(context, self.name)
         draws = context.generator(self.name)
         logits_M = torch.zeros(len(rows), dtype=torch.float64)
@@ -151,11 +153,11 @@ class SDEA(Rule):
     def step(
         self, rows: Rows, weights_M: Tensor, x_B: Tensor, context: Context, draws: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch, and its gradient (M,) with respect to the logits.
+        """The loss L on a batch of public samples, and the gradient (M,) of L for the logits M.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The reference model cancels in
-        this difference.
+        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The updates x_i give the same
+        gradient as the models reference + x_i, because the reference cancels in the difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None
@@ -172,7 +174,7 @@ class SDEA(Rule):
         return loss.detach(), weights_M * (along_M - weights_M @ along_M)
 
     def group(self, weights_M: Tensor) -> Tensor:
-        """The cluster number (M,) of every weight, from 0."""
+        """The number (M,) of the cluster of every weight; the numbers begin at 0."""
         if self.clusters == "finch":
             return clustering.finch(weights_M.unsqueeze(1), clusters=2)
         if self.clusters == "finch_first":
@@ -183,10 +185,10 @@ class SDEA(Rule):
 
 
 def cluster_weights(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """The learned weights (M,), changed only for rows outside the cluster with the lowest mean.
+    """The learned weights (M,), averaged over all rows outside the worst cluster.
 
-    The rows outside the cluster with the lowest mean share the remaining weight equally. If there
-    is only one cluster, the weights are uniform.
+    The worst cluster is the cluster with the lowest mean weight; its rows keep their learned
+    weights. If there is only one cluster, the weights are uniform.
 
     >>> cluster_weights(torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0, 0, 1, 1]))
     tensor([0.4000, 0.4000, 0.1500, 0.0500])

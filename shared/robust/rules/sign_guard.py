@@ -1,4 +1,4 @@
-"""SignGuard: keeps rows of plausible length with typical signs, and clips them.
+"""SignGuard: keeps rows with plausible norms and typical signs, and clips these rows.
 
 Legend: M rows, D coordinates, R drawn coordinates.
 """
@@ -18,12 +18,12 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("sign_guard")
 class SignGuard(Rule):
-    """Mean of rows with plausible lengths and signs, each clipped to the median norm of all rows.
+    """Mean of rows with plausible norms and signs, each clipped to the median norm of all rows.
 
     A row x is kept if lower <= |x| / (median norm) <= upper and x is in the largest mean-shift
     cluster. Rows are clustered by their shares of positive, negative and zero values among randomly
-    drawn coordinates. If no row is kept, the global model is not updated. The result is never
-    longer than the median norm.
+    drawn coordinates. If no row is kept, the global model is not updated. The norm of the
+    result is at most the median norm.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -39,9 +39,9 @@ class SignGuard(Rule):
     complexity = "O(nd + n²)"
     passes = "2"
     lower: float = Field(default=0.1, ge=0)
-    """Shortest length of a row that is kept, as a multiple of the median norm."""
+    """Smallest norm of a row that is kept, as a multiple of the median norm."""
     upper: float = Field(default=3.0, gt=0)
-    """Longest length of a row that is kept, as a multiple of the median norm."""
+    """Largest norm of a row that is kept, as a multiple of the median norm."""
     fraction: float = Field(default=0.1, gt=0, le=1)
     """Share of coordinates drawn for the sign statistics."""
 

@@ -18,8 +18,8 @@ from rampart_fl.shared.robust.rules import rules
 BATCH = 4096
 """Number of subsets whose eigenvalues are computed at once."""
 SLACK = 1e-5
-"""Lower bounds are reduced by this share, because rounding errors in the distances can make the
-bounds too large."""
+"""Lower bounds on variances are reduced by this share, because rounding errors in the distances can
+make the bounds too large."""
 
 
 @rules.register("smea")
@@ -56,7 +56,8 @@ class SMEA(Rule):
 def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the rows in the subset with the smallest top variance, and this variance.
 
-    Eigenvalues are computed only for subsets whose lower bound is at most the best variance so far.
+    Eigenvalues are computed only for subsets whose lower bound is at most the smallest variance
+    that was found before.
     The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
@@ -73,7 +74,8 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        chance_B[lowest] = True  # Rounding can lift the bound above the variance.
+        # Rounding can lift the lowest bound above its subset's variance. Keep this subset anyway.
+        chance_B[lowest] = True
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
         first = int(variances_B.argsort(stable=True)[0])

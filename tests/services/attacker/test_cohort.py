@@ -217,7 +217,7 @@ async def test_member_distinguishes_a_finished_round_from_a_refusing_tap(
 async def test_full_knowledge_is_refused_without_a_tap(http: httpx.AsyncClient) -> None:
     answer = await http.get("/runs/x-1/rounds/0/train/honest")
     assert answer.status_code == 409
-    with pytest.raises(ConfigurationError, match=r"409.*needs the aggregator's test tap"):
+    with pytest.raises(ConfigurationError, match=r"409.*need the aggregator's test tap"):
         await member(http, "a").honest(0, "train", wait=True)
 
 

@@ -215,7 +215,7 @@ def test_refusal_by_kubernetes_is_an_error(make: join_tokens.Make, status: int) 
 
 @pytest.mark.parametrize("places", [{}, {"tokens_folder": "x", "tokens_secret": "y"}])
 def test_exactly_one_destination_for_tokens_is_required(places: dict[str, str]) -> None:
-    with pytest.raises(ValidationError, match="one of RAMPART_TOKENS_FOLDER"):
+    with pytest.raises(ValidationError, match="either RAMPART_TOKENS_FOLDER"):
         JoinTokenSettings.model_validate(
             {"operator_token": "x" * 16, "groups": {"agents": "0"}, **places}
         )

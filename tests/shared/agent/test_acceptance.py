@@ -116,9 +116,9 @@ def test_model_name_that_is_not_a_string_is_declined(example: Policy) -> None:
         ("[data]\ndigits = 3", "data.digits: .*valid string"),
         ('[data]\ndigits = "no.npz"', 'data.digits must be "slot" or an .npz file that exists'),
         ('[data]\ndigits = "accept.toml"', 'data.digits must be "slot" or an .npz file'),
-        ("most_epochs = ", "not TOML"),
-        ("a = " + "[" * 5000, "not TOML"),
-        ("# " + "x" * LONGEST, f"is longer than {LONGEST} bytes"),
+        ("most_epochs = ", "the file is not TOML"),
+        ("a = " + "[" * 5000, "the file is not TOML"),
+        ("# " + "x" * LONGEST, f"the file is longer than {LONGEST} bytes"),
     ],
 )
 def test_invalid_policy_file_is_rejected_with_a_reason(
@@ -131,8 +131,8 @@ def test_invalid_policy_file_is_rejected_with_a_reason(
 
 
 def test_unreadable_policy_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigurationError, match="the file cannot be read: No such file"):
         Policy.load(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match=r"bytes\.toml: not TOML"):
+    with pytest.raises(ConfigurationError, match=r"bytes\.toml: the file is not TOML"):
         Policy.load(tmp_path / "bytes.toml")

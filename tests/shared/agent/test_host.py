@@ -52,17 +52,17 @@ def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: lis
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        ({"slots": "0", "clients": 1}, "set either clients or slots"),
-        ({"ordinal": 1}, "ordinal chooses one of the lists in slots, but slots is not set"),
-        ({"slots": " "}, "slots is empty: a process hosts at least one client"),
+        ({"slots": "0", "clients": 1}, "set either `clients` or `slots`"),
+        ({"ordinal": 1}, "`ordinal` chooses a list in `slots`, but `slots` is not set"),
+        ({"slots": " "}, "`slots` is empty: a process hosts at least one client"),
         ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
         ({"slots": "-1"}, "'-1' is not a list of numbers"),
         ({"slots": "100000"}, "'100000' is not a list of numbers"),
         ({"slots": "5-3"}, "the range 5-3 runs backwards"),
         ({"slots": "0-4,2,4"}, "listed twice: 2,4"),
         ({"slots": "0-4 4", "ordinal": 0}, "listed twice: 4"),
-        ({"slots": "0 1"}, "slots has lists for 2 processes: set ordinal to choose one"),
-        ({"slots": "0 1", "ordinal": 2}, "ordinal is 2, but slots has lists for 2 processes"),
+        ({"slots": "0 1"}, "`slots` has lists for 2 processes: set `ordinal` to choose one"),
+        ({"slots": "0 1", "ordinal": 2}, "`ordinal` is 2, but `slots` has lists for 2 processes"),
     ],
 )
 def test_invalid_lists_of_slots_are_refused(settings: dict[str, Any], refusal: str) -> None:

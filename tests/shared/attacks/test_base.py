@@ -62,7 +62,7 @@ def test_knows_parameter_sets_the_knowledge_level_of_an_attack() -> None:
 
 
 def test_more_attackers_than_participants_are_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="7 attackers of 6"):
+    with pytest.raises(ConfigurationError, match="7 attackers among 6"):
         Knowledge(participants=6, attackers=7)
 
 

@@ -144,7 +144,7 @@ def test_size_cap_admits_the_largest_valid_file() -> None:
     [
         (b"", "too few"),
         (bytes(7), "too few"),
-        (struct.pack("<Q", 2**64 - 1), "header of 18446744073709551615 bytes"),
+        (struct.pack("<Q", 2**64 - 1), "header has 18446744073709551615 bytes"),
         (struct.pack("<Q", 100) + b"{}", "ends within its header"),
         (file(b""), "not a JSON object"),
         (file(b"{"), "not a JSON object"),

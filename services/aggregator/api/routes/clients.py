@@ -54,7 +54,7 @@ async def mint_join_tokens(
     """Makes single-use join tokens for clients; each token is shown only once."""
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
-        raise refusals.InvalidRequest("client_ids repeat")
+        raise refusals.InvalidRequest("client_ids has the same id twice")
     if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
         raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} names")
     client_ids: Sequence[str | None] = ids or [None] * body.count
@@ -114,7 +114,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
     if answer == "taken":
         raise refusals.Conflict(f"client {client_id} already exists")
     if answer == "token-taken":
-        raise refusals.Conflict("this token is in use")
+        raise refusals.Conflict("another client already uses this token")
     if client is None:
         raise refusals.Unauthorized(f"join token {answer}")
     runtime.hub.saw(client_id, software_of(request))
@@ -168,7 +168,7 @@ async def change_token(
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     if answer == "taken":
-        raise refusals.Conflict("this token is in use")
+        raise refusals.Conflict("another client already uses this token")
     runtime.hub.token_changes += 1
 
 
@@ -180,14 +180,14 @@ async def clients(
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[ClientInfo]:
-    """Lists clients in the order of their ids; shows labels, and who is online or barred."""
+    """Lists clients in the order of their ids, with labels; shows who is online or barred."""
     records = await runtime.stores.clients.records()
     chosen = [client_id for client_id in records if after is None or client_id > after][:limit]
     return await client_infos(runtime, {client_id: records[client_id] for client_id in chosen})
 
 
 async def client_infos(runtime: Runtime, known: Mapping[str, ClientRecord]) -> list[ClientInfo]:
-    """Clients as operators see them.
+    """Converts clients' records to the form in which operators see clients.
 
     Args:
         runtime: the objects that all requests of the process share.

@@ -48,7 +48,9 @@ async def acceptance(
     """
     experiment = (await run.definition()).experiment
     if not await eligible(runtime, client, experiment):
-        raise refusals.NotMember(f"run {run.run} does not select {client}")
+        raise refusals.NotMember(
+            f"run {run.run} selects clients by labels, and the labels of {client} do not match"
+        )
     answer = AnswerRecord(body.accept, time.time(), body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {

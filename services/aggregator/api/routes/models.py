@@ -36,7 +36,8 @@ async def model(
 ) -> Response:
     """Sends the model with the given digest or name.
 
-    A client may download the models that its ticket names, and the model that its run started with.
+    A client may download the models that its ticket names. It may also download the run's first
+    model, if this model is not initialized from the experiment's seed.
     """
     digest = name
     if name in {"global", "reference"}:

@@ -84,7 +84,8 @@ async def revoke_operator(
     """Revokes an operator's token: refuses later requests, and closes open event streams."""
     if name == OWNER:
         raise refusals.Forbidden(
-            "the owner's token is a setting: change RAMPART_OPERATOR_TOKEN, and restart"
+            "the owner's token is a setting: change RAMPART_OPERATOR_TOKEN, and restart the "
+            "aggregator"
         )
     answer = await runtime.stores.operators.revoke(name, actor.because(reason))
     if answer == "unknown":

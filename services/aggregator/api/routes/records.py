@@ -33,7 +33,7 @@ router = APIRouter(
     dependencies=[OperatorDep],
 )
 LONGEST = 1000
-"""The maximum number of rounds in one response."""
+"""The maximum number of rounds whose records or verdicts one response contains."""
 SUMMED = 200
 """The maximum number of rounds that one request can summarize."""
 RoundNumber = Annotated[int, Path(ge=0, le=10**9, examples=[3])]
@@ -72,7 +72,7 @@ async def figures(
     limit: Annotated[int, Query(ge=1, le=SUMMED, description="number of rounds")] = 100,
     client: Annotated[ClientId | None, Query(description="also summarize this client")] = None,
 ) -> list[RoundFigures]:
-    """Summarizes finished rounds: a few metrics of each round, and one client's figures.
+    """Summarizes finished rounds: a few metrics of each, and, on request, one client's figures.
 
     The metrics include the number of verdicts of each kind, the accuracies that clients report, and
     the median and the spread of the updates' norms.
@@ -141,7 +141,7 @@ async def weights(
     """
     digest = (await find(run, round)).mixing
     if digest is None:
-        raise refusals.NotFound(f"round {round} mixed no models")
+        raise refusals.NotFound(f"the server mixed no models in round {round}")
     return await model_response(runtime, run, digest, {"ETag": f'"{digest}"'})
 
 
@@ -185,5 +185,5 @@ async def find(run: RunParts, round_: int) -> RoundEntry:
     await run.brief()
     entry = await run.records.entry(round_)
     if entry is None:
-        raise refusals.NotFound(f"round {round_} has not ended, or is no longer kept")
+        raise refusals.NotFound(f"round {round_} has not ended, or its record is no longer kept")
     return entry

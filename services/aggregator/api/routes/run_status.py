@@ -89,7 +89,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
 
 @router.get("/evaluations")
 async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
-    """Shows each member's measurements of the final models; empty before the run's evaluation."""
+    """Shows each member's measurements of the final models; empty before the evaluation phase."""
     receipts = await run.stores.uploads.receipts((await run.brief()).round)
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
@@ -139,7 +139,7 @@ async def events(
 async def pause(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
-    """Completes the current round as usual, and opens no other round until `resume`."""
+    """Pauses the run: the current round ends as usual, and no other round opens until `resume`."""
     return await set_status(runtime, run, "paused", actor.because(body.reason))
 
 
@@ -147,7 +147,7 @@ async def pause(
 async def resume(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
-    """Continues after `pause`."""
+    """Continues a run that was paused with `pause`."""
     return await set_status(runtime, run, "running", actor.because(body.reason))
 
 
@@ -155,9 +155,9 @@ async def resume(
 async def stop(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
 ) -> RunInfo:
-    """Abandons the current round, lets clients evaluate the final models, and then ends the run.
+    """Stops the run: abandons the current round, and lets clients evaluate the final models.
 
-    A queued run is cancelled.
+    The run ends after this evaluation. A queued run is cancelled at once.
     """
     by = actor.because(body.reason)
     if await runtime.stores.runs.cancel(run.run, by) == "cancelled":
@@ -167,24 +167,24 @@ async def stop(
 
 @router.post("/mode", responses=problems(refusals.RunOver))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions for all rounds that the worker decides from now on."""
+    """Sets the mode of evictions for all rounds whose results the worker computes from now on."""
     by = actor.because(body.reason)
     await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)
 
 
 async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attribution) -> RunInfo:
-    """Changes the status.
+    """Changes the status of the run, and returns the run's entry.
 
     Raises:
-        RunOver: the run has ended, or it is stopping; a stopping run refuses every status
-            except "stopping".
+        NotStarted: the run has not started.
+        RunOver: the run has ended; or the run is stopping, and `status` is not "stopping".
     """
     return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 
 
 async def info_after(runtime: Runtime, run: RunParts, answer: str, now: str) -> RunInfo:
-    """The run after a change.
+    """The run's entry after an operator has changed the run's status or mode.
 
     Raises:
         NotStarted: the run has not started.

@@ -115,11 +115,13 @@ async def delete_run(
 
 
 async def check(runtime: Runtime, source: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
-    """The experiment as checked by a worker, and an estimate of its memory, disk space and traffic.
+    """Lets a worker check an experiment; returns the experiment and an estimate of its needs.
+
+    The estimate states the memory, disk space and traffic that the experiment needs.
 
     Args:
         runtime: the objects that all requests of the process share.
-        source: the tables of an experiment's file, or the file's text.
+        source: the experiment as a nested dictionary, or the text of its TOML file.
     Raises:
         InvalidExperiment: the experiment cannot be run; the error says why.
         Unavailable: no worker answered in time.
@@ -149,7 +151,7 @@ async def check(runtime: Runtime, source: dict[str, Any] | str) -> tuple[Experim
 
 
 async def run_info(runtime: Runtime, run: str) -> RunInfo:
-    """A run, as shown to operators.
+    """The entry of a run, with what the run waits for, as operators see it.
 
     Raises:
         RunNotFound: there is no such run.
@@ -173,17 +175,18 @@ async def queued_and_current(runtime: Runtime) -> tuple[list[str], str | None]:
 async def current_info(
     runtime: Runtime, info: RunInfo, queue: list[str], current: str | None
 ) -> RunInfo:
-    """A run's entry with its current state and what it waits for.
+    """Completes a run's entry with the run's current state, and with what the run waits for.
 
     Args:
         runtime: the objects that all requests of the process share.
-        info: the entry.
-        queue: the queued runs.
-        current: the current run.
+        info: the run's entry in the registry.
+        queue: the ids of the queued runs.
+        current: the id of the run that is executed now; None if there is none.
     """
     if info.state == "queued":
         earlier = queue[: queue.index(info.run)] if info.run in queue else []
-        # If the current run started after the queue was read, `queue` still contains this run.
+        # If the current run started after the queue was read, `queue` still contains this run, so
+        # `dict.fromkeys` removes the duplicate.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         if runs:

@@ -37,7 +37,7 @@ class ResponsePreferences:
     """The client's preferences for a response, from the request's headers."""
 
     patience: float
-    """Longest time in seconds for which the aggregator lets the request wait for news."""
+    """Longest time in seconds for which the aggregator lets the request wait for a new ticket."""
     held: str | None
     """Digest of the model that the client holds ("" for none). None if the client wants no model
     sent along with the ticket."""
@@ -62,17 +62,19 @@ PreferencesDep = Annotated[ResponsePreferences, Depends(response_preferences)]
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
-    The part for clients includes the tables `data`, `model`, `training` and `personalizer`. A
-    client may send this request only if it is a member of the run, or if the run selects it. If the
-    first model is not initialized from the seed, the response to a client also has `initial`, the
-    digest of the first model.
+    The part for clients includes the TOML tables `data`, `model`, `training` and `personalizer`. A
+    client may send this request only if it is a member of the run, or if its labels match the run's
+    selection. If the run's first model is not initialized from the experiment's seed, the response
+    to a client also has `initial`, the digest of the first model.
     """
     if caller is None:
         return JSONResponse((await runtime.stores.runs.experiment(run.run)).tables())
     definition = (await run.definition()).experiment
     member = (await run.stores.tickets.standing(caller)).slot is not None
     if not member and not await eligible(runtime, caller, definition):
-        raise refusals.NotMember(f"run {run.run} does not select {caller}")
+        raise refusals.NotMember(
+            f"run {run.run} selects clients by labels, and the labels of {caller} do not match"
+        )
     initial = None if definition.start is None else (await run.state()).snapshot.initial
     return JSONResponse({**definition.client_part(), **({"initial": initial} if initial else {})})
 
@@ -164,7 +166,7 @@ async def await_ticket(
             candidate = await current_ticket(runtime, client, run)
             if news(candidate):
                 return candidate
-            del candidate  # A waiting request keeps only what it needs, to save memory.
+            del candidate  # Many requests can wait here, so each of them must save memory.
             left = until - loop.time()
             if left <= 0 or not await wait(left):
                 return None
@@ -210,7 +212,7 @@ async def current_ticket(runtime: Runtime, client: str, run: str | None) -> Tick
 async def ticket_of_run(runtime: Runtime, client: str, run: str | None) -> Ticket | None:
     """A client's ticket for a run; None if the run does not exist or does not involve the client.
 
-    `run` is None if there is no current run.
+    If there is no current run, callers pass None as `run`, and the result is None.
     """
     if run is None:
         return None

@@ -51,8 +51,8 @@ BODY = (
     refusals.InvalidClaim,
     refusals.TooMany,
 )
-"""Refusals of requests whose body is an update. Refusals common to all routes are not listed
-here."""
+"""Refusals of requests whose body is an update, in addition to the refusals in `PROBLEMS`, which
+any request can get."""
 
 
 @router.put(
@@ -162,7 +162,7 @@ async def take_upload(
         if held is None:
             return check_update(body, definition.spec, cap)
         if held.digest != body.digest:
-            raise refusals.Conflict("other bytes were accepted for this round")
+            raise refusals.Conflict("the server has already accepted this upload with other bytes")
         return None
 
     async with runtime.upload_slots.take(known.client):
@@ -215,23 +215,27 @@ def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: s
         raise refusals.Evicted(out.reason)
     if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
         if round_ < brief.round:
-            raise refusals.Late(f"round {round_} is closed; the current one is {brief.round}")
-        raise refusals.NoTicket(f"no ticket asks this client for a {kind} in round {round_}")
+            raise refusals.Late(f"round {round_} is closed; the current round is {brief.round}")
+        raise refusals.NoTicket(
+            f"this client has no ticket for an upload of kind {kind!r} in round {round_}"
+        )
 
 
 async def record(run: RunParts, receipt: Receipt) -> Receipt:
     """Records a stored upload, and returns its receipt.
 
     Raises:
-        Refusal: the client was evicted, the round has closed, other bytes were accepted, or no
-            ticket asks for the upload.
+        Refusal: the client was evicted, the round has closed, the server has already accepted
+            this upload with other bytes, or no ticket asks for the upload.
     """
     answer, stands = await run.stores.uploads.accept(receipt)
     if stands is not None:
         return stands
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted("this client was evicted"),
-        "conflict": refusals.Conflict("other bytes were accepted for this round"),
+        "conflict": refusals.Conflict(
+            "the server has already accepted this upload with other bytes"
+        ),
         "late": refusals.Late(f"round {receipt.round} has closed"),
         "no-ticket": refusals.NoTicket("no ticket asks this client for this upload"),
     }
@@ -286,7 +290,7 @@ async def customize(
             if made is not None:
                 break
     if made is None:
-        raise Unavailable("the worker did not answer in time")
+        raise Unavailable("no worker made the customized model in time")
     file = await asyncio.get_running_loop().run_in_executor(runtime.disk, run.blobs.open, made)
     with file:
         data = await asyncio.get_running_loop().run_in_executor(runtime.disk, file.read)

@@ -23,11 +23,11 @@ import { html, useEffect, useRef } from "./vendor/preact.js";
 /** Milliseconds between attempts to load uPlot while the aggregator does not answer. */
 const RETRY_MS = 2000;
 
-/** Loads uPlot, when the first chart is drawn. */
+/** Loads uPlot. Only charts call this function, so uPlot is loaded when the first chart is drawn. */
 async function load_library() {
   for (let attempt = 0; ; attempt++) {
     try {
-      // A browser may remember that an address failed, so each further attempt has its own address.
+      // A browser may remember that an address failed, so each attempt uses another address.
       return attempt ? await import(`./vendor/uplot.js?attempt=${attempt}`) : await import("./vendor/uplot.js");
     } catch {
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));

@@ -1,6 +1,6 @@
 /** Orders the rows of a matrix so that similar rows are neighbours. */
 
-/** Maximum number of rows to sort: the time grows quadratically with the number of rows. */
+/** A matrix with more rows keeps its order, because sorting takes time quadratic in the number of rows. */
 const MAX_ROWS = 1500;
 
 /**
@@ -31,7 +31,7 @@ export function cosine_similarities(values, row_count, column_count) {
 
 /**
  * Orders rows. The first row has the highest sum of similarities to all rows. Each next row is the one
- * most similar to any earlier row, as Prim's algorithm builds a maximum spanning tree. Clusters become blocks on
+ * most similar to any row already placed, as Prim's algorithm builds a maximum spanning tree. Clusters become blocks on
  * the diagonal. The order is deterministic.
  *
  * @param {Float32Array} similarities a matrix of `row_count` by `row_count` similarities, row by row

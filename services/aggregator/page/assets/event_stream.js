@@ -16,7 +16,7 @@ const IDLE_TIMEOUT_MS = 10_000;
  */
 
 /**
- * Follows a run's events until `signal` aborts. After a lost connection, continues after the last event.
+ * Follows a run's events until `signal` aborts. After a lost connection, continues after the newest received event.
  *
  * @param {string} run_id
  * @param {RunEventListener} listener

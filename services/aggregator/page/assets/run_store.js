@@ -6,7 +6,7 @@ import { VerdictTable } from "./verdict_table.js";
 
 /** Maximum number of rounds in one response. */
 const ROUNDS_PER_REQUEST = 100;
-/** Minimum time between two refreshes. */
+/** Minimum time between two refreshes of the data. */
 const REFRESH_INTERVAL_MS = 400;
 /** Time after which the store repeats a failed request while it loads a run. */
 const RETRY_DELAY_MS = 2000;
@@ -43,17 +43,17 @@ export class RunStore extends EventTarget {
     this.events = [];
     this.connection_error = "";
     this.error = "";
-    /** Whether the API refused the last request, so that repeating the request cannot help. */
+    /** Whether the API refused the previous request, so that repeating the request cannot help. */
     this.error_is_permanent = false;
     this.abort_controller = new AbortController();
-    /** The first round that `load_new_rounds` loads. */
+    /** The round at which `load_new_rounds` continues. */
     this.next_round = 0;
-    /** Whether the newest rounds at the time of opening are loaded. */
+    /** Whether the rounds that were the newest when the page opened the run are loaded. */
     this.rounds_loaded = false;
     /** Parts of the data that must be requested again. */
     this.stale = { status: true, rounds: true, members: true };
     this.is_refreshing = false;
-    /** @type {Set<string> | null} topics of which `refresh` notifies at its end; null outside `refresh` */
+    /** @type {Set<string> | null} topics that `refresh` reports when it ends; null while no `refresh` runs */
     this.deferred_topics = null;
     this.load_and_follow();
   }

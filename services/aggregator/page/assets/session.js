@@ -25,7 +25,7 @@ export const session = {
     return sign_out_reason;
   },
   /**
-   * Calls `listener` when the user signs in or out; returns a function that ends this.
+   * Calls `listener` when the user signs in or out; returns a function that removes the listener.
    *
    * @param {() => void} listener
    */

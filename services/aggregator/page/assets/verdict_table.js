@@ -16,11 +16,11 @@ export class VerdictTable {
     this.scores_by_round = new Map();
     /** @type {Set<number>} rows of clients that declined the run */
     this.declined_rows = new Set();
-    /** @type {Map<number, number>} the last round in which each row was evicted */
+    /** @type {Map<number, number>} by row: the newest round in which the row's client was evicted */
     this.eviction_round_by_row = new Map();
     /** @type {number[]} for each row, the highest severity of its decisions */
     this.worst_severity = [];
-    /** @type {number[]} for each row, the number of rounds from which its update was excluded */
+    /** @type {number[]} for each row, the number of rounds that excluded the client's update */
     this.exclusion_count = [];
     /** @type {Map<string, number>} evidence by client, from the round by which the rows are sorted */
     this.evidence_by_client = new Map();

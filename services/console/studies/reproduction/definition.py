@@ -27,7 +27,7 @@ class Choice(Table):
     label: str = ""
     """The choice's label in the table; by default, the choice's key."""
     change: dict[str, Any] = {}
-    """Changes to the experiment."""
+    """Changes that this choice makes to the experiment."""
     measure: str | None = None
     """The metric that the table shows for this choice; by default, the table's `measure`."""
 
@@ -76,7 +76,7 @@ class Figure(Table):
     along: str
     """Horizontal axis: an axis of the table, or `rounds`."""
     panels: str | None = None
-    """The axis that gets one panel per choice."""
+    """The axis whose choices are drawn in separate panels."""
     measures: list[str] = Field(default=[])
     """The metrics that are drawn, each in a panel; by default, the table's `measure`."""
     together: bool = False
@@ -93,7 +93,7 @@ class Paper(Table):
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
     accuracy: Final = "last"
-    """The rounds from which final accuracies are computed."""
+    """The source of the final accuracies, such as the last round; see `Final`."""
     settings: list[CellSettings] = []
     impossible: list[ImpossibleCells] = []
     on_request: list[OnRequest] = []
@@ -179,7 +179,7 @@ class Definition(Paper):
         return own[-1] if own else self.measure
 
     def tables_of(self, at: At, scale: Scale) -> dict[str, Any]:
-        """The experiment of a cell, as tables for `Experiment.from_tables`."""
+        """The experiment of a cell, as TOML tables for `Experiment.from_tables`."""
         here = {**self.fixed, **at, "scale": scale}
         changes = [choice.change for choice in self._choices(at)]
         changes += [setting.change for setting in self.settings if setting.holds(here)]

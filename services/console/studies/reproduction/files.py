@@ -1,8 +1,8 @@
 """Reads the files that define tables and papers.
 
 A file in `papers` contains what the tables of one paper have in common. A file in `tables` defines
-one table, whose axes select choices from the paper's file. An example of a file in `papers`, and
-then an example of a file in `tables`:
+one table, whose axes select choices from the paper's file. The following examples show a file in
+`papers`, and then a file in `tables`:
 
     [experiment]                           # the experiment that all cells change
     [axes.attack.lie]                      # the choice "lie" of the axis "attack"

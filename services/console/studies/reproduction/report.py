@@ -80,7 +80,7 @@ def outcome(cell: Cell, results: Results) -> CellResult:
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """The number that tables show for a metric: a share in percent, a list's length, or a value."""
+    """A metric as tables show it: a share in percent, a list's length, or an unchanged number."""
     value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None
@@ -210,7 +210,7 @@ def write(
 
 
 def draw(base: Path, definition: Definition, outcomes: Sequence[CellResult]) -> None:
-    """Draws the plot as SVG and PNG, if any cell has been run.
+    """Draws the plot as SVG and PNG, if at least one cell has a mean.
 
     Raises:
         MatplotlibMissing: matplotlib is not installed.
@@ -229,7 +229,7 @@ def lines_of(
 
     The plot has a panel for every combination of a metric and a choice on the axis `drawn.panels`.
     If `drawn.together` is set, the metrics share a panel. Each panel has a line for every
-    combination of choices on the other axes.
+    combination of choices on the axes other than `drawn.along` and `drawn.panels`.
     """
     panels: dict[str, dict[str, list[float | None]]] = {}
     spread: dict[Any, list[float | None]] = {}

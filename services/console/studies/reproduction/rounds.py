@@ -52,7 +52,7 @@ def curves(result: SimulationResult) -> Curves:
 
 
 def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
-    """The clients' mean norm, mean entropy and total weight in a round."""
+    """The given clients' mean norm of updates, mean entropy, and total weight in a round."""
     measured = (one.per_row["entropy"] for one in record.reports if "entropy" in one.per_row)
     entropies = {name: value for name, value in next(measured, {}).items() if value is not None}
     weights = [record.weights[client] for client in clients if client in record.weights]

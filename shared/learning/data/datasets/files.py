@@ -1,11 +1,12 @@
 """Data sets that each come from one .npz file.
 
-A file has x_train, y_train, x_test and y_test. If users are the natural clients, the file also has
-group_train and group_test. Integer images are scaled to [0, 1]; channels may be the last dimension.
-Rampart looks for the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or
-the operating system's default folder for caches). If the file is in neither folder, Rampart has two
-other sources: some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and
-others are downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
+A file has x_train, y_train, x_test and y_test. If the data set has natural clients, such as users,
+the file also has group_train and group_test, which contain the number of each sample's natural
+client. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart looks for
+the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the operating
+system's default folder for caches). If the file is in neither folder, Rampart has two other
+sources: some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and others
+are downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
 """
 
 import os

@@ -58,8 +58,8 @@ class Dirichlet(Partition):
             if self.balanced:
                 share_K = share_K * (held_K < len(y) / clients)
             total = share_K.sum()
-            # If all shares are 0, divide the class equally. A share is 0 if the client is full, or
-            # if the share underflowed.
+            # If all shares are 0, divide the class equally. A client's share is 0 if the client may
+            # get no more samples, or if the share underflowed.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             end_K = (share_K.cumsum(0) * len(own)).round().long()
             end_K[-1] = len(own)

@@ -12,10 +12,10 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 class DominantGroups(Partition):
     """Draws the share `dominant` of a client's samples from its group's classes, the rest from all.
 
-    Of K clients and G groups, client k is in group ⌊k·G/K⌋. On EMNIST, the paper's groups are
-    digits, upper-case letters and lower-case letters. The paper specifies neither the group sizes
-    nor the number of samples per client. In Rampart, group sizes differ by at most one client, and
-    each client has `samples` samples.
+    Of K clients and G groups, client k is in group ⌊k·G/K⌋. In the FedCAP paper, the groups of
+    EMNIST are digits, upper-case letters and lower-case letters. The paper specifies neither the
+    group sizes nor the number of samples per client. In Rampart, group sizes differ by at most one
+    client, and each client has `samples` samples.
     """
 
     paper = "FedCAP, section VI-A1: EMNIST, 80% of the samples from dominant classes, 20% from all"

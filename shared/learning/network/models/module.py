@@ -22,12 +22,12 @@ DROPOUTS = (
 class UserModule(Model):
     """A `torch.nn.Module` class that the user wrote: `path = "my_package.nets:Net"`.
 
-    All keys of the table except `name` and `path` are passed to the class as keyword arguments.
-    Rampart supplies the arguments `shape` (the shape of a sample) and `classes` if the class
-    accepts them. The module maps (B, *shape) to logits (B, classes). When many clients train at
-    once, a `torch.nn.Sequential` trains fastest; any other module runs through `torch.func.vmap`,
-    or client by client. The package must also be installed on every machine that hosts clients, and
-    RAMPART_TRUSTED_PACKAGES must name the package on these machines.
+    All keys of the TOML table except `name` and `path` are passed to the class as keyword
+    arguments. Rampart supplies the arguments `shape` (the shape of a sample) and `classes` if the
+    class accepts them. The module maps (B, *shape) to logits (B, classes). When many clients train
+    at once, a `torch.nn.Sequential` trains fastest; any other module runs through
+    `torch.func.vmap`, or client by client. The package must also be installed on every machine that
+    hosts clients, and RAMPART_TRUSTED_PACKAGES must name the package on these machines.
 
     >>> UserModule(path="torch.nn:Flatten").build((10,), 10)
     Flatten(start_dim=1, end_dim=-1)

@@ -1,4 +1,4 @@
-"""The papers' convolutional networks as named models: `cnn` with the papers' layer sizes."""
+"""The convolutional networks of several papers: `cnn` with the layer sizes of each paper."""
 
 from typing import ClassVar
 
@@ -49,8 +49,8 @@ class FedCAPWISDM(PublishedCNN):
 class SDEANetwork(PublishedCNN):
     """Convolutions of 6 and 16 channels, 5x5; hidden layers of widths 120, 84, 84 and 256.
 
-    The paper converts all images to (3, 32, 32). Rampart's network takes images in the shape of the
-    data set.
+    The SDEA paper converts all images to (3, 32, 32). Rampart's network takes images in the shape
+    of the data set.
     """
 
     paper = "SDEA, experiments (the sizes from its code)"

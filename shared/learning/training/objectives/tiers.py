@@ -43,12 +43,13 @@ class Tiers(Objective):
     """Expected shares of the clients in the tiers high, low and minimum. If the shares sum to less
     than 1, the remaining clients train without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
-    """The objective of clients in the minimum tier; the paper allows MSDFL and HMSDFL."""
+    """The objective of clients in the minimum tier; the MSDFL paper allows both."""
 
     @model_validator(mode="after")
     def _at_most_everyone(self) -> "Tiers":
         if sum(self.shares) > 1 + 1e-9:
-            raise ValueError(f"shares: {', '.join(f'{s:g}' for s in self.shares)} exceed 1")
+            listed = ", ".join(f"{s:g}" for s in self.shares)
+            raise ValueError(f"shares: {listed} add up to more than 1")
         return self
 
     @property
@@ -71,7 +72,8 @@ class Tiers(Objective):
         return next((tier for tier, end in ends if place < end + 1e-9), None)
 
     def gradient(self, point: Point) -> Tensor:
-        # Samples that are treated as separate clients have the names "<client>#<number>".
+        # `PrivateTask` treats samples as clients with the names "<client>#<number>"; a sample has
+        # the tier of its client.
         clients = [name.partition("#")[0] for name in point.draws.names]
         tiers = [self.tier(point.draws.seed, client) for client in clients]
         gradient_KD = torch.zeros_like(point.models_KD)

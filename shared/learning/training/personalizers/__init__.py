@@ -1,8 +1,9 @@
 """Personalizers: how a client trains its update and, with some methods, a personal model.
 
-Only personalizers define local training. A personalizer's functions are pure and stacked: every
-tensor has the clients of a round as its leading dimension. An agent calls the functions for one
-client at a time, and the simulator calls them for many clients at once.
+Local training calls the personalizer's method `step` for every mini-batch. A personalizer's
+functions are pure and stacked: every tensor has the clients of a round as its leading dimension. An
+agent calls the functions for one client at a time, and the simulator calls them for many clients at
+once.
 
 To add a personalizer, write a module in this package, and a test file with the name of the module.
 The module defines a subclass of `Personalizer`, decorated with `@personalizers.register("name")`.
@@ -169,7 +170,7 @@ class Personalizer(Member, ABC):
         Args:
             received_KD: the models as received; an upload is the trained model minus the received
                 model.
-            personal: personal state from the last round.
+            personal: personal state from the client's previous round.
             offers: other clients' models.
             loss: the mean loss on the samples held out of training.
         """

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.training.personalizers.fedcap import FedCAP
 class Ditto(FedCAP):
     """Trains a personal model that is pulled towards the global model.
 
-    min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the upload.
+    min over v of L(v) + λ/2 |v - w|²; each mini-batch trains both v and the uploaded model.
 
     v is the personal model. Clients train as in FedCAP, but the server sends the same global model
     w to every client.

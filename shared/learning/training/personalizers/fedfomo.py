@@ -16,7 +16,7 @@ class FedFomo(FineTune):
 
     θ <- θ + sum_n w_n (θ_n - θ), with w_n proportional to max(0, (L(θ) - L(θ_n)) / |θ_n - θ|).
 
-    Here θ is the client's own model from its last round, and θ_n are the models that the server
+    Here θ is the client's own model from its previous round, and θ_n are the models that the server
     offers (customizer `fedfomo`). L is the mean loss on samples held out from training. The weights
     w_n add up to 1. If no offered model has a lower loss than θ, θ stays unchanged. A model at
     distance 0, or with a loss that is not finite, has weight 0. The client reports each model's raw

@@ -40,10 +40,11 @@ class Interpolated(Personalizer):
     with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
-    differ if 0 < λ < 1, because in the mode `shared`, R does not pull θ_i back. If F is a mean, θ_i
-    keeps moving towards the client's own optimum in the mode `shared`. The weight λ then determines
-    only how slowly θ_i approaches this optimum. The result therefore depends on the number of
-    rounds.
+    differ if 0 < λ < 1. In the mode `exact`, R_i consists of gradients at θ_i, so it can keep θ_i
+    away from the client's own optimum. In the mode `shared`, the other clients train from their own
+    models, so R does not pull θ_i back. If F is a mean, θ_i keeps moving towards the client's own
+    optimum in the mode `shared`. The weight λ then determines only how slowly θ_i approaches this
+    optimum. The result therefore depends on the number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

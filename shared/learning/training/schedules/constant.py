@@ -5,7 +5,7 @@ from rampart_fl.shared.learning.training.schedules import Schedule, schedules
 
 @schedules.register("constant")
 class Constant(Schedule):
-    """Keeps the learning rate.
+    """Keeps the learning rate constant.
 
     η_t = η in every round t.
     """

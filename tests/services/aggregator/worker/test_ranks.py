@@ -48,6 +48,6 @@ def test_errors_that_every_rank_raises_are_not_rank_failures(
 
 @pytest.mark.parametrize("error", [Unavailable("the disk is full"), RuntimeError("closed by peer")])
 def test_other_errors_raise_rank_failed(ranks: Ranks, error: Exception) -> None:
-    message = f"close_round on 1 ranks: .*{error}"
+    message = f"close_round failed on rank 0 of 1 ranks: .*{error}"
     with pytest.raises(RankFailed, match=message), ranks.on_all_ranks("close_round", 3):
         raise error

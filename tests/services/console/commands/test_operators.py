@@ -46,7 +46,7 @@ def test_operators_are_added_listed_and_revoked(hosted: Hosted, rampart: Rampart
     assert "no operator nobody" in rampart("operators", "revoke", "nobody").err
     assert "bob already exists" in rampart("operators", "add", "bob", "--role", "viewer").err
     said = rampart("operators", "--json", "list")
-    assert (said.code, "options come after 'list'" in said.err) == (2, True)
+    assert (said.code, "write the options after 'list'" in said.err) == (2, True)
     said = rampart("operators", "add", "eve", "--role", "viewer", "--expires", "soon")
     assert (said.code, "'soon' is not a duration" in said.err) == (2, True)
     assert [entry.reason for entry in hosted.operator.audit(3)] == ["maintenance", "left"]

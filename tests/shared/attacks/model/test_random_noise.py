@@ -49,7 +49,7 @@ def test_received_customized_model_is_the_start() -> None:
 
 def test_missing_knowledge_is_named_in_the_error() -> None:
     attack = attacks.build("random_noise", reading="parameters")
-    with pytest.raises(ConfigurationError, match="fresh model"):
+    with pytest.raises(ConfigurationError, match="randomly initialized model"):
         attack.apply(torch.ones(1, 3), Knowledge(4, 1, reference_D=START_D))
     with pytest.raises(ConfigurationError, match="from which the attackers started"):
         attack.apply(torch.ones(1, 3), Knowledge(4, 1, initial=lambda draws: FRESH_D))

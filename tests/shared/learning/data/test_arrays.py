@@ -38,7 +38,7 @@ def test_matching_shapes_are_converted_to_the_samples_shape(
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((4, 5, 6)), r"shape \(4, 5, 6\), the model takes \(n, \*\(1, 6, 5\)\)"),
+        (np.zeros((4, 5, 6)), r"shape \(4, 5, 6\), but the model takes \(n, \*\(1, 6, 5\)\)"),
         (np.zeros((0, 6, 5)), "shape"),
         (np.zeros(4), "shape"),
         (np.full((4, 6, 5), np.nan), "x is not finite"),

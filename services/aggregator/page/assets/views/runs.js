@@ -82,7 +82,7 @@ export function RunsView() {
  * How many runs are in progress, queued and ended, as text.
  *
  * @param {any[]} runs
- * @param {string} before_run_id the run that follows these runs; "" if they are the newest
+ * @param {string} before_run_id the run that was submitted after these runs; "" if these runs are the newest
  */
 function count_states(runs, before_run_id) {
   const active = runs.filter((run) => ACTIVE_STATES.includes(run.state)).length;

@@ -83,7 +83,8 @@ export function VerdictMatrix({ store }) {
 }
 
 /**
- * The largest side with which all cells are visible, or else the smallest side with legible names.
+ * The side of a cell: the largest side with which all cells are visible; if there is none, the smallest side
+ * with legible names.
  *
  * @param {number} client_count
  * @param {number} round_count

@@ -60,7 +60,7 @@ def test_tiers_are_assigned_in_the_configured_shares() -> None:
 
 
 def test_shares_above_1_are_rejected_and_zero_shares_give_zero_weight() -> None:
-    with pytest.raises(ValueError, match=r"shares: 0.5, 0.5, 0.5 exceed 1"):
+    with pytest.raises(ValueError, match=r"shares: 0.5, 0.5, 0.5 add up to more than 1"):
         Tiers(shares=(0.5, 0.5, 0.5))
     assert Tiers(shares=(0, 0, 0)).weight == 0
     everyone = Tiers(shares=(0.1, 0.2, 0.7))

@@ -24,17 +24,27 @@ CODE = ("shared", "services", "src", "tools")
 SHORTEST = 4
 """Minimum number of words; a shorter sentence is never hard to read."""
 SPLIT = re.compile(r"(?<=[.!?])\s+(?=[\"`(*\[]?[A-Z0-9`])")
-ENTRY = re.compile(r" +[\w, *]+: |[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):")
+ENTRY = re.compile(
+    r" +\*{0,2}\w+(?:, \*{0,2}\w+)*: |[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):"
+)
 """Matches a line of a docstring or page that begins a new paragraph."""
 MARK = re.compile(r"^(?:[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):\s*)")
 LOGS = {"debug", "info", "warning", "error", "exception"}
+
+
+class Passage(NamedTuple):
+    """A docstring, comment, message, or section of a page."""
+
+    line: int
+    """Number of its first line; the first line of a file has the number 1."""
+    text: str
 
 
 class Sentence(NamedTuple):
     """One sentence, and where it stands."""
 
     place: str
-    """The file."""
+    """The file; then the function, class or variable, or the heading of the page's section."""
     text: str
     before: str = ""
     """The previous sentence of the same paragraph; empty for the first sentence of a paragraph."""
@@ -72,36 +82,76 @@ def paragraphs(text: str) -> Iterator[str]:
             lines.append(line.strip())
 
 
-def docstrings(tree: ast.Module) -> Iterator[str]:
+def docstrings(tree: ast.Module) -> Iterator[Passage]:
     """The docstrings of a module, and of its classes, functions and variables."""
     for node in ast.walk(tree):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            yield cleandoc(value.value)
+            yield Passage(value.lineno, cleandoc(value.value))
 
 
-def comments(code: str) -> Iterator[str]:
+def comments(code: str) -> Iterator[Passage]:
     """The comments of a module; comments on consecutive lines are joined."""
     block, last = list[str](), 0
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         if token.type != tokenize.COMMENT or re.match(r"# *(?:noqa|type:|fmt:|--|!)", token.string):
             continue
         if block and token.start[0] != last + 1:
-            yield " ".join(block)
+            yield Passage(last, " ".join(block))
             block = []
         block.append(token.string.lstrip("# "))
         last = token.start[0]
-    yield " ".join(block)
+    yield Passage(last, " ".join(block))
 
 
-def messages(tree: ast.Module) -> Iterator[str]:
+def messages(tree: ast.Module) -> Iterator[Passage]:
     """The texts of raised errors and of logs; `...` stands for inserted values."""
     for node in ast.walk(tree):
         call: ast.AST | None = node.exc if isinstance(node, ast.Raise) else None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             call = node if node.func.attr in LOGS and _is_log(node.func.value) else None
         for text in call.args if isinstance(call, ast.Call) else ():
-            yield _text(text)
+            yield Passage(text.lineno, _text(text))
+
+
+def sections(page: str) -> Iterator[tuple[str, str]]:
+    """The headings of a page, each with the text below it; the first heading may be empty.
+
+    >>> list(sections("# One\\nText.\\n## Two\\nMore."))
+    [('', ''), ('One', 'Text.'), ('Two', 'More.')]
+    """
+    heading, lines, fenced = "", list[str](), False
+    for line in page.splitlines():
+        fenced ^= line.lstrip().startswith(("```", "~~~"))
+        if line.startswith("#") and not fenced:
+            yield heading, "\n".join(lines)
+            heading, lines = line.lstrip("# "), []
+        else:
+            lines.append(line)
+    yield heading, "\n".join(lines)
+
+
+def names(tree: ast.Module) -> dict[int, str]:
+    """The innermost function, class or documented variable of each line that is inside of one."""
+    found = dict[int, str]()
+
+    def visit(node: ast.AST, outer: str) -> None:
+        statements = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        for one, following in pairwise([*statements, ast.Pass()]):
+            name = getattr(one, "name", None) or _assigned(one)
+            inner = f"{outer}.{name}".lstrip(".") if name else outer
+            last = following if _assigned(one) and isinstance(following, ast.Expr) else one
+            if name:
+                found.update(dict.fromkeys(range(one.lineno, (last.end_lineno or 0) + 1), inner))
+            visit(one, inner)
+
+    visit(tree, "")
+    return found
+
+
+def _assigned(node: ast.stmt) -> str:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return targets[0].id if isinstance(targets[0], ast.Name) else ""
 
 
 def _is_log(node: ast.expr) -> bool:
@@ -116,25 +166,40 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
-def sentences_of(path: Path) -> dict[str, str]:
-    """The sentences of a Python module or of a page, each with the sentence before it."""
+def sentences_of(path: Path) -> list[Sentence]:
+    """The different sentences of a Python module or of a page, each with the sentence before it."""
     text = path.read_text(encoding="utf-8")
+    file = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
     if path.suffix == ".md":
-        return _complete(paragraphs(text))
+        parts = [(head, part) for head, text in sections(text) for part in paragraphs(text)]
+        return _different(_complete(file, parts))
     tree = ast.parse(text)
-    prose = [part for docstring in docstrings(tree) for part in paragraphs(docstring)]
-    told = {one: "" for one in messages(tree) if _long(one)}
-    return told | _complete([*prose, *comments(text)])
+    within = names(tree)
+    prose = [(line, part) for line, text in docstrings(tree) for part in paragraphs(text)]
+    told = [
+        Sentence(_place(file, within.get(line, "")), text)
+        for line, text in messages(tree)
+        if _long(text)
+    ]
+    parts = [(within.get(line, ""), text) for line, text in (*prose, *comments(text))]
+    return _different([*told, *_complete(file, parts)])
 
 
-def _complete(parts: Iterable[str]) -> dict[str, str]:
+def _complete(file: str, parts: Iterable[tuple[str, str]]) -> Iterator[Sentence]:
     """The complete sentences of some paragraphs, each with the sentence before it."""
-    follows = {one: before for part in parts for before, one in pairwise(["", *split(part)])}
-    return {
-        one: before
-        for one, before in follows.items()
-        if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one)
-    }
+    for where, part in parts:
+        for before, one in pairwise(["", *split(part)]):
+            if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one):
+                yield Sentence(_place(file, where), one, before)
+
+
+def _different(every: Iterable[Sentence]) -> list[Sentence]:
+    """Only the first of several equal sentences."""
+    return list({one.text: one for one in reversed([*every])}.values())[::-1]
+
+
+def _place(file: str, where: str) -> str:
+    return f"{file}, {where}" if where else file
 
 
 def _long(sentence: str) -> bool:
@@ -151,16 +216,12 @@ def files() -> list[Path]:
 
 def draw(seed: int, count: int) -> list[Sentence]:
     """Draws `count` different sentences."""
-    everything = [
-        Sentence(str(path.relative_to(ROOT)), text, before)
-        for path in files()
-        for text, before in sentences_of(path).items()
-    ]
+    everything = [one for path in files() for one in sentences_of(path)]
     return random.Random(seed).sample(everything, count)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the drawn sentences, numbered, each with its file and the sentence before it."""
+    """Prints the drawn sentences, numbered, each with its place and the sentence before it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--count", type=int, default=100)

@@ -51,7 +51,8 @@ this is a command, and is not drawn.
 def test_module_gives_its_docstrings_comments_and_messages(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(MODULE)
-    assert list(sentences.sentences_of(path)) == [
+    drawn = sentences.sentences_of(path)
+    assert [one.text for one in drawn] == [
         "there are ... of them; the limit is ...",
         "%s of them are still missing",
         "first: the first of several values.",
@@ -59,20 +60,45 @@ def test_module_gives_its_docstrings_comments_and_messages(tmp_path: Path) -> No
         "How many there are at most.",
         "A comment on two lines follows.",
     ], "'Does one thing.' is too short, and the diagram does not end like a sentence"
+    places = ["check", "check", "", "", "LIMIT", ""]
+    assert [one.place for one in drawn] == [f"module.py, {name}".rstrip(", ") for name in places]
 
 
 def test_page_gives_its_prose_only(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(PAGE)
-    assert list(sentences.sentences_of(path)) == ["Run the command, and wait."]
+    assert sentences.sentences_of(path) == [
+        sentences.Sentence("page.md, A heading is not drawn.", "Run the command, and wait.")
+    ]
 
 
 def test_sentence_comes_with_the_sentence_before_it(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text("The first sentence stands alone. The second sentence follows it.\n")
-    assert sentences.sentences_of(path) == {
-        "The first sentence stands alone.": "",
-        "The second sentence follows it.": "The first sentence stands alone.",
+    first, second = "The first sentence stands alone.", "The second sentence follows it."
+    assert sentences.sentences_of(path) == [
+        sentences.Sentence("page.md", first),
+        sentences.Sentence("page.md", second, first),
+    ]
+
+
+def test_line_that_continues_an_item_does_not_begin_a_paragraph(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("- Both runs lose\n  more than a point: by two points.\n")
+    (only,) = sentences.sentences_of(path)
+    assert only.text == "Both runs lose more than a point: by two points."
+
+
+def test_place_names_the_innermost_function_class_or_variable() -> None:
+    code = 'class A:\n    x = 1\n    """About x."""\n\n    def f(self):\n        pass\n\n\ny = 2\n'
+    assert sentences.names(ast.parse(code)) == {
+        1: "A",
+        2: "A.x",
+        3: "A.x",
+        4: "A",
+        5: "A.f",
+        6: "A.f",
+        9: "y",
     }
 
 

@@ -154,8 +154,8 @@ def verdict(own: Mapping[str, float]) -> Iterator[str]:
     methods = [name for name in METHODS if name in own and name not in ("none", "local")]
     missed = [name for name in methods if own[name] <= own["none"]]
     yield (
-        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. A client"
-        " learns two classes well without other clients."
+        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. Each"
+        " client has two classes, and tells them apart well even if it trains alone."
     )
     above = [name for name in methods if own[name] > own["local"]]
     yield f"More accurate than training alone (`local`): {', '.join(above) or 'none'}."

@@ -53,7 +53,7 @@ def _is_deferred(node: ast.AST) -> bool:
 
 
 def imports_of_ours(module: str) -> set[str]:
-    """The modules of Rampart that a module imports, also in functions and for type checking."""
+    """The modules of Rampart that a module imports, including imports in functions."""
     return {name for name, _ in imports(module) if name in MODULES and name != module}
 
 

@@ -135,7 +135,7 @@ class HostileClient(LearningClient):
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
         if not honest.updates:
-            # No honest client got a ticket of this kind; for example, the server may probe only
+            # No honest client got a ticket of this kind, for example because the server probes only
             # attackers.
             return known
         assert known.colluders_MD is not None

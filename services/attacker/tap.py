@@ -11,8 +11,8 @@ from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure
 REFERENCE = "/reference"
 """Name of the global model in the response of the aggregator's test tap."""
 STARTED = "/started/"
-"""In the response of the test tap, "/started/<client>" is the model from which the client
-trained."""
+"""Prefix of names in the test tap's response: `/started/<client>` is the model from which the
+client trained."""
 
 
 class Tap:

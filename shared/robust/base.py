@@ -34,7 +34,7 @@ class State:
             row per client have an entry in `ids`.
         vectors: names of the tensors (..., D) whose last dimension contains the coordinates. If
             processes (ranks) divide the coordinates among themselves, each rank has only the
-            numbers of its own coordinates.
+            values at its own coordinates.
         files: the files of the tensors that are not in memory, keyed by the tensor's name.
     """
 

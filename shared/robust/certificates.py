@@ -78,9 +78,10 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
         error: 0 if every subset of k clients voted, because then the shares p are known exactly. If
-            subsets were drawn at random, the function uses one Clopper-Pearson bound on the share
-            of each class. A bound is wrong with probability at most `error` / C, so the probability
-            that any of a sample's C bounds is wrong is at most `error`.
+            subsets were drawn at random, the function computes a Clopper-Pearson bound for each
+            class, on the share of subsets that vote for it. A bound is wrong with probability at
+            most `error` / C, so the probability that any of a sample's C bounds is wrong is at most
+            `error`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])

@@ -41,7 +41,7 @@ class SearchSettings:
     """Settings of the search for synthetic samples.
 
     Args:
-        steps: number of gradient descent steps in which the samples should reproduce the update.
+        steps: number of gradient descent steps on the samples that should reproduce the update.
         rates: the search's learning rates for the samples, the labels and the clients' step sizes.
         momentum: momentum of the search.
         enough: a client's search ends when the client's error is below this value.

@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the timers, and marks every unanswered request as disconnected.
 
-        uvicorn's own method marks only the newest request of the connection.
+        Without this override, uvicorn marks only the connection's newest request as disconnected.
         """
         self._disarm()
         self._flowing()

@@ -29,8 +29,9 @@ class NormRiding(ModelAttack):
     u = -L c / |c| - o, with o = sent - reference and c = o + own update.
 
     Here `sent` is the model that the attacker received, `reference` is the global model, and L is
-    the norm to reach. The server calibrates an upload by adding o. The calibrated update therefore
-    points against the honest calibrated update c and has norm L. The attacker uploads -o if c is 0.
+    the norm to reach. The server calibrates an upload by adding the offset o. The calibrated update
+    therefore points against the honest calibrated update c and has norm L. The attacker uploads -o
+    if c is 0.
 
     An attacker without knowledge uses L = (1 - margin) · threshold, and assumes that it received
     the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.

@@ -121,7 +121,7 @@ class StepRandomness:
         return replace(self, seed=_either(self.secret, self.seed)).generators(purpose)
 
     def singly(self, start: int, count: int) -> "StepRandomness":
-        """The randomness of the same step, with a separate generator for every sample.
+        """Randomness for the same training step, but with a separate generator for every sample.
 
         Each client contributes its samples `start` to `start + count - 1`.
         """

@@ -58,7 +58,7 @@ class FedREDefense(Detector):
     warm_iterations: int = Field(default=1500, ge=1)
     """Largest number of iterations of a search that starts from an earlier round's samples."""
     steps: int = Field(default=5, ge=1)
-    """Number of gradient descent steps in which the samples should reproduce the update."""
+    """Number of gradient descent steps on the samples that should reproduce the update."""
     per_class: int = Field(default=1, ge=1)
     """Number of synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)

@@ -40,7 +40,7 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     Args:
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.
         calm: number of uploads between the latest upload that was too long and this upload.
-        clear: whether the client clearly undid its challenge.
+        clear: whether the client's answer to its challenge is clear.
         far: whether the norm of this upload was above the limit.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)

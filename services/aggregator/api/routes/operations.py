@@ -39,7 +39,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(runtime: RuntimeDep) -> dict[str, str]:
-    """Returns 200 if Redis responds, blobs can be written, and a worker has taken over."""
+    """Returns 200 if Redis and the blobs work, and a worker has taken over the federation."""
     if runtime.hub.closing:
         raise Unavailable("the process is stopping")
     async with health_timeout():

@@ -23,10 +23,10 @@ from benchmarks.detection.sample import OFTEN
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
     "benign": (benign, 770519),
-    "claims": (claims, 626364),
-    "collusion": (collusion, 565758),
-    "loud": (loud, 596061),
-    "table": (table, 535455),
+    "claims": (claims, 192837),
+    "collusion": (collusion, 918273),
+    "loud": (loud, 335577),
+    "table": (table, 445566),
 }
 """Sections with the seeds of their recorded runs."""
 LONGEST = 60

@@ -32,11 +32,13 @@ class Work:
             round.
         due: the simulated time at which the work will be done.
         start_D: the model that the client trains from.
+        origin_D: the same model without its challenge; None if the client is not challenged.
     """
 
     round: int
     due: float
     start_D: Tensor
+    origin_D: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,8 @@ class Arrival:
         round: the round that was open when the client got the work for this upload.
         start_D, update_D: the model that the client started from, and the upload.
         samples, metrics: the sample count that the client claims, and the metrics that it reports.
+        origin_D: the model that the client started from, without its challenge; None if the client
+            was not challenged.
     """
 
     round: int
@@ -54,6 +58,7 @@ class Arrival:
     update_D: Tensor
     samples: int
     metrics: Mapping[str, float]
+    origin_D: Tensor | None = None
 
 
 @dataclass(eq=False)
@@ -103,7 +108,8 @@ class Buffered:
         down, up = self.server.traffic(_merge(fresh)[0], probed)
         staleness = {name: round_ - one.round for name, one in arrivals.items()}
         seen = stale.keys() - fresh.keys()
-        record = self.server.close(round_, sent_KD, uploads, ended, staleness, seen)
+        origins = {n: one.origin_D for n, one in arrivals.items() if one.origin_D is not None}
+        record = self.server.close(round_, sent_KD, uploads, origins, ended, staleness, seen)
         if record.status == "published":
             kept = set() if self.server.neighbours is None else {*self.server.neighbours.rows.ids}
             self.latest = {name: one for name, one in arrivals.items() if name in kept}
@@ -116,11 +122,12 @@ class Buffered:
         if not names:
             return probed
         probes = self.clients.probe(probed, self.server.probed_from, round_)
-        models_KD = self.server.models(round_, names, probes)
+        models_KD, origins = self.server.models(round_, names, probes), self.server.origins(names)
         for name, start_D in zip(names, models_KD, strict=True):
             draws = generator(self.clients.experiment.seed, "arrival", name, round_)
             span = torch.empty(1, dtype=torch.float64).exponential_(generator=draws).item()
-            self.work[name] = Work(round_, self.now + span, start_D.clone())
+            origin_D = origins[name].clone() if name in origins else None
+            self.work[name] = Work(round_, self.now + span, start_D.clone(), origin_D)
         return probed
 
     def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
@@ -136,11 +143,17 @@ class Buffered:
         arrivals: dict[str, Arrival] = {}
         for round_, group in groupby(sorted(sorted(names), key=begun), begun):
             together = list(group)
-            sent_KD = torch.stack([self.work[name].start_D for name in together])
+            works = [self.work[name] for name in together]
+            sent_KD = torch.stack([work.start_D for work in works])
             done = self.clients.train(together, sent_KD, self.server.global_D, round_)
             for k, name in enumerate(together):
                 arrivals[name] = Arrival(
-                    round_, sent_KD[k], done.update_KD[k], done.samples[k], done.metrics[name]
+                    round_,
+                    sent_KD[k],
+                    done.update_KD[k],
+                    done.samples[k],
+                    done.metrics[name],
+                    works[k].origin_D,
                 )
         return dict(sorted(arrivals.items()))
 

@@ -174,13 +174,13 @@ class Simulation:
         probed = server.clients_to_probe(names)
         probes = clients.probe(probed, server.probed_from, round_)
         ended("probe")
-        sent_KD = server.models(round_, names, probes)
+        sent_KD, origins = server.models(round_, names, probes), server.origins(names)
         ended("models")
         offers = server.offers(names)
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
         ended("train")
         down, up = server.traffic(uploads, probed)
-        record = server.close(round_, sent_KD, uploads, ended, selected=names)
+        record = server.close(round_, sent_KD, uploads, origins, ended, selected=names)
         facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
         return record.model_copy(update=facts)
 

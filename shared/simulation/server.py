@@ -69,8 +69,8 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """The state that a checkpoint must hold; the experiment determines all other state."""
-        # A hand-written list of fields could omit a field that is added later, and a resumed run
-        # would then lose the value of that field.
+        # `fields` also returns fields that are added to the class later. A hand-written list could
+        # omit such a field, and a resumed run would then lose the field's value.
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rounds"}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Server:
 
     @property
     def standing(self) -> Standing:
-        """The federation's client count and its barred clients; all clients join at the start."""
+        """The number of clients, all of which join before round 0, and the barred clients."""
         clients = self.experiment.data.clients - len(self.absent)
         return Standing(clients, clients, self.evicted, frozenset(self.quarantined))
 
@@ -108,6 +108,10 @@ class Server:
                 for name, model_D in challenged.items()
             ]
         )
+
+    def origins(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """For each challenged client among `names`, the model (D,) without the challenge."""
+        return {name: self.own(name) for name in names if name in self.customization.challenged}
 
     def final_models(
         self, round_: int, names: Sequence[str], probes: Mapping[str, Tensor]
@@ -194,6 +198,7 @@ class Server:
         round_: int,
         sent_KD: Tensor,
         uploads: Uploads,
+        origins: Mapping[str, Tensor],
         ended: Callable[[str], None] = lambda step: None,
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
@@ -205,7 +210,9 @@ class Server:
             round_: the number of the round.
             sent_KD: the models from which the clients started.
             uploads: what the clients sent.
-            ended: called after every step of the round.
+            origins: for each client that started from a challenged model, the same model (D,)
+                without the challenge.
+            ended: called with the name of each step of the round when the step ends.
             staleness: the age of each upload in rounds, keyed by client.
             seen: the clients whose rows an earlier round has already judged.
             selected: the clients that the server selected for the round.
@@ -219,7 +226,7 @@ class Server:
         try:
             decision = self.rounds.decide(
                 round_,
-                self._pool(sent_KD, uploads),
+                self._pool(sent_KD, uploads, origins),
                 claims,
                 self.state,
                 self.standing,
@@ -247,13 +254,13 @@ class Server:
             **vars(facts),
         )
 
-    def _pool(self, sent_KD: Tensor, uploads: Uploads) -> Pool:
+    def _pool(self, sent_KD: Tensor, uploads: Uploads, origins: Mapping[str, Tensor]) -> Pool:
         isolates = self.rounds.plan.customizer.isolates
         pool = self.rounds.pool(self.global_D, uploads.names)
         for name, sent_D, update_D in zip(uploads.names, sent_KD, uploads.update_KD, strict=True):
             pool.row(name).copy_(update_D)
             start_K = pool.sketch(sent_D)
-            models = offset(self, name, sent_D, isolates)
+            models = offset(self, name, origins.get(name, sent_D), isolates)
             if models is not None:
                 models = (models[0].clone(), models[1])
             pool.admit(name, start_K, models)

@@ -4,8 +4,10 @@ A worker that takes over a run restores the models and the pool of updates from 
 """
 
 import json
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.shared.assignment import GLOBAL, names_for
@@ -20,8 +22,10 @@ class Snapshot(BaseModel):
       the stages' state; None if the stages have no state.
     - `pool` has the receipts of the updates that the server keeps as rows. Each row is a
       difference from the model `reference`.
-    - `origins` maps a client to the digest of the model to which the server added the client's
-      upload. A client is in `origins` only if it trained from a challenged model.
+    - `origins` maps a client, and then the digest of a challenged model, to the digest of the same
+      model without the challenge. It contains the challenged models from which clients trained the
+      updates in `pool`. Under the buffered policy, it also contains the challenged models of
+      earlier rounds from which clients may still train.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
@@ -42,7 +46,7 @@ class Snapshot(BaseModel):
     reference: str
     state: str | None = None
     pool: tuple[Receipt, ...] = ()
-    origins: dict[str, str] = {}
+    origins: dict[str, dict[str, str]] = {}
     customized: dict[str, str] = {}
     assignment: dict[str, tuple[str, ...]] = {}
     groups: tuple[str, ...] = ()
@@ -51,6 +55,18 @@ class Snapshot(BaseModel):
     position: str = "0-0"
     pulls: tuple[str, ...] = ()
     initial: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_started_models(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Earlier versions stored only one origin per client, without the challenged model."""
+        pool = [receipt for receipt in raw.get("pool", ()) if isinstance(receipt, dict)]
+        started = {receipt["client"]: receipt.get("started") for receipt in pool}
+        origins = {
+            client: {started.get(client): own} if isinstance(own, str) else own
+            for client, own in raw.get("origins", {}).items()
+        }
+        return {**raw, "origins": origins}
 
     @staticmethod
     def parse(text: str) -> "Snapshot":
@@ -92,11 +108,45 @@ class Snapshot(BaseModel):
         return self.ticket_models(client)["model"]
 
     def own(self, client: str) -> str:
-        """Digest of a client's model without a challenge.
+        """Digest of the model that a client would get if it were not challenged.
 
-        The client trains from this model, unless it is challenged and trains from a changed model.
+        A challenged client trains from a changed model; every other client trains from this model.
         """
         return self.ticket_models(client, final=True)["model"]
+
+    def origins_of(self, client: str) -> dict[str, str]:
+        """The model without the challenge, for each challenged model that a client may start from.
+
+        Keys and values are digests. The result has the client's entries of `origins`, and the model
+        that challenges the client now.
+
+        >>> snapshot = Snapshot(global_model="0", reference="0", customized={"a": "1", "c": "2"},
+        ...                     challenged={"a": "c"}, origins={"a": {"3": "0"}})
+        >>> snapshot.origins_of("a"), snapshot.origins_of("b")
+        ({'3': '0', '2': '1'}, {})
+        """
+        name, earlier = self.challenged.get(client), self.origins.get(client, {})
+        return earlier if name is None else {**earlier, self.customized[name]: self.own(client)}
+
+    def origins_in_use(
+        self, pool: Iterable[Receipt], in_use: Collection[str]
+    ) -> dict[str, dict[str, str]]:
+        """The `origins` of the next snapshot.
+
+        Args:
+            pool: the receipts of the updates that the server keeps as rows.
+            in_use: digests of the models from which clients may still train.
+        """
+        started = {receipt.client: receipt.started for receipt in pool}
+        kept = {
+            client: {
+                challenged: own
+                for challenged, own in self.origins_of(client).items()
+                if challenged == started.get(client) or challenged in in_use
+            }
+            for client in sorted(self.origins.keys() | self.challenged.keys())
+        }
+        return {client: known for client, known in kept.items() if known}
 
     def has_own_model(self, client: str) -> bool:
         """Whether a client has its own model, the model of a group, or a challenge."""
@@ -106,9 +156,9 @@ class Snapshot(BaseModel):
         """Digests of all blobs that the snapshot refers to."""
         uploads = {digest for r in self.pool for digest in (r.digest, r.started) if digest}
         models = {self.global_model, self.reference, *self.customized.values()}
-        models |= set(self.origins.values())
+        models |= {own for known in self.origins.values() for own in known.values()}
         return uploads | models | {digest for digest in (self.state, self.initial) if digest}
 
     def _names(self, client: str) -> tuple[str, ...]:
-        """Names of a client's customized models without challenges; empty if it has none."""
+        """Names of a client's customized models; the model of a challenge is not among them."""
         return names_for(client, self.customized, self.assignment, self.groups)

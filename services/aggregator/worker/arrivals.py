@@ -10,7 +10,7 @@ from torch import Tensor
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.protocol.messages import Receipt
-from rampart_fl.shared.round.calibration import ServedModels, offset, origin
+from rampart_fl.shared.round.calibration import offset
 from rampart_fl.shared.round.pool import Pool
 from rampart_fl.shared.round.rounds import Rounds
 
@@ -35,34 +35,9 @@ class ServedDigests:
         """The digest of the model that the client trains from unless the client is challenged."""
         return self.snapshot.own(client)
 
-    def challenged(self, client: str) -> str | None:
-        """The digest of the challenged model that the client got; None if there is no challenge."""
-        name = self.snapshot.challenged.get(client)
-        return None if name is None else self.snapshot.customized[name]
-
-    def same(self, one: str, other: str) -> bool:
-        """Whether two digests refer to the same model."""
-        return one == other
-
-
-@dataclass(frozen=True)
-class RememberedDigests:
-    """Digests of the models that were used to calibrate the rows in a snapshot's pool."""
-
-    snapshot: Snapshot
-
-    def reference(self) -> str:
-        """The digest of the reference model, to which the rows of the pool are relative."""
-        return self.snapshot.reference
-
-    def own(self, client: str) -> str:
-        """The digest of the model to which the server added the client's upload."""
-        return self.snapshot.origins[client]
-
-    def challenged(self, client: str) -> str | None:
-        """Digest of the challenged model that the client trained from; None if there is none."""
-        started = {receipt.client: receipt.started for receipt in self.snapshot.pool}
-        return started[client] if client in self.snapshot.origins else None
+    def origin(self, client: str, started: str) -> str:
+        """The digest of the model that a client started from, without the challenge if any."""
+        return self.snapshot.origins_of(client).get(started, started)
 
     def same(self, one: str, other: str) -> bool:
         """Whether two digests refer to the same model."""
@@ -79,13 +54,8 @@ class Arrivals:
         pool: the pool to fill; the pool and `served` have the same reference model.
     """
 
-    def __init__(
-        self, rounds: Rounds, vectors: Vectors, served: ServedModels[str], pool: Pool
-    ) -> None:
+    def __init__(self, rounds: Rounds, vectors: Vectors, served: ServedDigests, pool: Pool) -> None:
         self.pool = pool
-        self.origins: dict[str, str] = {}
-        """For each client that trained from a challenged model, the digest of the model to which
-        the server added the client's upload."""
         self._plan = rounds.plan
         self._vectors = vectors
         self._served = served
@@ -101,9 +71,6 @@ class Arrivals:
         assert started is not None
         self._vectors.read(receipt.digest, self.pool.row(receipt.client))
         start_K = self._sketch(started) if self._plan.traces else None
-        added_to = origin(self._served, receipt.client, started)
-        if added_to != started:
-            self.origins[receipt.client] = added_to
         models = self._offset(receipt.client, started)
         self.pool.admit(receipt.client, start_K, models, receipt.diverged)
 
@@ -112,11 +79,12 @@ class Arrivals:
         self._start_D = self._started = None
 
     def _offset(self, client: str, started: str) -> tuple[Tensor, Tensor] | None:
-        """The two models whose difference (first - second) is added to an upload, as tensors.
+        """Two models; the pool adds their difference (first - second) to the client's upload.
 
-        The caller may overwrite the first tensor. None if both models are equal.
+        None if both models are equal. The caller may overwrite the first tensor.
         """
-        digests = offset(self._served, client, started, self._plan.customizer.isolates)
+        start = self._served.origin(client, started)
+        digests = offset(self._served, client, start, self._plan.customizer.isolates)
         if digests is None:
             return None
         start, base = digests

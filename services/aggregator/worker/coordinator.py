@@ -262,9 +262,10 @@ class Coordinator:
                 state.pulls,
                 standing,
                 state.selected,
+                await blobs_in_use(self.stores, state.position) if buffered else (),
             )
         except PreconditionError as error:
-            # The error's traceback keeps rows in memory, which the next call may need.
+            # Drop the traceback: it keeps rows, and the next call may need their memory.
             error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)

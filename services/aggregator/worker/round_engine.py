@@ -10,11 +10,7 @@ import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.arrivals import (
-    Arrivals,
-    RememberedDigests,
-    ServedDigests,
-)
+from rampart_fl.services.aggregator.worker.arrivals import Arrivals, ServedDigests
 from rampart_fl.services.aggregator.worker.disk_needs import DiskNeeds, models_of
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
@@ -34,7 +30,6 @@ from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.histories import stored_rows
 from rampart_fl.shared.robust.shards import Part
-from rampart_fl.shared.round.calibration import ServedModels
 from rampart_fl.shared.round.pool import Claim
 from rampart_fl.shared.round.rounds import Neighbours, Rounds
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
@@ -198,7 +193,7 @@ class RoundEngine:
         self.snapshot, self.neighbours, self.arrivals = snapshot, None, None
         if self.probes and snapshot.pool:
             clients = [receipt.client for receipt in snapshot.pool]
-            again = self._arrivals(RememberedDigests(snapshot), clients)
+            again = self._arrivals(ServedDigests(snapshot, snapshot.reference), clients)
             for receipt in snapshot.pool:
                 again.load(receipt)
             claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
@@ -221,7 +216,7 @@ class RoundEngine:
         served = ServedDigests(self.snapshot, self.snapshot.global_model)
         self.arrivals = self._arrivals(served, self.with_rows(selected))
 
-    def _arrivals(self, served: ServedModels[str], clients: Iterable[str]) -> Arrivals:
+    def _arrivals(self, served: ServedDigests, clients: Iterable[str]) -> Arrivals:
         rows = frozenset(clients)
         spare, self._spare = self._spare, None
         if spare is not None and len(spare) != len(rows):
@@ -253,6 +248,7 @@ class RoundEngine:
         pulls: tuple[str, ...],
         standing: Standing,
         selected: frozenset[str] = frozenset(),
+        in_use: Collection[str] = (),
     ) -> RoundResult:
         """Computes the outcome of a round, and stores every resulting model.
 
@@ -261,8 +257,9 @@ class RoundEngine:
             receipts: the updates to aggregate, by client.
             position: position of the last event that was handled for the round.
             pulls: clients that wait for a ticket (buffered policy).
-            standing: the barred clients, and the numbers that limit further evictions.
+            standing: the barred clients, the number of clients, and the operator's eviction mode.
             selected: the clients that the server selected for the round.
+            in_use: digests of models from which clients may still train (buffered policy).
         """
         assert self.snapshot is not None
         assert self.arrivals is not None
@@ -300,13 +297,13 @@ class RoundEngine:
         self._last_state = state_digest, outcome.state
         ended("store")
 
-        survivors, origins = outcome.survivors.ids, self.arrivals.origins
+        kept = [receipts[c] for c in outcome.survivors.ids] if self.keeps_pool else []
         self.snapshot = Snapshot(
             global_model=global_model,
             reference=before.global_model,
             state=state_digest,
-            pool=tuple(receipts[c] for c in survivors) if self.keeps_pool else (),
-            origins={c: origins[c] for c in survivors if c in origins} if self.probes else {},
+            pool=tuple(kept),
+            origins=before.origins_in_use(kept, in_use),
             customized=customized,
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,

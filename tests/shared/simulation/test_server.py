@@ -39,7 +39,7 @@ def close(
         samples=tuple(SAMPLES.get(name, 1) for name in names),
         metrics={},
     )
-    return server.close(round_, sent_KD, uploads)
+    return server.close(round_, sent_KD, uploads, server.origins(names))
 
 
 def near(tensor: Tensor, values: object) -> bool:

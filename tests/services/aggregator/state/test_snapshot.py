@@ -88,6 +88,38 @@ def test_ticket_names_the_challenged_model_until_the_final_evaluation() -> None:
     assert snapshot.ticket_models("b") == {"model": "g"}
 
 
+CHALLENGED = Snapshot(
+    global_model="g",
+    reference="g",
+    customized={"a": "own", "challenge:a": digest("2")},
+    challenged={"a": "challenge:a"},
+    origins={"a": {digest("3"): "earlier"}, "b": {digest("4"): "g"}},
+)
+
+
+def receipt(client: str, started: str) -> Receipt:
+    return Receipt(round=1, kind="update", client=client, digest=digest("5"), started=started)
+
+
+def test_origins_stay_while_a_row_or_a_client_may_start_from_the_challenged_model() -> None:
+    now, three, four = digest("2"), digest("3"), digest("4")
+    assert CHALLENGED.origins_of("a") == {three: "earlier", now: "own"}
+    assert CHALLENGED.origins_of("c") == CHALLENGED.origins_in_use([], ()) == {}
+    pool = [receipt("a", three), receipt("b", three)]
+    assert CHALLENGED.origins_in_use(pool, ()) == {"a": {three: "earlier"}}
+    assert CHALLENGED.origins_in_use(pool, {now, four, digest("5")}) == {
+        "a": {three: "earlier", now: "own"},
+        "b": {four: "g"},
+    }
+    assert {"earlier", "g", "own", now} <= CHALLENGED.blobs()
+
+
+def test_snapshot_of_an_earlier_version_has_one_origin_per_client() -> None:
+    pool = [receipt(c, digest(n)).model_dump(mode="json") for c, n in (("a", "3"), ("b", "4"))]
+    raw = {**CHALLENGED.model_dump(mode="json"), "pool": pool, "origins": {"a": "own"}}
+    assert Snapshot.parse(json.dumps(raw)).origins == {"a": {digest("3"): "own"}}
+
+
 @pytest.mark.parametrize("version", ["0", "1", None])
 def test_snapshot_with_another_schema_is_refused(version: str | None) -> None:
     raw = {**SNAPSHOT.model_dump(mode="json"), "schema_version": version}

@@ -58,6 +58,7 @@ class Shelf:
         *clients: str,
         customized: Mapping[str, str] | None = None,
         challenged: Mapping[str, str] | None = None,
+        origins: Mapping[str, dict[str, str]] | None = None,
         **server: object,
     ) -> Arrivals:
         """Empty rows for these clients under the models of a snapshot."""
@@ -69,6 +70,7 @@ class Shelf:
             reference=self.reference,
             customized=dict(customized or {}),
             challenged=dict(challenged or {}),
+            origins=dict(origins or {}),
         )
         pool = rounds.pool(self.vectors.read(self.reference), clients)
         return Arrivals(rounds, self.vectors, ServedDigests(snapshot, self.reference), pool)
@@ -164,6 +166,22 @@ def test_challenge_does_not_change_the_calibrated_row(shelf: Shelf) -> None:
     assert result.row(0).tolist() == [1, 1, 1, 2]
     assert result.row(1).tolist() == [2, 2, 2, 3]
     assert result.row(2).tolist() == [8, 8, 8, 9], "c was not challenged: it did start there"
+
+
+def test_challenge_of_an_earlier_round_does_not_change_the_row_either(shelf: Shelf) -> None:
+    """Under the buffered policy, an upload may come after the client was challenged again."""
+    earlier, own, now = (shelf.put([number] * 4) for number in (9, 2, 7))
+    arrivals = shelf.arrivals(
+        "a",
+        "b",
+        customized={"a": shelf.reference, "challenge:a": now},
+        challenged={"a": "challenge:a"},
+        origins={"a": {earlier: own}},
+    )
+    receipts = (shelf.receipt(client, [0, 0, 0, 1], earlier) for client in "ab")
+    result = rows(arrivals, *receipts)
+    assert result.row(0).tolist() == [1, 1, 1, 2]
+    assert result.row(1).tolist() == [8, 8, 8, 9], "b was not challenged: it did start there"
 
 
 def test_rows_of_isolated_groups_are_calibrated_by_the_group_models(shelf: Shelf) -> None:

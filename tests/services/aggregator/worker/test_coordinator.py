@@ -154,7 +154,7 @@ async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_noth
 
     monkeypatch.setattr(coordinator.round_engine, "close_round", record)
     await coordinator.decide(state)
-    assert seen[1] == {} and seen[-1] == frozenset({"ada"})
+    assert seen[1] == {} and seen[-2] == frozenset({"ada"})
 
 
 async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
@@ -163,3 +163,19 @@ async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
     await coordinator.fail(state, "too few updates")
     assert coordinator.round_engine.arrivals is None
     assert coordinator.round_engine.snapshot == (await fresh_run.state()).snapshot
+
+
+async def test_buffered_decision_knows_the_models_from_which_clients_may_still_train(
+    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, state = await in_open_round(fresh_run)
+    given = list[object]()
+
+    def refuse(*arguments: object) -> None:
+        given.extend(arguments)
+        raise PreconditionError("too few rows")
+
+    monkeypatch.setattr(coordinator.round_engine, "close_round", refuse)
+    await coordinator.decide(state)
+    model = coordinator.snapshot.start("ada")
+    assert given[-1] == ({model} if fresh_run.policy == "buffered" else ())

@@ -85,6 +85,7 @@ class Sent:
     update_D: Tensor
     samples: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    origin_D: Tensor | None = None
 
 
 class Both:
@@ -135,7 +136,10 @@ class Both:
     ) -> Sent:
         start_D, started = self.start(round_, client, probe_D)
         update_D = self.vector() if update_D is None else update_D
-        return Sent(round_, start_D, started, update_D, samples, {"loss_gap": samples / 8})
+        origin_D = self.server.origins([client]).get(client)
+        return Sent(
+            round_, start_D, started, update_D, samples, {"loss_gap": samples / 8}, origin_D
+        )
 
     def receipt(self, client: str, sent: Sent) -> Receipt:
         digest, diverged = self.put(sent.update_D)
@@ -150,12 +154,16 @@ class Both:
             diverged=diverged,
         )
 
-    def decide(self, round_: int, sent: Mapping[str, Sent]) -> RoundResult:
+    def decide(
+        self, round_: int, sent: Mapping[str, Sent], in_use: Collection[str] = ()
+    ) -> RoundResult:
         """The worker's decision."""
         receipts = {client: self.receipt(client, one) for client, one in sorted(sent.items())}
         self.engine.open_round(())
         self.engine.load([receipt for c, receipt in receipts.items() if sent[c].round == round_])
-        return self.engine.close_round(round_, receipts, "0-0", (), STANDING)
+        return self.engine.close_round(
+            round_, receipts, "0-0", (), STANDING, in_use=frozenset(in_use)
+        )
 
     def close(self, round_: int, sent: Mapping[str, Sent], seen: Collection[str]) -> RoundRecord:
         """The simulator's decision."""
@@ -168,12 +176,19 @@ class Both:
         )
         start_KD = torch.stack([sent[name].start_D for name in names])
         ages = {name: round_ - one.round for name, one in sent.items()}
-        return self.server.close(round_, start_KD, uploads, staleness=ages, seen=seen)
+        origins = {name: one.origin_D for name, one in sent.items() if one.origin_D is not None}
+        return self.server.close(round_, start_KD, uploads, origins, staleness=ages, seen=seen)
 
-    def round(self, round_: int, sent: Mapping[str, Sent], seen: Collection[str] = ()) -> Rows:
+    def round(
+        self,
+        round_: int,
+        sent: Mapping[str, Sent],
+        seen: Collection[str] = (),
+        in_use: Collection[str] = (),
+    ) -> Rows:
         """Decides a round with both drivers, compares all results, and returns the rows."""
         Witness.seen.clear()
-        decided, record = self.decide(round_, sent), self.close(round_, sent, seen)
+        decided, record = self.decide(round_, sent, in_use), self.close(round_, sent, seen)
         (theirs, there), (ours, here) = Witness.seen
         same_rows(theirs, ours)
         assert (there.round, there.seed, there.layout) == (here.round, here.seed, here.layout)
@@ -236,11 +251,18 @@ def test_drivers_agree_on_diverged_stale_challenged_and_new_clients(
         torch.testing.assert_close(rows.row(1), second["b"].update_D)
 
     third = {**second, "a": both.send(2, "a"), "c": both.send(2, "c")}
-    global_D = both.server.global_D
-    rows = both.round(2, third, seen=second.keys() - {"a", "c"})
-    if calibrate:  # A stale row is calibrated with the challenged model that it started from.
-        moved_D = third["b"].start_D - global_D
-        torch.testing.assert_close(rows.row(1), third["b"].update_D + moved_D)
+    global_D, late = both.server.global_D, both.send(2, "b")
+    rows = both.round(2, third, seen=second.keys() - {"a", "c"}, in_use={late.started})
+    if calibrate:  # No challenge stays in a stale row, although the client is challenged again.
+        assert not torch.equal(second["b"].start_D, own_D)
+        torch.testing.assert_close(rows.row(1), second["b"].update_D + own_D - global_D)
+
+    fourth = {**third, "b": late}
+    global_D, later_D = both.server.global_D, late.origin_D
+    rows = both.round(3, fourth, seen=third.keys() - {"b"})
+    assert later_D is not None
+    if calibrate:  # Neither does one stay in an upload that comes a round later.
+        torch.testing.assert_close(rows.row(1), late.update_D + later_D - global_D)
 
 
 def test_restarted_worker_makes_the_same_model_for_a_newcomer(tmp_path: Path) -> None:
@@ -250,7 +272,7 @@ def test_restarted_worker_makes_the_same_model_for_a_newcomer(tmp_path: Path) ->
         both.round(round_, {client: both.send(round_, client) for client in "abc"})
     snapshot, probe_D = both.engine.snapshot, both.vector()
     assert snapshot is not None and snapshot.origins.keys() == {"b"}
-    assert snapshot.origins["b"] in snapshot.blobs()
+    assert snapshot.blobs().issuperset(snapshot.origins["b"].values())
     _, expected = both.start(2, "d", probe_D)
     both.engine.restore(snapshot)
     assert both.start(2, "d", probe_D)[1] == expected

@@ -115,13 +115,13 @@ def test_estimated_means_converge_to_the_closed_form(share: float) -> None:
 
 
 def test_the_error_is_u_shaped_with_its_minimum_at_the_closed_form() -> None:
-    """E|θ_i - μ_i|²/d = λ² σ_h² + σ²/m ((1-λ)² (1-1/N) + 1/N), smallest at λ* = 0.7377."""
+    """E|θ_i - μ_i|²/d = λ² σ_h² (1-1/N) + σ²/m ((1-λ)² (1-1/N) + 1/N), smallest at 0.7377."""
     shares = [0, 0.25, 0.5, 0.7377, 0.9, 1]
     results = []
     for share in shares:
         results.append(simulate(means(share, 200, dimension=12)).figures["error"] / 12)
         a, b, n = 15**2 / 20, 2**2, 200
-        expected = share**2 * b + a * ((1 - share) ** 2 * (1 - 1 / n) + 1 / n)
+        expected = share**2 * b * (1 - 1 / n) + a * ((1 - share) ** 2 * (1 - 1 / n) + 1 / n)
         assert results[-1] == pytest.approx(expected, rel=0.06)
     assert min(results) == results[3]
 

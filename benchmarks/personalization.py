@@ -154,7 +154,7 @@ def verdict(own: Mapping[str, float]) -> Iterator[str]:
     methods = [name for name in METHODS if name in own and name not in ("none", "local")]
     missed = [name for name in methods if own[name] <= own["none"]]
     yield (
-        f"Less accurate than the single global model: {', '.join(missed) or 'none'}. Each"
+        f"Methods less accurate than the single global model: {', '.join(missed) or 'none'}. Each"
         " client has two classes, and tells them apart well even if it trains alone."
     )
     above = [name for name in methods if own[name] > own["local"]]

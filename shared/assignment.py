@@ -1,4 +1,6 @@
-"""Determines which of several models a client gets; needs no torch, because API processes use it.
+"""Determines which of several models a client gets.
+
+API processes, which do not load torch, use this module, so it must not import torch.
 
 A model is identified by a name: the id of the client that the model was made for, or a string with
 a colon, such as `group:03`. No client's id contains a colon.

@@ -54,7 +54,7 @@ class UnknownMember(ConfigurationError):
     """A family has no member with this name.
 
     Args:
-        family: the word that messages use for a member of the family, such as "rule".
+        family: what the message calls a member of the family, such as "rule".
         name: the unknown name.
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.

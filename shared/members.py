@@ -31,7 +31,7 @@ class Members:
 
     @cached_property
     def spec(self) -> "ModelSpec":
-        """The model's tensors; the model is built only if a constraint needs its tensors."""
+        """The model's tensors; the model is built when a constraint first asks for its tensors."""
         from rampart_fl.shared.learning.network.vector import build_module, spec_of
 
         return spec_of(build_module(self.experiment))

@@ -28,7 +28,7 @@ class Misfits:
 
 @dataclass(frozen=True)
 class _Network:
-    """A key for the cache: equal if all settings and classes that concern the model are equal."""
+    """A cache key; keys are equal if all settings and classes that concern the model are equal."""
 
     settings: str
     kinds: tuple[type, ...]

@@ -111,7 +111,7 @@ def test_custom_client_guide_agrees_with_its_experiment_and_model() -> None:
     experiment = validate(Experiment.parse(table))
     assert f"--slots 0-{experiment.data.clients - 1} " in text
     assert f"tokens --count {experiment.data.clients} " in text
-    (written_for,) = re.findall(r"model of its\s+federation is `(.*?)`", text)
+    (written_for,) = re.findall(r"trains\s+the\s+model\s+`(.*?)`", text)
     assert experiment.model == tomllib.loads(f"model = {written_for}")["model"]
 
 

@@ -23,7 +23,7 @@ BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-c
 
 
 def main() -> None:
-    """Runs the demo's federation, and takes the screenshots after its end."""
+    """Runs the demo, and takes the screenshots when the run has ended."""
     tables = {**Experiment.load("digits-sign-flip").tables(), "rounds": ROUNDS}
     experiment = validate(Experiment.from_tables(tables))
     with (

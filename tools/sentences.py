@@ -132,7 +132,7 @@ def sections(page: str) -> Iterator[tuple[str, str]]:
 
 
 def names(tree: ast.Module) -> dict[int, str]:
-    """The innermost function, class or documented variable of each line that is inside of one."""
+    """The innermost function, class or variable that each line belongs to, keyed by line number."""
     found = dict[int, str]()
 
     def visit(node: ast.AST, outer: str) -> None:

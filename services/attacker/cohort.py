@@ -4,9 +4,9 @@ In each round, an attacker shares two vectors: its honest update, and the model 
 from the aggregator. After sharing, the attacker waits for the other members of the cohort. A member
 that is not selected for the round reports its absence to the cohort. A round is complete when every
 member has shared an update, is absent, or has left. Before the training, the aggregator may ask
-some members for a probe. Members share their updates for probes in a separate exchange. In this
-exchange, members that are asked for no probe count as absent. A timeout limits the wait for members
-that report nothing.
+some members for a probe. Members share these probes in a separate exchange. A member that was not
+asked for a probe counts as absent from this exchange. A timeout limits the wait for members that
+report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -99,14 +99,15 @@ class Cohort:
         sizes = {len(other) for name, other in shared_round.shared.items() if name != member}
         if not update or len(update) % PAIR or sizes - {len(update)}:
             raise ValueError(
-                f"this member shared {len(update)} bytes, but other members shared {sorted(sizes)}"
+                f"this member shared {len(update)} bytes; the size must be a positive multiple of "
+                f"{PAIR}, and equal for all members (other members shared {sorted(sizes)})"
             )
         shared_round.shared[member] = update
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
-            # A client that trains gets no later probe in the round, so no member has to wait for a
-            # probe from this client.
+            # A client is not probed after it has trained in the round, so the other members need
+            # not wait for its probe.
             self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]
@@ -129,9 +130,8 @@ class Cohort:
     ) -> dict[str, bytes]:
         """Waits until a round is complete or the timeout has passed; returns all shared updates.
 
-        If `member` has shared nothing in the round, the function returns immediately. If a member
-        finds that its update is missing from the response, for example after a restart of the
-        cohort, the member shares the update again.
+        If the cohort has no update of `member`, for example after a restart, the function returns
+        immediately. The member then shares its update again.
         """
         shared_round = self._rounds[run, round_, kind]
         wait = wait and (member is None or member in shared_round.shared)

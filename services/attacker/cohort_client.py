@@ -83,8 +83,8 @@ class CohortClient:
         path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
         query = f"wait={str(wait).lower()}&member={self._member}"
         exchanged: dict[str, NDArray[np.float32]] = {}
-        # If the cohort restarts after the PUT, it loses the update. This member then finds no
-        # update of its own in the response to the GET, and repeats both requests.
+        # A cohort that restarts after the PUT loses the update. The response to the GET then lacks
+        # this member's update, so the member repeats both requests.
         while self._member not in exchanged:
             await self._send("PUT", f"{path}/{self._member}", both)
             answer = await self._send("GET", f"{path}?{query}")

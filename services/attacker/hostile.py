@@ -77,7 +77,7 @@ class HostileClient(LearningClient):
         if self.data_attack is not None and self._poisons(ticket.round):
             training = self.data_attack.training(training)
         self.learner = self.learner.trained_as(training)
-        # `finish` gets only the result of training, but attacks may also need the received model.
+        # Keep the received model for `finish`, which gets only the result of training.
         self._sent_D = self._model(model)
         return await super().work(ticket, model)
 
@@ -104,7 +104,7 @@ class HostileClient(LearningClient):
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
-            # A client that has waited for all members knows how many members were selected.
+            # After the wait, `shared` has all selected attackers; without a wait, it may lack some.
             attackers = len(shared) if wait else max(len(shared), self.members)
         known = Knowledge(
             participants=drawn,
@@ -150,9 +150,10 @@ class HostileClient(LearningClient):
     def _imitate(
         self, experiment: Experiment, reference_D: Tensor, round_: int
     ) -> tuple[Plan, Tensor | None]:
-        """Builds the server's plan, and computes the server's own update (D,) if a stage needs it.
+        """Returns the server's plan, and the server's own update (D,) if a stage needs this update.
 
-        `experiment` includes the TOML table `server`, which a client gets only from the test tap.
+        The table `server` of `experiment` must come from the test tap, because the aggregator does
+        not send this table to clients.
         """
         if self._server is None:
             plan = build_plan(experiment)

@@ -79,7 +79,7 @@ class FitEvaluate:
         client: your client.
         experiment: the part of the experiment that clients get.
         name: id of the client.
-        folder: folder for the last upload, so that a restarted client resends it.
+        folder: folder for the newest upload, which a restarted client sends again.
         sample_cap: maximum number of samples that the client may claim.
         thread: executor for the client's computations.
         dtype: data type of uploads: F32, F16 or BF16.
@@ -104,7 +104,7 @@ class FitEvaluate:
         self._dtype = dtype
 
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
-        """Trains, or returns the stored upload if an interrupted process has already made it."""
+        """Trains; if an upload for this ticket is already stored, returns that upload instead."""
         kept = self._keeper.upload(ticket)
         if kept is not None:
             return kept

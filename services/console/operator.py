@@ -112,8 +112,8 @@ class Operator(FederationConnection):
             experiment: the experiment.
             name: first part of the run's id; by default, the experiment's name.
             submission: a key; submissions with the same key create only one run.
-            wait_seconds: maximum time in seconds until the run's first round; after this time, the
-                aggregator cancels the run. None sets no limit.
+            wait_seconds: the aggregator cancels the run if the run's first round has not begun
+                after this number of seconds; None sets no limit.
             reason: why the experiment is submitted; the audit log keeps this text.
         """
         body = {
@@ -225,7 +225,7 @@ class Operator(FederationConnection):
         return self._ask(list[Proposal], "GET", self._of_run("proposals"))
 
     def switch(self, mode: Mode, reason: str) -> RunStatus:
-        """Sets the mode, which is the most severe decision that the run is allowed to take."""
+        """Sets the mode of the run, which limits how severe the decisions on clients may be."""
         body = {"mode": mode, "reason": reason}
         return self._ask(RunStatus, "POST", self._of_run("mode"), json=body)
 
@@ -238,11 +238,12 @@ class Operator(FederationConnection):
 
         Args:
             after: id of the last event that was already read; the stream continues after it.
-            ticks: whether to yield an empty event for each of the aggregator's ticks.
+            ticks: whether to yield an empty event for each `tick`, which the aggregator sends if no
+                event happens for two seconds.
         Raises:
             OperatorRefused: the aggregator refuses the request.
-            Unavailable: the stream cannot be opened within `patience` seconds, or the connection
-                is lost.
+            Unavailable: the stream cannot be opened within the `patience` of this object, or the
+                connection is lost.
             ConfigurationError: the URL redirects, or does not belong to an aggregator.
         """
         headers = {} if after is None else {"Last-Event-ID": after}

@@ -11,8 +11,8 @@ from rich.progress import Progress as Bar
 PERIOD = 600.0
 """The time left is estimated from the pace of the last `PERIOD` seconds."""
 QUIET = 5.0
-"""Minimum number of seconds between two lines if there is no terminal. An estimate of less than
-`QUIET` seconds is not shown."""
+"""Minimum number of seconds between two lines if there is no terminal. If less than `QUIET` seconds
+are left, the time left is not shown."""
 
 
 class Pace:
@@ -92,8 +92,8 @@ class Progress:
         Args:
             done: the number of steps done so far.
             total: the number of steps, if it has changed.
-            label: the most recent step, shown next to the bar.
-            line: the most recent step, as a line of text; by default, the title.
+            label: the most recent step, shown next to the bar; by default, the title.
+            line: the most recent step, printed if there is no terminal; by default, the title.
         """
         self._total = total = self._total if total is None else total
         self._bar.update(self._task, completed=done, total=total, description=label or self._title)

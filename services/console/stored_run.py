@@ -51,7 +51,7 @@ class FinishedRun:
 
     @cached_property
     def honest(self) -> list[str]:
-        """The honest clients, in whose slots the experiment places no attacker."""
+        """The honest clients: the experiment places no attacker in their slots."""
         return honest_clients(self.experiment, self.slots)
 
     @cached_property
@@ -117,7 +117,7 @@ class FinishedRun:
 
 
 def honest_clients(experiment: Experiment, slots: Mapping[str, int]) -> list[str]:
-    """The honest clients, in whose slots the experiment places no attacker."""
+    """The honest clients: the experiment places no attacker in their slots."""
     hostile = {slot for slot, role in enumerate(experiment.roles) if role is not None}
     return [client for client, slot in slots.items() if slot not in hostile]
 

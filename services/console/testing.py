@@ -31,9 +31,9 @@ from rampart_fl.shared.validation import validate
 
 T = TypeVar("T")
 PATIENCE = 60.0
-"""Default timeout in seconds for a phase to be reached, a request, or a coroutine."""
+"""Time limit in seconds for a request, for a coroutine, and by default for `TestClients.wait`."""
 CLIENTS = "test-clients"
-"""Folder with the identities of a test's clients, in the federation's folder."""
+"""Subfolder of the federation's folder; it holds the identities of the test's clients."""
 NO_SETTINGS: Mapping[str, str] = {}
 
 
@@ -148,7 +148,7 @@ class TestClients:
         task = self._tasks.pop(name)
 
         async def end() -> None:
-            while not task.done():  # Repeat, as code inside the task may swallow a cancellation.
+            while not task.done():  # Code inside the task may swallow a cancellation: repeat it.
                 task.cancel()
                 await asyncio.wait([task], timeout=1)
             await asyncio.gather(task, return_exceptions=True)
@@ -158,20 +158,20 @@ class TestClients:
     def wait(
         self, phase: Phase = "done", round_: int | None = None, patience: float = PATIENCE
     ) -> RunStatus:
-        """Waits until the federation reaches this phase of this round; returns the status.
+        """Waits until the run reaches `phase` of round `round_`; returns the run's status.
 
-        If `round_` is None, the method waits for this phase of the current round. The federation
-        does not stop at the awaited phase, so the returned status can show a later phase. But if
-        the round cannot leave the awaited phase without a client, the status shows this phase.
+        If `round_` is None, the method waits for this phase of the current round. The run does not
+        stop at the awaited phase, so the returned status can show a later phase. But if the phase
+        cannot end before one of the test's clients acts, the status shows the awaited phase.
 
         Raises:
-            TimeoutError: the federation did not reach the phase; the message states its status.
+            TimeoutError: the run did not reach the phase; the message states the run's status.
             Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
         where: RunInfo | RunStatus = self.operator.info()
         while True:
-            # A queued run has no status, so ask for the run itself until it has started.
+            # A queued run has no status yet, so request its `RunInfo` until the run has started.
             if isinstance(where, RunInfo) and where.state == "queued":
                 where = self.operator.info()
             else:
@@ -198,7 +198,7 @@ class RunningFederation(TestClients):
     """A run on this machine, with clients controlled by the test.
 
     Args:
-        local: a whole federation, or one run on a federation that keeps running afterwards.
+        local: a federation for this run only, or one run of a federation that outlives the run.
         folder: folder for the identities of the test's clients.
     """
 
@@ -208,7 +208,7 @@ class RunningFederation(TestClients):
         self.experiment = local.experiment
 
     def start_clients(self) -> None:
-        """Starts every client of the experiment, honest or attacking, in separate processes."""
+        """Starts every client of the experiment, honest or attacking, in child processes."""
         if isinstance(self.local, LocalRun):
             for name in self.experiment.client_names:
                 self.join(name)
@@ -230,7 +230,7 @@ def federation(folder: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Local
 def run_on(
     servers: LocalServers, experiment: Experiment | str | Path, folder: Path
 ) -> Iterator[RunningFederation]:
-    """Executes one run of a federation within the context, and deletes the run on exit.
+    """Context manager that starts a run on a federation's servers, and deletes the run on exit.
 
     Args:
         servers: the servers of the federation, which must not execute another run meanwhile.
@@ -276,7 +276,7 @@ def run(
 
 
 def load_experiment(experiment: Experiment | str | Path) -> Experiment:
-    """Loads an experiment by its path or name; returns an `Experiment` unchanged."""
+    """Loads an experiment by its path or name; an `Experiment` object is returned unchanged."""
     return experiment if isinstance(experiment, Experiment) else Experiment.load(experiment)
 
 

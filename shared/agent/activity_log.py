@@ -28,7 +28,7 @@ class ActivityLog:
 
     Args:
         folder: the client's folder.
-        most_bytes: the length in bytes at which a file is full.
+        most_bytes: a file is full if the next line would make it longer than this number of bytes.
         kept: number of full files that are retained.
         clock: the time, in seconds since 1970.
     """
@@ -87,7 +87,7 @@ class ActivityLog:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                line = b"\n" + line  # A crash truncated the last line, so end it first.
+                line = b"\n" + line  # A crash truncated the last line: begin a new line.
             file.write(line)
             os.fsync(file.fileno())
         if created:
@@ -97,5 +97,5 @@ class ActivityLog:
         for older, newer in zip(self._files[:0:-1], self._files[-2::-1], strict=True):
             if newer.exists():
                 newer.replace(older)
-        # If `kept` is 0, the loop does not move the full file, so this line deletes the file.
+        # If `kept` is 0, the loop has not renamed the full file, so delete it here.
         self._files[0].unlink(missing_ok=True)

@@ -55,8 +55,9 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     ticket_wait: int = Field(default=POLL, ge=1, le=300)
-    """Seconds for which the aggregator may hold open a request for a ticket. A client that is not
-    selected for a round learns this when its request ends."""
+    """Seconds for which the aggregator may hold open a request for a ticket. The start of a round
+    ends only the requests of the selected clients; the other clients learn of the round when their
+    request has waited this long."""
     stay_when_barred: bool = False
     """What the process does when all of its clients are barred from the federation: true to wait
     for SIGTERM, false to exit. Choose true if the platform restarts every process that exits, as a

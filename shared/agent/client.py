@@ -219,7 +219,7 @@ class AggregatorClient:
             wait: seconds for which the aggregator may delay the answer; `poll` by default.
         Returns:
             The receipt, and a pair of the next ticket and its model. If no ticket came within
-            `wait` seconds, None replaces the pair.
+            `wait` seconds, the second value is None.
         """
         wish = self._request_headers(wait, MEDIA_TYPE, held)
         answer = await self._put(run, round_, kind, data, wish)

@@ -112,9 +112,9 @@ class HostedClient:
     ) -> Ticket:
         """Takes part in one run; returns the last ticket.
 
-        The method checks the experiment against the owner's file again. The owner may have changed
-        the file since the client accepted the run. The experiment's settings may also differ from
-        the settings in the aggregator's offer.
+        The method checks the experiment against the owner's file again. Since the client accepted
+        the run, the owner may have changed the file and restarted the process. The experiment's
+        settings may also differ from the settings in the aggregator's offer.
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)

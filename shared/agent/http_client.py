@@ -132,7 +132,7 @@ def detail_of(answer: httpx.Response) -> str:
 
 
 class HttpClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` that raises an httpx error when uvloop closes the connection."""
+    """An `httpx.AsyncClient` that raises httpx's errors even if uvloop closes the connection."""
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Sends a request in the same way as `httpx.AsyncClient`.
@@ -143,8 +143,8 @@ class HttpClient(httpx.AsyncClient):
         try:
             return await super().send(request, **options)
         except AttributeError as error:
-            # If uvloop has just closed the connection, anyio's call to getpeername raises this
-            # error.
+            # If uvloop has just closed the connection, anyio's call to getpeername raises an
+            # AttributeError.
             if "getpeername" not in str(error):
                 raise
             raise httpx.ReadError("a connection to the server was lost") from error

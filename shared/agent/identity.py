@@ -162,7 +162,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     path = folder / "identity.json"
     identity = _load_or_create(path)
     if identity.next_token is not None:
-        # The answer to an earlier renewal was lost, or writing the new token to disk failed.
+        # An earlier renewal is unfinished: its answer was lost, or writing to disk failed.
         identity = await _settle(
             path, identity, connection.url, connection.verify, connection.patience
         )

@@ -176,7 +176,7 @@ class LearningClient:
         kept, probed = self.keeper.personal(), self.keeper.personal("probe")
         first = self.learner.first_state(self.learner.initial_model()) if kept is None else kept
         if probed is not None and STEPS in probed:
-            # A probe spends as much privacy budget as a round, so its steps also count.
+            # A probe spends as much privacy budget as a round, so its privacy steps count too.
             first[STEPS] = torch.maximum(first[STEPS], probed[STEPS])
         return first
 

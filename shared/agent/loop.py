@@ -70,13 +70,14 @@ async def participate(
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
                 pending = await _answer(connection, participant, ticket, cached[1], activity)
-                # After an upload, the server returns a `wait` ticket until a new ticket exists.
+                # After an upload, the client's ticket is this `wait` ticket until the client has a
+                # new task. Request only a ticket that differs from it.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 await participant.idle(ticket)
         except RequestRefused as refusal:
-            # A request is refused if the upload was late, the client was evicted, or the client has
-            # a newer ticket. The next ticket contains the client's next task.
+            # The aggregator refuses a request if the upload is late, or if the client has been
+            # evicted or has a newer ticket. The next ticket contains the client's next task.
             log.warning("the aggregator refused a request: %s", refusal, extra=where)
             known = None if refusal.reason in {"late", "no-ticket", "forbidden"} else known
             await asyncio.sleep(0.2)

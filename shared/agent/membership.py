@@ -23,8 +23,8 @@ async def next_run(
         connection: the client's connection.
         answer: decides whether the client accepts an offer.
         client: the client's id.
-        last: the last ticket that the client got in its previous run, if any. If the previous run
-            was deleted, the client's last ticket may already offer another run.
+        last: the ticket with which the client left its previous run, if any. If that run was
+            deleted, the ticket may already offer another run.
     Returns:
         The first ticket of the run. If the client is barred from the federation, the result is a
         ticket of the kind `evicted` that names no run.

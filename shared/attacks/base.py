@@ -44,13 +44,13 @@ class Knowledge:
             updates of the colluders. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
-        reference_D: the global model of the round; only an attacker with full knowledge has it. A
-            client can receive a model that differs from the global model.
+        reference_D: the global model of the round; only an attacker with full knowledge has it. An
+            attacker may have trained from a different model (see `sent_FD`).
         plan: the stages of the server; only an attacker with full knowledge has them.
         level: the level of this knowledge; see `limited_to`.
         colluders_MD: honest updates of all attackers, in the order of their ids. If `colluders_MD`
             is None, attacks use the honest updates `own_FD` of the current call.
-        first: position of the attacker in row 0 of `own_FD`, counted among all attackers. An
+        first: position, among all attackers, of the attacker whose update is row 0 of `own_FD`. An
             attacker's random draws are seeded with its position. Random draws therefore differ
             between attackers, and do not depend on the process in which an attacker runs.
         sent_FD: for each of the F attackers, the model that the attacker trained from; None if all
@@ -139,8 +139,7 @@ class Attack(Member):
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> Self:
-        # If `until_round` equals `from_round`, the attack is never active, which is a useful
-        # baseline.
+        # Equal values are allowed: the attack is then never active, which is a useful baseline.
         if self.until_round is not None and self.until_round < self.from_round:
             raise ValueError(f"until_round {self.until_round} is before from_round")
         return self

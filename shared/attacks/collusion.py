@@ -1,4 +1,4 @@
-"""Colluding attacks: attackers share their knowledge; some attacks use statistics of updates.
+"""Base classes of attacks whose attackers share their updates, and statistics of updates.
 
 Legend: F attackers, B known honest updates, D coordinates.
 """

@@ -46,7 +46,7 @@ class Line:
 
 
 class LineSearchAttack(MomentAttack):
-    """u = μ + γ p with the largest γ for which the rounded u has cost(|u - x_i|) ≤ limit.
+    """u = μ + γ p with the largest γ for which cost(|u - x_i|) ≤ limit, also after u is rounded.
 
     `cost` maps the distances between a point and the known updates x_i to one number. The limit is
     the cost of one of the known updates: the largest cost (`bound="max"`) or the smallest

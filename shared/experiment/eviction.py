@@ -50,7 +50,7 @@ class Eviction(Table):
 
     @model_validator(mode="after")
     def _every_setting_counts(self) -> "Eviction":
-        """Refuses settings that have no effect together with the settings `mode` and `by`.
+        """Refuses settings that have no effect with the given `mode` and `by`.
 
         In the mode `observe`, the settings of all other modes are allowed, because an operator can
         switch to any of these modes.

@@ -23,7 +23,8 @@ class Clients(Table):
     must have an allowed value for every label in this table. If the table is empty, every client
     may take part."""
     least: int = Field(default=1, ge=1)
-    """Number of joined clients with which the run can start after `phases.joining.deadline`."""
+    """After `phases.joining.deadline`, the run starts as soon as this number of clients have
+    joined."""
 
     def eligible(self, labels: Mapping[str, str]) -> bool:
         """Whether a client with these labels may take part.

@@ -32,9 +32,9 @@ class Span(Table):
     def most(self, of: int) -> int:
         """The upper limit as a number of clients; `of` is the number of selected clients.
 
-        If there is no upper limit, the result is the number of selected clients. The result is
-        never below the lower limit. If `min` is a fraction and `max` is a number of clients, the
-        fraction can amount to more clients than `max`.
+        If there is no upper limit, the result is the number of selected clients. A `min` that is a
+        fraction can amount to more clients than a `max` that is a number of clients. In this case,
+        the result is the lower limit.
 
         >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
         (8, 3)
@@ -43,7 +43,7 @@ class Span(Table):
 
 
 class Joining(Table):
-    """Conditions for starting round 0, which waits for clients to join."""
+    """How many clients must join before round 0 starts, and how long it waits for them."""
 
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""
@@ -54,12 +54,12 @@ class Joining(Table):
 
 
 class Collecting(Table):
-    """How long a round collects updates: until enough updates have arrived, or until a deadline."""
+    """When a round stops collecting updates: once enough have arrived, or at a deadline."""
 
     count: Span = Span(min=0.8)
-    """Limits on the number of updates. After `time.min`, the round closes as soon as `count.max`
-    updates have arrived. After the deadline `time.max`, `count.min` updates are enough to close the
-    round."""
+    """Limits on the number of updates (sync policy). After `time.min`, the round closes as soon as
+    `count.max` updates have arrived. At the deadline `time.max`, the round closes if at least
+    `count.min` updates have arrived, and fails otherwise."""
     time: Span = Span(min=0, max=600)
     """Shortest and longest time that a round stays open, in seconds."""
 

@@ -97,11 +97,11 @@ class ServerSamples(Table):
 
 
 class PublicSamples(ServerSamples):
-    """Data set of public samples; only rules that need labels use the labels of these samples."""
+    """The public samples; the server loads their labels only if a stage needs labels."""
 
     size: int = Field(default=2000, ge=1)
     augmentation: Literal["none", "weak", "strong"] = "none"
-    """How the public samples are augmented by the rules that train on them."""
+    """How a rule that trains on the public samples augments these samples."""
 
 
 class Server(Table):
@@ -123,7 +123,7 @@ class Server(Table):
     momentum: float = Field(default=0.0, ge=0, lt=1)
     calibrate: bool = True
     """Whether the server converts every update to a change of the global model. This matters only
-    if clients start from other models, as in FedCAP."""
+    if clients train from models other than the global model, as in FedCAP."""
     sample_cap: int = Field(default=10_000, ge=1, le=10**9)
     """Largest sample count that a client may claim; an operator may set another limit for each
     client."""
@@ -138,7 +138,7 @@ class Server(Table):
 
 
 class Attackers(Table):
-    """A group of hostile clients; the person who runs the experiment starts these clients."""
+    """A group of clients that are started as attackers, in order to test the defences."""
 
     count: int = Field(ge=0)
     attack: MemberSpec | None = None
@@ -164,10 +164,9 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """Whether `fraction` is a fraction of the candidates or of the founders. The `candidates` are
-    the clients that may be drawn for the round. The `founders` are all `data.clients` clients of
-    the experiment. With `founders`, evictions do not make rounds smaller, as long as enough clients
-    are left."""
+    """The number of which `fraction` is a fraction: `candidates` is the number of clients that may
+    be drawn for the round, and `founders` is `data.clients`. With `founders`, evictions do not make
+    rounds smaller, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)
     """Number of uploads after which the global model is refreshed (buffered policy). A value up to
     1 is a fraction of the clients."""
@@ -257,7 +256,7 @@ class Experiment(Table):
             raise ConfigurationError(explain(error, Experiment)) from None
 
     def tables(self) -> dict[str, Any]:
-        """All settings as JSON values, without keys in `Table.later` that have default values."""
+        """All settings as JSON values, except default values of keys that are in `Table.later`."""
         return self.model_dump(mode="json")
 
     def digest(self) -> str:
@@ -268,7 +267,7 @@ class Experiment(Table):
     def client_part(self) -> dict[str, Any]:
         """The part of the experiment that clients receive.
 
-        The clients' part excludes the attackers, the table `clients`, and the key `model.start`.
+        This part excludes `attackers`, `placement`, the table `clients` and the key `model.start`.
         Of the server's settings, it contains only the sample cap. It also contains the digest of
         the whole experiment.
         """
@@ -327,7 +326,7 @@ class Experiment(Table):
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows that a round can have if no further clients join.
+        """The largest number of rows of a round, if no more clients join than the experiment plans.
 
         The buffered policy selects no clients, so a round may include a row of every client.
         """
@@ -336,7 +335,7 @@ class Experiment(Table):
 
     @property
     def most_clients(self) -> int:
-        """The largest number of clients that the run can have if no further clients join."""
+        """The largest number of clients of the run, if no more join than the experiment plans."""
         return max(self.data.clients, self.phases.joining.clients or 0)
 
 

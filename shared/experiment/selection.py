@@ -41,8 +41,8 @@ def drawn_count(clients: int, fraction: float) -> int:
 def quota(buffer: float, expected: int) -> int:
     """The number of uploads that close a round under the buffered policy.
 
-    A `buffer` of at most 1 is a fraction of the expected clients; a larger `buffer` is a number of
-    uploads.
+    A `buffer` of at most 1 is a fraction of `expected`, the number of clients whose updates can be
+    included in the round. A larger `buffer` is a number of uploads.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)
@@ -51,10 +51,10 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """Converts a bound to a number of clients; the argument `of` is the number of all clients.
+    """Converts a bound on a group of clients to a number; the group has `of` clients.
 
-    A `bound` of at most 1 is a fraction of all clients. A larger `bound` is already a number of
-    clients. The result is at most the number of all clients.
+    A `bound` of at most 1 is a fraction of the group. A larger `bound` is already a number of
+    clients. The result is at most `of`.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -268,7 +268,7 @@ def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     A mean is taken over the runs that have the metric; if no run has the metric, the mean is None.
     If a metric is a list, its length is averaged; if a metric is a string, it is left out. If at
-    least two runs have a metric, the result also has the metric's sample standard deviation.
+    least two runs have a metric, "spread" has the metric's sample standard deviation.
 
     >>> averaged([{"error": 1.0, "evicted": ["a"]}, {"error": 3.0, "evicted": []}])
     {'error': 2.0, 'evicted': 0.5, 'runs': 2, 'spread': {'error': 1.41..., 'evicted': 0.70...}}

@@ -25,8 +25,8 @@ class Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     later: ClassVar[frozenset[str]] = frozenset()
     """Keys that later versions of Rampart added to the table. When a table is converted to JSON, a
-    key in `later` is left out if it has its default value. So an experiment that does not use a new
-    key keeps its digest when a later version adds this key."""
+    key in `later` is left out if it has its default value. The digest of an experiment is computed
+    from this JSON. Therefore, an experiment that does not use a new key keeps its digest."""
 
     @model_serializer(mode="wrap")
     def _without_defaults_of_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -68,15 +68,15 @@ def record_lookups(packages: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Context manager that records the packages from which an experiment's members come.
 
     Args:
-        packages: the packages from which the experiment takes members, keyed by member.
+        packages: the packages from which the experiment takes members, keyed by member name.
     Returns:
-        The packages of all members looked up in the context, keyed by member. Rampart's own members
-        are left out.
+        The packages of all members looked up in the context, keyed by member name. Rampart's own
+        members are left out.
     Raises:
         UnknownMember: a member is unknown on this machine; the message says which package is
-            missing.
-        ConfigurationError: on this machine, a member comes from another package than `packages`
-            says, or two packages provide members with the same name.
+            missing, if `packages` contains the member.
+        ConfigurationError: on this machine, the package of a member is not the package that
+            `packages` names, or two packages provide members with the same name.
     """
     outer = _looked_up.get()
     lookups: dict[str, str] = {} if outer is None else outer
@@ -102,7 +102,8 @@ def note(name: str, package: str) -> None:
 
     Raises:
         ConfigurationError: the experiment already uses a member with the same name, from another
-            family and from a different package. An experiment's `packages` has one entry per name.
+            family and from a different package. This is refused because `packages` of an experiment
+            has only one entry per name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

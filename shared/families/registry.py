@@ -47,7 +47,8 @@ class Member(BaseModel):
 M = TypeVar("M", bound=Member)
 _DISCOVERING = RLock()
 """Lock for the import of a family's modules: other threads wait until all modules are imported.
-All families share the lock, because their modules may import each other in any order."""
+All families share the lock: modules of different families may import each other, so two threads
+could deadlock if each family had its own lock."""
 
 
 class Registry(Generic[M]):
@@ -146,7 +147,9 @@ class Registry(Generic[M]):
         if self._discovered:
             return
         with _DISCOVERING:
-            if self._begun:  # Another thread was first, or an imported module looks up a member.
+            # Another thread has imported the modules, or one of the modules that this thread is
+            # importing looks up a member.
+            if self._begun:
                 return
             self._begun = True
             try:

@@ -15,8 +15,8 @@ from rampart_fl.shared.robust.histories import blocks_held, history_rows
 from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
-"""Memory of an aggregator that holds no rows, in bytes: 350 MiB before the first round, and 50 MiB
-for buffers."""
+"""Bytes of memory that a worker needs if it holds no rows: 350 MiB that it has before the first
+round, plus 50 MiB for buffers."""
 VECTORS = 4
 """Number of model-sized vectors that a worker holds while it reads rows from a file."""
 REPORT = 400
@@ -24,8 +24,7 @@ REPORT = 400
 RECORD, VERDICT = 600, 150
 """Bytes of a round's compressed record: a fixed part, and a part for each client."""
 SKETCH = 16 * 2**10
-"""Size of a detector's state for one client, in bytes, if the state does not include the client's
-row."""
+"""Size in bytes of a detector's state for one client, without the client's row."""
 
 
 def estimate(experiment: Experiment) -> Estimate:
@@ -33,15 +32,15 @@ def estimate(experiment: Experiment) -> Estimate:
 
     The worker needs 400 MiB + B·(N·(p + 0.3) + h) of memory. Here, p is the number of blocks of N
     rows that the worker holds at the same time, and h is the number of rows from earlier rounds
-    that stages hold (both from `rampart_fl.shared.robust.histories`).
+    that stages hold. The module `rampart_fl.shared.robust.histories` computes p and h.
 
     Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
     1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
     stages that store a row for each client.
 
-    If the memory for rows is limited, blocks of N rows that exceed the limit are on the disk
-    instead of in memory. If blocks are on the disk, the worker also needs memory for the pieces of
-    files that it reads.
+    If the memory for rows is limited, the blocks of N rows that do not fit into it are on the disk.
+    If any rows are on the disk, the worker reads them in pieces, so the term 0.3·B·N is limited to
+    512 MiB + 4·B.
 
     Each detector also needs 32 KiB of memory and 32 KiB of disk per client.
 

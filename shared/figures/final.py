@@ -215,7 +215,7 @@ def final_figures(
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
 ) -> dict[str, Any]:
-    """The final metrics of a run; the metrics of a kind of model that no client has are None.
+    """The final metrics of a run; for a kind of model that no client has, the accuracy is None.
 
     Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
     all honest clients, from each client's newest measurement. If an honest client was evicted, its

@@ -1,4 +1,4 @@
-"""Metrics of a vote: the fraction of predictions that stay correct despite any m hostile clients.
+"""Metrics of a vote: the fraction of predictions that m hostile clients cannot make wrong.
 
 The metrics follow from counts that clients report, so this module does not need torch.
 """

@@ -92,8 +92,8 @@ class ServerResources:
     def update(self, reference_D: Tensor, round_: int) -> Tensor | None:
         """The server's own update (D,), trained from the reference model on the server's root set.
 
-        The server trains like a client. The result is None if no stage needs the server's own
-        update.
+        The server uses the clients' settings for batches and steps (see `_plain`). The result is
+        None if no stage needs the server's own update.
         """
         if self.learner is None or self.root is None:
             return None

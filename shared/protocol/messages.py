@@ -222,7 +222,7 @@ class Decision(Message):
 
 
 class ModeChange(Message):
-    """An operator's new mode for a run: the most severe decision that the run may now take."""
+    """An operator's change of a run's mode: the most severe decision that the run may take."""
 
     mode: Mode = Field(examples=["quarantine"])
     reason: Reason = Field(default=NO_REASON, examples=["no evictions before the audit"])
@@ -320,7 +320,8 @@ class RoundRecord(RoundFacts):
 
 Phase = Literal["joining", "collecting", "aggregating", "failed", "published", "evaluating", "done"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-"""The phases of a run, in order. A round ends in the phase `failed` or `published`."""
+"""The phases of a run, in order. Every round goes through `collecting` and ends in `failed` or
+`published`."""
 
 
 class Problem(BaseModel):

@@ -31,7 +31,7 @@ class OperatorRequest(Message):
 
 
 class OperatorInfo(WhoAmI):
-    """An operator, with the creator and the lifetime of the operator's token."""
+    """An operator: when and by whom the operator was added, and how long the token is valid."""
 
     created_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
     created_by: str = Field(examples=["owner"])

@@ -13,7 +13,7 @@ from rampart_fl.shared.protocol.messages import LARGEST
 
 
 def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that a report can contain: the finite metrics that are within the bounds.
+    """The metrics that a report can contain: those between -`LARGEST` and `LARGEST`.
 
     >>> reportable({"loss_before": 2.5, "loss_after": float("nan"), "error": 1e300})
     {'loss_before': 2.5}

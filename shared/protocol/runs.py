@@ -144,7 +144,7 @@ class AcceptanceRequest(Message):
 
 
 class Acceptance(Message):
-    """A client's recorded answer to an offer. Slots are drawn only when the run starts."""
+    """A client's recorded answer to an offer. No client has a slot before the run starts."""
 
     run: RunId
     client_id: ClientId

@@ -83,7 +83,7 @@ class Verdict:
 
     A detector asks for `accepted`, `rejected` (leave the row out of this round) or `evicted` (bar
     the client for good; an operator may reinstate it). `rampart_fl.shared.robust.eviction` turns a
-    detector's request into the final decision. A detector decides by comparing `score` with
+    detector's request into the final decision. The request follows from comparing `score` with
     `threshold`.
     """
 
@@ -129,7 +129,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False`, among this stage and the stages in its fields."""
+        """Of this stage and the stages in its fields, those with `streams = False`."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -148,9 +148,9 @@ class Stage(Member, ABC):
     def history_rows(self, clients: int) -> int:
         """The largest size of the stage's history during a round, in rows of d coordinates.
 
-        A stage never changes its state, so the rows of the old state and of the next state are in
-        memory at the same time. The result includes the histories of stages that are values of this
-        stage's fields.
+        A stage returns a new state, and does not change the old one. The rows of both states are
+        therefore in memory at the same time. The result includes the histories of stages that are
+        values of this stage's fields.
 
         Args:
             clients: the number of different clients that may take part over all rounds.
@@ -160,7 +160,7 @@ class Stage(Member, ABC):
         return inner + 2 * clients * self.remembers
 
     def undivided(self) -> tuple[str, ...]:
-        """Names of the stages that ranks cannot split, among this stage and those in its fields."""
+        """Of this stage and the stages in its fields, names of those that ranks cannot split."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -214,7 +214,7 @@ class PreAggregator(ToleratesF):
 
     @abstractmethod
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Rows, State, Report]:
-        """The new rows (combinations of rows of the same pool), the next state, and a report."""
+        """The new rows (combinations of the pool's rows), the next state, and a report."""
 
 
 class Detector(Stage):

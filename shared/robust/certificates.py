@@ -23,8 +23,8 @@ def radii(votes_TC: Tensor) -> Tensor:
 
     m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
     winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients, so
-    every hostile client can change only one vote. The function does not need to know how many
-    voters abstain.
+    every hostile client can change only one vote, and thus a lead by at most 2, even if some voters
+    abstain.
 
     Args:
         votes_TC: number of votes for each class, as integers.
@@ -68,20 +68,20 @@ def threshold(hostile: int, clients: int, size: int) -> float:
 def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) -> Tensor:
     """For each sample (T,), the largest m* such that m* hostile clients cannot change the winner.
 
-    The voters are subsets of k clients: either all subsets of k clients, or a random sample of
-    these subsets. Let y be the winner, and p_z the share of votes for class z. The result m* is the
-    largest m for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the winner is not
-    certain even without hostile clients (m = 0), m* is -1.
+    The voters are subsets of k clients: either all subsets of k clients, or some of them, drawn at
+    random. Let y be the winner, and p_z the share of votes for class z. The result m* is the
+    largest m for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the drawn subsets do
+    not make the winner certain even without hostile clients (m = 0), m* is -1.
 
     Args:
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: 0 if every subset of k clients voted, because then the shares p are known exactly. If
-            subsets were drawn at random, the function computes a Clopper-Pearson bound for each
-            class, on the share of subsets that vote for it. A bound is wrong with probability at
-            most `error` / C, so the probability that any of a sample's C bounds is wrong is at most
-            `error`.
+        error: if the voters were drawn at random, the largest probability that any of a sample's C
+            bounds is wrong. For each class, the function then computes a Clopper-Pearson bound on
+            the share of all subsets that vote for it; each bound is wrong with probability at most
+            `error` / C. If all subsets of k clients voted, the shares p are known exactly, and
+            `error` is 0.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -98,7 +98,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # Without attackers, the smaller label wins a tie.
+        m = torch.where(lead_T == 0, 0, m)  # Without attackers, a tie has a certain winner.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -1,9 +1,9 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
-Complete linkage and mean shift are implemented here because SciPy and scikit-learn return other
-results than this module in two cases. If several distances are equal, for example between identical
-rows, SciPy's linkage and this module merge different pairs. If clusters overlap, scikit-learn's
-mean shift and this module converge to different peaks.
+Complete linkage and mean shift are implemented here, because SciPy and scikit-learn would return
+other results in two cases. If several distances are equal, for example between identical rows,
+SciPy's linkage merges other pairs than this module. If clusters overlap, scikit-learn's mean shift
+converges to other peaks than this module.
 
 Legend: M points, C clusters, F features.
 """

@@ -29,8 +29,8 @@ class PublicData:
 
     Args:
         x_P: samples in the model's input format.
-        y_P: the samples' classes; None if the samples' data set and the task differ in their
-            numbers of classes, because the labels then have no meaning for the task.
+        y_P: the samples' classes; None if the samples' data set has another number of classes than
+            the task, because its labels then have no meaning for the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """
@@ -91,7 +91,7 @@ class Context:
 
     @property
     def trainable(self) -> int:
-        """The model's number of parameters; defined only if the model has running statistics."""
+        """The model's number of parameters; fails if the model has no running statistics."""
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:
@@ -110,13 +110,13 @@ class Context:
         return slice(self.layout[first][1], self.layout[-1][2])
 
     def own_update(self, stage: str, place: Part) -> Tensor:
-        """The server's own update (D,); checks that it is finite and has the length of `place`.
+        """The server's own update (D,); checks that it is finite and covers the part `place`.
 
         Error messages begin with `stage`, the name of the stage.
 
         Raises:
-            ConfigurationError: the server has no update of its own, or the update's length is
-                wrong.
+            ConfigurationError: the server has no update of its own, or the update has a wrong
+                number of coordinates.
             PreconditionError: the update is not finite, for example because training diverged.
         """
         own_D = self.server_update_D

@@ -39,7 +39,8 @@ class Plan:
     step: ServerStep
     customizer: Customizer
     calibrate: bool = True
-    """Whether stages see uploads relative to the global model; if not, stages see raw uploads."""
+    """Whether the detectors judge uploads relative to the global model. If not, the detectors judge
+    raw uploads, and the customizer computes similarities from raw uploads."""
     eviction: Eviction = field(default_factory=Eviction)
     """What the server does if a detector asks for a client's eviction."""
     f: int | None = None
@@ -49,8 +50,8 @@ class Plan:
     def judges_models(self) -> bool:
         """Whether verdicts depend on the starting models that the server sent to the clients.
 
-        If stages see raw uploads, or if groups of clients are isolated, the verdicts do not depend
-        on the clients' starting models.
+        If the detectors judge raw uploads, or if groups of clients are isolated, the verdicts do
+        not depend on the clients' starting models.
         """
         return self.calibrate and not self.customizer.isolates
 
@@ -112,7 +113,7 @@ class Plan:
                 if not stage.needs():
                     stage.apply(rows, stage.init(1), context)
         except MissingRow:
-            return  # The check cannot know which clients will send a row.
+            return  # In a round, the client whose row is missing may send one.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 
@@ -241,8 +242,8 @@ def _decide(
         if len(accepted):
             global_D, context, reports = _aggregate(plan, accepted, states, context)
     except PreconditionError:
-        # If groups are isolated, the round continues without a new global model, because a client
-        # of one group must not be able to stop the round of another group.
+        # If groups are isolated, the round continues without a new global model. Otherwise, a
+        # client of one group could stop the round for all groups by making the aggregation fail.
         if not plan.customizer.isolates:
             raise
     if global_D is None:

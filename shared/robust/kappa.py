@@ -119,9 +119,10 @@ def kappa(
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     """The proven κ of a pipeline; None if no κ is known, or if a stage's parameter f is not `f`.
 
-    Allouah et al., Fixing by mixing, 2023, prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed mean
-    (b = f), 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric median.
-    If NNM precedes a rule with coefficient κ, the pipeline has the coefficient 8f/(n-f)·(κ + 1).
+    Allouah et al. ("Fixing by mixing", 2023) prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed
+    mean with b = f, 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric
+    median. If NNM precedes a rule with coefficient κ, the pipeline has the coefficient
+    8f/(n-f)·(κ + 1).
 
     >>> round(proven(Pipeline.of(["nnm", "trimmed_mean"], f=3), 20, 3), 3)
     3.616
@@ -147,7 +148,10 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
 
 
 def _products(rows: Rows, centre_D: Tensor) -> Tensor:
-    """Inner products <x_i - c, x_j - c> (N, N), in float64 so that small biases are not lost."""
+    """Inner products <x_i - c, x_j - c> (N, N) for c = `centre_D`.
+
+    The products are in float64, so that a small ‖c - mean_S‖² is not lost in rounding errors.
+    """
     gram_NN = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for start, stop, chunk_NC in rows.chunks():
         chunk_NC = chunk_NC.double() - centre_D[start:stop]

@@ -44,7 +44,7 @@ class Models(ABC):
     @property
     @abstractmethod
     def like(self) -> Tensor:
-        """A tensor with the models' device, dtype and number of coordinates (last dimension)."""
+        """A tensor that has the device, the dtype and the last dimension (D) of the models."""
 
     @abstractmethod
     def chunks(self) -> Iterator[tuple[int, int, Tensor]]:

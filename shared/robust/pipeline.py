@@ -25,7 +25,7 @@ Spec = str | Mapping[str, Any] | Stage
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Pre-aggregators in order, then a rule, as one pure step."""
+    """Pre-aggregators in order, then a rule; `apply` is a pure function."""
 
     preaggregators: tuple[PreAggregator, ...]
     rule: Rule
@@ -114,7 +114,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Merges several states into one; each state's key becomes a prefix of the state's names."""
+    """Merges several states into one; `name` of the state with key `key` becomes `key/name`."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},
@@ -155,7 +155,7 @@ def aggregate(
     context: Context | None = None,
     group: Group | None = None,
 ) -> Tensor:
-    """Aggregates updates by a rule, after any pre-aggregators.
+    """Applies pre-aggregators, if there are any, and then a rule to the updates.
 
     Args:
         updates_ND: a matrix with one update per row, or a sequence of vectors; NumPy arrays and

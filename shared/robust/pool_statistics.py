@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """The positions of rows relative to each other and to one row c of the pool.
+    """Inner products of rows relative to one row c of the pool, and distances between the rows.
 
     Args:
         gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
@@ -36,7 +36,7 @@ class PoolStatistics:
         squares_N: squared norms of all rows, float64 on the CPU; None before they are measured.
         squares_of: the columns that `squares_N` covers; None if it covers all columns.
         geometry: the geometry of some rows; None before it is measured.
-        positions: the rows that `geometry` describes, as positions in the block.
+        positions: the positions in the block of the rows that `geometry` describes.
     """
 
     unchecked: bool = False
@@ -46,7 +46,6 @@ class PoolStatistics:
     positions: tuple[int, ...] = ()
 
     def of_columns(self, which: slice) -> "PoolStatistics":
-        """Statistics for a view of only these columns, with the measurements that are valid for
-        it."""
+        """Statistics for a view of only these columns; keeps no measurements of others."""
         squares_N = self.squares_N if which == self.squares_of else None
         return PoolStatistics(self.unchecked, squares_N)

@@ -16,12 +16,13 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust.base import Context, Rows
 
 PASS = 4096
-"""Largest number of samples in one forward pass, summed over the models of the pass."""
+"""Largest number of samples in one forward pass; a sample counts once for each model."""
 MODELS = 8
 """Largest number of models in one forward pass."""
 NUMBERS = 1 << 22
-"""Largest total number of parameters of several models in one forward pass (16 MiB in float32, in
-addition to the rows). A model with more parameters than this limit has a pass of its own."""
+"""Largest total number of parameters in a forward pass of several models. The pass copies the
+models, which takes up to 16 MiB in float32 in addition to the rows. A model with more parameters
+than this limit has a pass of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +100,14 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
     """Minus the mutual information of x and class: mean_i H(P_i) - H(mean_i P_i), P = softmax(z).
 
-    Here, H is the entropy. The result is in [-ln C, 0]. The result is smallest if predictions are
-    certain and all classes are predicted equally often. The result is 0 if all predictions are the
-    same (SDEA, equation 6).
+    This is equation 6 of SDEA; H is the entropy. The result is in [-ln C, 0]. The result is
+    smallest if predictions are certain and all classes are predicted equally often. The result is 0
+    if all predictions are the same.
 
     Args:
         logits_BC: the logits z, one row per sample i.
-        sharpness: whether to include the term mean_i H(P_i) (equation 4).
-        diversity: whether to include the term H(mean_i P_i) (equation 5).
+        sharpness: whether to include the term mean_i H(P_i) (SDEA, equation 4).
+        diversity: whether to include the term H(mean_i P_i) (SDEA, equation 5).
 
     >>> information(1e3 * torch.eye(2))
     tensor(-0.6931)

@@ -41,12 +41,12 @@ class QuasiGradientRule(Rule):
     xi: float | None = Field(default=None, gt=0)
     """ξ, the largest variance allowed along any direction, in squared units of the updates. By
     default, ξ is twice the top variance of the rows in a ball: the smallest ball that is centred on
-    a row and contains n - f rows. If at most f rows are hostile, they cannot inflate this
-    default."""
+    a row and contains n - f rows. If at most f rows are hostile, the distances between honest
+    rows bound this default."""
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates in a block; each block has its own weights of the rows. By default, the
     rows have the same weights in all coordinates, as in the paper. If coordinates are split across
-    ranks, every rank holds a copy of one block at a time, with the block's coordinates of all
+    ranks, every rank holds a copy of the current block, that is, of the block's coordinates of all
     rows."""
 
     @abstractmethod
@@ -78,15 +78,15 @@ class QuasiGradientRule(Rule):
         out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
         for start in range(0, rows.whole_dim, size):
             stop = min(start + size, rows.whole_dim)
-            # The coordinates of a block may belong to several ranks, so every rank computes the
-            # weights of the rows for this block.
+            # A block can be split across ranks. Every rank then gets a copy of the whole block, and
+            # computes the rows' weights for this block.
             shared = place.group is not None
             part = rows.columns(torch.arange(start, stop) if shared else slice(start, stop))
             solution = self.weigh(linalg.squared_distances(part), f, part.dim)
             first, end = max(start, place.start), min(stop, place.stop)
             if first < end:
-                # Each rank that holds a part of the block combines the rows over the whole block,
-                # so that the result has the same bits on any number of ranks.
+                # A rank that holds only a part of the block combines the whole block, and then
+                # keeps its part. The result thus has the same bits on any number of ranks.
                 made_C = part.combine(solution.weights_M)
                 out_D[first - place.start : end - place.start] = made_C[first - start : end - start]
         return out_D

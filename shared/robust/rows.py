@@ -73,7 +73,7 @@ class Rows(View):
         names = [str(i).zfill(width) for i in range(n)] if ids is None else [str(i) for i in ids]
         if len(names) != n or len(set(names)) != n:
             raise ValueError(
-                f"{n} rows need {n} distinct ids, got {len(set(names))} of {len(names)}"
+                f"{n} rows need {n} distinct ids, got {len(names)} ids ({len(set(names))} distinct)"
             )
         part = None if group is None else Part.of(block_ND.shape[1], group)
         finite_N, known = [True] * n, PoolStatistics(unchecked=assume_finite)

@@ -23,8 +23,8 @@ from rampart_fl.shared.runtime.disk_block import MappedFile
 SHARDS = 16
 """Largest number of shards of a pool. At most this number of ranks get coordinates."""
 GRAIN = 1 << 16
-"""The sizes of shards and windows are multiples of this number of coordinates, so that no chunk
-crosses the end of a shard or window."""
+"""The size of every shard or window except the last is a multiple of this number of coordinates, so
+that a shard or window ends where a chunk of the default size ends."""
 
 Group = distributed.ProcessGroup
 """A group of processes that aggregate together, with a backend for CPU tensors, such as gloo."""
@@ -120,12 +120,12 @@ class Part:
         ]
 
     def total(self, pieces: Iterable[tuple[int, Tensor]], shape: tuple[int, ...]) -> Tensor:
-        """Sums the results for all pieces on all ranks, in float64 on the CPU.
+        """Sum of the results for all pieces (ranges of columns) of all ranks; float64, on the CPU.
 
         Args:
-            pieces: this rank's results in order, as pairs (first coordinate of the piece, result).
-                The coordinate in each pair is relative to the rank's first coordinate. No piece
-                spans two shards.
+            pieces: one pair (first coordinate of the piece, result) per piece of this rank, in
+                order. The coordinate is relative to the rank's first coordinate. No piece spans two
+                shards, unless the results are integers, whose sums are exact in any order.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)
@@ -136,8 +136,8 @@ class Part:
         sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
         for shard, sum_ in sums:
             sums_S[shard] = sum_.cpu()
-        # The order in which the ranks' tensors are added has no effect, because each shard's sum is
-        # added only to zeros.
+        # Each shard's sum is 0 on all ranks but one, so the order in which the ranks' tensors are
+        # added has no effect.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
         for sum_ in sums_S:

@@ -77,7 +77,7 @@ def sketch(
 
     def signs(start: int, stop: int) -> Tensor:
         if vector_D.device.type == "cpu" and place.dim > AT_ONCE:
-            # The signs are not kept, because they would occupy a quarter of the vector's memory.
+            # Signs of long vectors are not cached: they need a quarter of the vector's memory.
             return _signs(*of, place.start + start, place.start + stop)
         return _kept_signs(vector_D.device, *of, place.start, place.stop)[start:stop]
 
@@ -92,7 +92,7 @@ def sketch(
 
 
 def _summed(vector_C: Tensor, signs_C: Tensor, size: int, first: int) -> Tensor:
-    """Signed sums (K,) of consecutive coordinates, from coordinate `first` of the whole vector."""
+    """Signed sums (K,) of a range of coordinates that begins at `first` in the whole vector."""
     signed_C, before = vector_C * signs_C, first % size
     after = -(before + len(signed_C)) % size
     if before or after:

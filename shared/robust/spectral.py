@@ -50,9 +50,10 @@ def centred_gram(distances_MM: Tensor, weights_M: Tensor) -> Tensor:
 
 
 def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
-    """The top eigenpair of Cov_q = sum_i q_i (x_i - μ_q)(x_i - μ_q)ᵀ, from its M x M dual.
+    """The top eigenvalue of Cov_q = sum_i q_i (x_i - μ_q)(x_i - μ_q)ᵀ, and the quasi-gradients.
 
-    Rows with weight 0 are left out of the eigenproblem, and their `along_M` is 0.
+    Both are computed from the rows' weighted Gram matrix, which has the same nonzero eigenvalues as
+    Cov_q. Rows with weight 0 are left out of this matrix, and their `along_M` is 0.
 
     Args:
         distances_MM: squared Euclidean distances, float64.
@@ -89,7 +90,8 @@ def largest(matrix_SS: Tensor) -> tuple[float, Tensor]:
 def lanczos(matrix_SS: Tensor) -> tuple[float, Tensor] | None:
     """Like `largest`, but by Lanczos iteration; None if the iteration does not converge.
 
-    Every direction is made orthogonal to all earlier directions, so no direction occurs twice.
+    Every basis vector is made orthogonal to all earlier ones; otherwise, rounding errors would make
+    directions occur twice.
     """
     draws = torch.Generator().manual_seed(0)
     rest_S = torch.randn(len(matrix_SS), dtype=torch.float64, generator=draws)

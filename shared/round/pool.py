@@ -84,8 +84,8 @@ class Pool:
         clients: ids of the clients that get a row from the start; rows for other clients can be
             added later.
         storage: where the pool keeps its blocks; in memory by default.
-        spare: the block of a pool that is no longer needed; the block is reused if it has one row
-            per client.
+        spare: the block of a discarded pool; the block is reused if it has one row for each of
+            `clients`.
         part: the coordinates that this rank holds; None if it holds all coordinates.
         seed: the seed of the sketches.
     """
@@ -157,8 +157,8 @@ class Pool:
         row_D, end = self.block.tensor[slot], self._trainable
         raw_D = None if self._raw is None else self._raw.tensor[slot]
         moved = linalg.norm(row_D[:end], self._part)
-        # In float64, the squares of float64 numbers can overflow, but the squares of float32
-        # numbers cannot. If the norm is not finite, the numbers themselves are therefore checked.
+        # If the norm is finite, all numbers are finite. Otherwise, the numbers themselves are
+        # checked, because the squares of finite float64 numbers can overflow.
         finite = isfinite(moved) or self._place.every(_finite(row_D[:end]))
         sound = not diverged and finite and _finite(row_D[end:])
         upload_K = self.sketch(row_D)
@@ -243,11 +243,11 @@ class Pool:
         return larger, squares_N
 
     def _measure(self, block: Block, squares_N: Tensor, slot: int) -> None:
-        """Measures the squared norm of a row's parameters, exactly as a pass over all rows does.
+        """Measures the squared norm of a row's parameters if the block is in a file.
 
-        If the block is in a file, the norm is measured now, so that no later pass has to read the
-        file again. A block in memory is not measured here, because one pass over all rows is faster
-        than one call for each row.
+        The norm is measured now, so that no later pass has to read the file for it. It has the same
+        bits as in a pass over all rows. If the block is in memory, one such pass is made later,
+        because it is faster than one call for each row.
         """
         if block.file is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])

@@ -28,16 +28,15 @@ from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 class Neighbours:
     """The accepted rows of the latest published round, from which newcomers' models are mixed.
 
-    The rows have no weights, claims or sketches: all three belong to the round that judged the
-    rows. Newcomers' models do not depend on weights, claims or sketches, so a worker that loads the
-    rows again after a restart makes the same models.
+    The rows have no weights, claims or sketches, because newcomers' models do not depend on them. A
+    worker that loads the rows again after a restart therefore makes the same models.
 
     Args:
         reference_A: the model that the rows are relative to.
         rows: the calibrated rows, without running statistics.
         similar: one row for each client in `rows`; from these rows, the customizer computes
-            similarities between clients. If calibration is off, they are the raw uploads;
-            otherwise, `similar` is equal to `rows`.
+            similarities between clients. If calibration is off, `similar` holds the raw uploads;
+            otherwise, it is equal to `rows`.
     """
 
     reference_A: Tensor
@@ -77,7 +76,7 @@ class Rounds:
     Args:
         experiment: the experiment that is run.
         plan: the stages of a round.
-        resources: the server's own network and samples, which the stages may need.
+        resources: the server's own neural network and samples, which the stages may need.
         spec: the layout of the model.
         seed: the seed of the stages' random draws.
         part: the coordinates that this rank holds; None if it holds all coordinates.

@@ -27,7 +27,7 @@ def device(name: str) -> torch.device:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     try:
         result = torch.device(name)
-        # The copy to the CPU fails if the device holds no data, as the device `meta` does.
+        # The copy to the CPU fails for a device that holds no data, such as `meta`.
         torch.empty(0, device=result).cpu()
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]

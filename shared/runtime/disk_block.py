@@ -71,7 +71,8 @@ class MappedFile:
             begin = part.data_ptr() // PAGE * PAGE
             end = part.data_ptr() + part.numel() * part.element_size()
             if self._begin <= part.data_ptr() and end <= self._end and end > begin:
-                # A Linux kernel without this advice returns an error, which does no harm.
+                # A Linux kernel that does not support this advice returns an error, which does no
+                # harm.
                 _libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
@@ -149,8 +150,7 @@ class BlockStorage:
             rows: number of rows of the block.
             row_bytes: size of a row in bytes.
             device: the device of the block.
-            more: bytes of blocks in memory that are made before this block, minus the bytes of
-                blocks that are freed before this block is made.
+            more: the change of `held`, in bytes, that is still expected before this block is made.
         """
         if self.memory is None or device.type != "cpu":
             return False
@@ -159,7 +159,7 @@ class BlockStorage:
     def filed(
         self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
     ) -> int:
-        """How many of several new blocks are kept in files, if the blocks are made successively.
+        """How many of `blocks` new blocks, made one after another, are kept in files.
 
         Args:
             blocks: number of blocks.

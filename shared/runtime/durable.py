@@ -18,7 +18,7 @@ def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
     Args:
         path: the file's path.
         pieces: the new content.
-        mode: the file's permissions, before the umask.
+        mode: the file's permissions before the umask is applied.
     Raises:
         OSError: writing failed, and the old file is unchanged. The error always names a file;
             Python's own error for a full disk does not name a file.
@@ -54,7 +54,8 @@ def create(path: Path, pieces: Iterable[bytes]) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields a temporary folder, which moves to `path` if the context ends without an error.
 
-    The files in the folder must have been synced, for example by `create`.
+    Before the context ends, the caller must sync the files in the folder to disk, for example with
+    `create`.
 
     Args:
         path: the new folder. If this folder exists already, it must be empty.

@@ -1,4 +1,4 @@
-"""Lists of numbers as text, such as "0-5,9" for the slots and positions that a process hosts."""
+"""Lists of numbers as text, such as "0-5,9"; slots and positions of clients are given this way."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-"""Matches a number, or the first and the last number of a range; a slot has at most five digits."""
+"""Matches a number or a range ("first-last"). No slot number has more than five digits."""
 
 
 def parse_lists(text: str) -> list[list[int]]:

@@ -7,8 +7,8 @@ All requests between Rampart's processes use this policy. The exceptions are:
 - Requests to an object store follow obstore's own retry policy (see
   services/aggregator/state/object_blobs.py).
 - Background loops, such as the event hub and the renewal of the worker's lease, repeat their work
-  after a fixed pause. The renewal of a client's token is repeated after any failure, even after a
-  full disk (see shared/agent/identity.py).
+  after a fixed pause. A client renews its token in such a loop, which goes on after any failure,
+  even if the disk is full (see shared/agent/identity.py).
 """
 
 import logging

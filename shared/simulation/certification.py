@@ -122,7 +122,7 @@ def certify_groups(
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
     """`count` random subsets of `size` clients; all such subsets if there are at most `count`.
 
-    The same subset can be drawn more than once.
+    Random draws can repeat a subset.
 
     >>> len(subsets_of(Experiment.load("digits-benign"), 1000, 2)), 20 * 19 // 2
     (190, 190)

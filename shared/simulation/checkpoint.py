@@ -42,8 +42,9 @@ TYPES: tuple[type[Any], ...] = (
 KEPT = {kind.__name__: kind for kind in TYPES}
 """The types that a state may hold in addition to plain values and tensors."""
 DERIVED = {"pool_statistics", "traces", "storage", "files"}
-"""Fields that are not saved. A field is not saved if it is computed again, belongs to a finished
-round, or says which tensors are in files (a simulation keeps all tensors in memory)."""
+"""Fields that are not saved: `pool_statistics` is computed again, and `traces` belong to a finished
+round. `storage` and `files` say which tensors are in files, but a simulation keeps all tensors in
+memory."""
 HOST = {"index_K", "mix_MK", "mix_LM", "weights_M", "metadata"}
 """Fields whose tensors stay on the CPU, whatever device holds the models."""
 
@@ -83,7 +84,7 @@ def load(path: Path, device: str = "cpu") -> dict[str, Any]:
 
 
 def _encode(value: Any, tensors: dict[str, Tensor], places: dict[Any, str]) -> Any:
-    """Encodes a value as JSON, and adds each of its tensors to `tensors` once."""
+    """Encodes a value as JSON; adds the value's tensors to `tensors`, each tensor once."""
 
     def inner(part: Any) -> Any:
         return _encode(part, tensors, places)

@@ -133,7 +133,7 @@ class Clients:
         )
 
     def measure(self, names: Sequence[str], models_KD: Tensor) -> dict[str, dict[str, float]]:
-        """Evaluates these models and the personal models; returns metrics keyed by client."""
+        """Evaluates the given models and the personal models; returns metrics keyed by client."""
         slots = [self.names.index(name) for name in names]
         cohort = Cohort.of([self.data[slot] for slot in slots], device=self.device)
         personal = self._personal(slots)
@@ -273,7 +273,8 @@ class Clients:
         full = Knowledge(
             participants=len(names),
             attackers=len(hostile),
-            # If all these clients are attackers, the only known updates are their own honest ones.
+            # In a round without honest clients, the attackers know only the honest updates that
+            # they computed themselves.
             honest_BD=honest_BD if honest else colluders_MD,
             honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
             round=round_,
@@ -293,8 +294,8 @@ class Clients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.upload(own_FD)
             if group.attack is not None:
-                # An `agnostic` attacker does not know which other attackers were selected, so its
-                # position is counted among all attackers of the experiment.
+                # An `agnostic` attacker does not know which other attackers were selected, so
+                # `first` is its position among all attackers of the experiment, not of the round.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

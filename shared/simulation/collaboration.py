@@ -94,7 +94,7 @@ def estimate(first: ExactRound) -> Estimates:
 
 
 def discrepancies(wrong_PN: Tensor, f: int) -> Tensor:
-    """Φ (N,) of every client: a gap between error rates, which this module's docstring defines.
+    """Φ (N,) of every client, by the definition in this module's docstring.
 
     Entry (p, n) of `wrong_PN` is the fraction of client n's samples that client p's pilot model
     misclassifies.

@@ -26,7 +26,7 @@ ELEMENTS = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class ExactRound:
-    """What clients and server compute in a round; the methods leave all models and λ unchanged.
+    """What clients and server compute in a round; results are returned, and no state is changed.
 
     Args:
         clients, server: the two sides of the federation.
@@ -46,9 +46,10 @@ class ExactRound:
     def step(
         self, model_ND: Tensor, batch: Batch, states: dict[str, State]
     ) -> tuple[Tensor, dict[str, State]]:
-        """θ_i <- θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N) for every honest client i.
+        """The models (N, D) after a step of every honest client, and the pipeline's next states.
 
-        All updates u in this formula are computed at the model θ_i, and F is the server's pipeline.
+        The model θ_i of client i becomes θ_i + (1-λ_i) u_i + λ_i F(u_1, ..., u_N). All updates u in
+        this formula are computed at the model θ_i, and F is the server's pipeline.
         """
         names, share_N = self.clients.names, self.clients.personal["lambda"]
         after_ND, after = model_ND.clone(), dict(states)
@@ -78,7 +79,7 @@ class ExactRound:
     def movements(
         self, models_PD: Tensor, places: Sequence[int], batch: Batch
     ) -> Iterator[tuple[int, Tensor]]:
-        """Yields each p of `places` with all clients' uploads (N, D) after a step from model p."""
+        """For each p of `places`, yields p and all clients' updates (N, D) at model p."""
         learner, n = self.clients.learner, len(self.clients.names)
         size = max(1, ELEMENTS // (n * (models_PD.shape[1] + batch.x_KB[0].numel())))
         for start in range(0, len(places), size):

@@ -55,7 +55,7 @@ def rampart_federation(
 def rampart_run(
     rampart_federation: "LocalServers", tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Callable[[Experiment | str | Path], RunningFederation]]":
-    """A function that starts a run of an experiment, after it has ended the test's previous run."""
+    """A function that ends the test's previous run, then starts a run of the given experiment."""
     from rampart_fl.services.console.testing import dismiss, run_on
 
     with ExitStack() as started:

@@ -34,9 +34,9 @@ from rampart_fl.shared.protocol.refusals import (
 PIECE = 1 << 18
 """Number of bytes per disk write of a large body."""
 SMALL = 2 * PIECE
-"""A body counts as small if it has fewer than `SMALL` bytes. A small body therefore occupies no
-more memory than a large body, of which two pieces are in memory: one that is being written and one
-that is arriving."""
+"""A body with fewer than `SMALL` bytes is small, and is kept in memory as a whole. `SMALL` is two
+pieces, because a large body also has two pieces in memory: one that is being written and one that
+is arriving."""
 ZSTD_WINDOW = 1 << 23
 """Maximum window of a zstd frame in bytes; RFC 9659 sets this limit for HTTP."""
 

@@ -1,4 +1,4 @@
-"""HTTP connections that limit heads, bodies and responses; applications cannot set these limits.
+"""HTTP connections with limits on heads, bodies and responses; no ASGI application can set them.
 
 By default, uvicorn has these gaps:
 
@@ -10,10 +10,9 @@ By default, uvicorn has these gaps:
 - uvicorn accepts connections until the process has no file descriptors left.
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
-answers every refused request with an RFC 9457 problem. The time limit for a head also applies to
-two other waits: the wait for the rest of a body after the response, and each pause in which the
-client does not read the response.
-If too many connections are open, a new connection is refused.
+answers every refused request with an RFC 9457 problem. The same time limit applies if the rest of
+a request's body is missing after the response, and if the client stops reading the response. If
+too many connections are open, a new connection is refused.
 """
 
 import asyncio
@@ -145,7 +144,8 @@ class Connection(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
-            self.cycle.message_event = SmallEvent()  # No task waits for the old event yet.
+            # Replace uvicorn's larger event; no task waits for it yet.
+            self.cycle.message_event = SmallEvent()
         self._unanswered.append(self.cycle)
 
     def on_message_complete(self) -> None:

@@ -57,7 +57,7 @@ UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
 async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> TokenOwner:
-    """The client that sent the request, as identified by the request's token alone."""
+    """The client that sent the request; refuses a token that is not a valid client token."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
         if await runtime.operators.of(token) is not None:

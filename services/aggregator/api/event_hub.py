@@ -33,8 +33,8 @@ FOR_ONE: frozenset[EventType] = frozenset(
 )
 FOR_ALL: frozenset[EventType] = frozenset({"started", "slots_assigned", "ended", "deleted"})
 ANYONE = ""
-"""The topic of requests that do not wait for a particular client's events. The topic is the empty
-string, which is no client's id."""
+"""The topic of requests that do not wait for events about one client or one task of a worker. The
+topic is the empty string, which is no client's id."""
 
 
 class Listener:
@@ -42,7 +42,7 @@ class Listener:
 
     Args:
         hub: the hub that wakes the request.
-        topic: the events that the request waits for.
+        topic: the topic of the awaited events, as in `EventHub.listen`.
     """
 
     __slots__ = ("_hub", "_topic", "_waiting", "woken")
@@ -131,7 +131,9 @@ class EventHub:
         self._seen[client] = time.time(), software
 
     def listen(self, topic: str) -> Listener:
-        """Listens for events about a topic, which is the id of a client or of a request.
+        """Listens for events about a topic.
+
+        A topic is `ANYONE`, the id of a client, or the id of a task that the API gave a worker.
 
         Entering the context gives a function that waits for the next event, up to a given number of
         seconds. The function returns whether an event came. No event is missed: if an event comes
@@ -181,7 +183,7 @@ class EventHub:
                 self._wake_all()
 
     def _lose_track(self) -> dict[str, str]:
-        """Invalidates all cached state; returns no positions, so `_read` looks them up again."""
+        """Invalidates cached state; returns an empty dict, which makes `_read` call `_begin`."""
         self.listening = False
         self.token_changes += 1
         self.deletions += 1

@@ -72,7 +72,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if any(issue["type"] == "json_invalid" for issue in issues):
         return problem(Malformed("the body is not JSON"), request.url.path)
     if any(issue["loc"] == ("body",) and isinstance(issue["input"], bytes) for issue in issues):
-        # FastAPI parses a body only if the content type is JSON.
+        # The input is still bytes, because FastAPI parses a body only if its content type is JSON.
         media = request.headers.get("content-type", "")[:80]
         refusal = UnsupportedMedia(f"content type {media!r}; send application/json")
         return problem(refusal, request.url.path)

@@ -17,8 +17,8 @@ from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
 class RecordFields(TypedDict):
     """The fields of a round's record that `round_figures` reads.
 
-    A record was validated before it was stored. Because a record is large, `round_figures`
-    validates only the summary, and not the record again.
+    A record was validated before it was stored. To save time, `round_figures` does not validate the
+    large record again; it validates only the summary.
     """
 
     round: int

@@ -102,10 +102,9 @@ class Runtime:
     async def require_ready(self) -> None:
         """Raises `Unavailable` until a worker has taken over the federation.
 
-        An older schema of the stored state does not delay readiness. A rolling update first waits
-        until the new processes are ready, and then stops the old ones. A new worker converts the
-        state after the old processes have stopped. If the new api processes waited for the
-        conversion of the state, a rolling update would never end.
+        An older schema of the stored state does not delay readiness. Otherwise, a rolling update
+        would never end: it stops the old processes only when the new ones are ready, and a new
+        worker converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

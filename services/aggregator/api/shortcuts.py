@@ -45,7 +45,7 @@ class Shortcuts:
         answering = self._find(scope, receive) if scope["type"] == "http" else None
         if answering is None:
             await self._app(scope, receive, send)
-        elif scope["route"] is self._ticket:  # A long poll is not timed.
+        elif scope["route"] is self._ticket:  # Long polls wait on purpose: not timed.
             await _answer(answering, scope, receive, send)
         else:
             timed = RequestTiming(partial(_answer, answering), self._runtime.metrics)
@@ -71,7 +71,7 @@ class Shortcuts:
         client = (await self._identify(request)).client
         preferences = await self._response_preferences(request)
         known = request.headers.get("if-none-match")
-        del request  # Many requests can wait here, so each of them must save memory.
+        del request  # Frees memory during the wait: many requests can wait here.
         return await tickets.ticket(self._runtime, client, preferences, run, known)
 
     async def _take_upload(
@@ -104,7 +104,7 @@ async def _answer(
 ) -> None:
     try:
         response = await answering
-    except Exception as error:  # Without the shortcut, FastAPI would answer the error.
+    except Exception as error:  # A shortcut bypasses FastAPI's error handlers.
         response = await answer_error(Request(scope), error)
     await response(scope, receive, send)
 

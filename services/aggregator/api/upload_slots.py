@@ -1,4 +1,4 @@
-"""Limits how many uploads are read at once: to a fixed total, and to one upload per client."""
+"""Limits the uploads that are read at once: a fixed number in total, and one per client."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -27,7 +27,7 @@ class RequestBatcher(Generic[Question, Answer]):
         self._settling: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer to one question; the question's batch starts after the call of `ask`."""
+        """The answer to one question, from a batch that starts after this call."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._pending.append((question, answered))
@@ -40,8 +40,7 @@ class RequestBatcher(Generic[Question, Answer]):
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
-        # A task that is cancelled before it begins runs none of its code, so its questions are
-        # cancelled here.
+        # `_settle` cancels the questions of the current batch; this loop cancels all others.
         for _, answered in self._pending:
             answered.cancel()
 

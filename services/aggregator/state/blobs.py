@@ -46,7 +46,7 @@ def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
 
 
 class BlobWriter:
-    """A blob that is being written; the end of the context deletes uncommitted bytes."""
+    """A blob that is being written; the end of its `with` block deletes uncommitted bytes."""
 
     def __init__(self, store: "Blobs", path: Path) -> None:
         self._store = store
@@ -189,7 +189,7 @@ class Blobs:
 
     @converted_disk_errors()
     def sweep(self, referenced: set[str], age: float) -> int:
-        """Deletes unreferenced blobs and temporary files that are older than `age` seconds.
+        """Deletes unreferenced blobs and temporary files, if they are older than `age` seconds.
 
         Returns:
             The number of deleted files.

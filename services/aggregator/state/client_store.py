@@ -155,7 +155,7 @@ class JoinTokenRecord(NamedTuple):
     labels: Mapping[str, str] = LABELS
 
     def to_json(self) -> str:
-        """The record as JSON, without empty fields, because Lua treats empty values as true."""
+        """The record as JSON, without empty fields, because the Lua scripts treat null as true."""
         return json.dumps({name: value for name, value in self._asdict().items() if value})
 
 
@@ -298,7 +298,7 @@ class ClientStore:
         return (await self.audit.perform(act, READMIT, keys, client))[0]
 
     async def of_token(self, token_hash: str) -> TokenRecord | None:
-        """The record of the client's token with this hash; None if there is no such token."""
+        """The record of the client token that has this hash; None if there is no such token."""
         raw = await self.redis.ask("hget", self.keys.tokens, token_hash)
         return None if raw is None else TokenRecord(**json.loads(raw))
 

@@ -38,8 +38,9 @@ The keys of one run (`RunKeys`), which all begin with `run:` and the run's id:
                          (position of the last event of a closed round), snapshot (pointers to
                          blobs, see snapshot.py), seated (once slots are assigned), founders
                          (number of members when round 0 opened), mode (mode of evictions, if an
-                         operator has set one), abstained (clients that the last round would have
-                         barred without the limit on barred clients)
+                         operator has set one), abstained (clients that the previous round would
+                         have barred without the limit on barred clients), server_seed (secret seed
+                         of the server's random draws)
     answers      hash    id -> a client's answer to the run's offer: {accept, reason, slot, at}
     members      hash    id -> slot, for the clients that take part
     history      hash    round -> entry of the round, for the newest rounds (see record_store.py)

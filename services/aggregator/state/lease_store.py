@@ -69,8 +69,8 @@ class LeaseStore:
 
     Args:
         redis: the connection to Redis.
-        keys: the keys of the federation. `acquire` uses `keys` to find the current run and to
-            extend the run's deadline.
+        keys: the keys of the federation. `acquire` uses `keys` to find the current run, whose
+            deadline it extends.
     """
 
     redis: RedisAccess
@@ -79,8 +79,8 @@ class LeaseStore:
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
         """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
-        If a round is open, its deadline is extended by the time during which no worker held the
-        lease.
+        If the current run has a deadline, such as that of an open round, `acquire` extends it by
+        the time since a worker last acquired or extended the lease.
 
         Args:
             worker: name of the worker.

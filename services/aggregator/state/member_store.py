@@ -152,8 +152,8 @@ class MemberStore:
             slots: maps each client to its slot.
             answers: number of answers that the caller had read when it assigned the slots.
         Returns:
-            False if another client has answered since the caller read the answers; in this case,
-            the caller must assign the slots again.
+            False if another client has answered, or a client in `slots` has declined, since the
+            caller read the answers. In this case, the caller must assign the slots again.
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)

@@ -137,7 +137,8 @@ class ObjectBlobs(Blobs):
         if self._most == float("inf"):
             return new
         held = sum(size for _, size, _ in self._held())
-        # A cache that has reached its limit stores a new blob before it deletes old blobs.
+        # The cache stores a new blob before it deletes old blobs, so it can exceed its limit by one
+        # blob.
         return int(min(new, max(0, self._most - held) + blob_bytes))
 
     def exists(self, digest: str) -> bool:
@@ -192,10 +193,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        The method adds up the sizes of the blobs that were added since its last check of the cache.
-        If this sum exceeds a tenth of the cache's limit, the method checks the cache again. It then
-        deletes the least recently read blobs, until the cache's size is at most nine tenths of
-        the limit.
+        As soon as the files added since the last check of the cache's size exceed a tenth of the
+        cache's limit, this method checks the size again: it deletes the least recently read blobs
+        until the size is at most nine tenths of the limit.
         """
         size = path.stat().st_size
         super()._adopt(path, digest)

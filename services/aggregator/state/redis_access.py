@@ -27,7 +27,7 @@ local function fenced(key, token)
   return redis.call('GET', key) ~= token
 end
 """
-"""Lua code at the beginning of each script that checks the worker's fencing token. The function
+"""Each script that checks the worker's fencing token begins with this Lua code. The function
 `fenced` returns whether the token is outdated."""
 
 
@@ -84,7 +84,8 @@ class RedisAccess:
                     for keys, args in (calls[n] for n in missing):
                         pipe.evalsha(sha, len(keys), *keys, *args)
                     if self.replicas:
-                        # WAIT returns how many replicas have received this connection's writes.
+                        # WAIT counts the replicas that have received the writes of its own
+                        # connection, so it is sent in the same pipeline as the scripts.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:

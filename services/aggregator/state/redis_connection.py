@@ -15,8 +15,9 @@ SENTINEL = "+sentinel://"
 RETRIES = 5
 """Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 
-A command that loses its connection succeeds if Redis restarts within 15 seconds. If Redis
-is down, a command that needs a new connection fails after 2.5 seconds."""
+If a command loses its connection, each repetition tries for 2.5 seconds to connect, so the command
+succeeds if Redis is back within 15 seconds. A command that needs a new connection from the
+beginning is not repeated: if Redis is down, it fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -29,9 +30,10 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool of connections to the primary; callers wait if all connections are in use."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes the connections to the primary.
+        """Closes the idle connections to the primary.
 
-        If `inuse_connections` is true, this method also closes the connections to the Sentinels.
+        If `inuse_connections` is true, this method also closes the connections that are in use, and
+        the connections to the Sentinels.
         """
         await super().disconnect(inuse_connections)
         if inuse_connections:
@@ -45,9 +47,9 @@ def connect(
     """A Redis client with timeouts, a small connection pool, and retries if a connection is lost.
 
     Args:
-        url: for one server, a URL with `redis://`, `rediss://` or `unix://`. If Sentinels say which
-            server is the primary, `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or with TLS
-            `rediss+sentinel://...`. NAME is the Sentinels' name for the primary.
+        url: for one server, a URL that begins with `redis://`, `rediss://` or `unix://`. For a
+            primary that Sentinels name, `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or
+            with TLS `rediss+sentinel://...`; NAME is the Sentinels' name for the primary.
         password: the Redis password; None if Redis has none.
         sentinel_password: password of the Sentinels; None if the Sentinels have none.
 
@@ -55,7 +57,8 @@ def connect(
         ConfigurationError: the URL names no Sentinel or no primary.
     """
     options: dict[str, Any] = {
-        # When a round opens, all long polls wake at once and send commands over these connections.
+        # The number is limited because all long polls wake at once and send commands when a round
+        # opens.
         "max_connections": CONNECTIONS,
         "timeout": PATIENCE,
         "password": password,

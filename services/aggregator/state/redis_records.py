@@ -153,10 +153,10 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with the reasons; and two numbers of members.
+    """The barred clients, sorted by id, with the reasons; and the numbers that limit further bars.
 
-    The two numbers determine how many clients may be barred: `clients` is the current number of
-    members, and `founders` is the number of members when round 0 opened.
+    `clients` is the current number of members, and `founders` is the number of members when round 0
+    opened. Both determine how many clients may be barred.
     """
 
     evicted: dict[str, Bar]
@@ -239,7 +239,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         snapshot=Snapshot.parse(raw["snapshot"]),
         mode=cast(Mode | None, raw.get("mode")),
         abstained=tuple(json.loads(raw.get("abstained", "[]"))),
-        # The field in Redis keeps its old name, because a new name would need a new schema.
+        # In Redis, this field keeps its old name `seated`: a new name would need a new schema.
         slots_assigned="seated" in raw,
         # Runs of older versions lack this field: their draws follow from the experiment's seed.
         server_seed=int(raw.get("server_seed", experiment.seed)),

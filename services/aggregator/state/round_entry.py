@@ -66,7 +66,7 @@ class RoundEntry(BaseModel):
         )
 
     def with_late(self, late: str) -> "RoundEntry":
-        """A copy that marks absent clients as late; `late` has their ids, separated by spaces."""
+        """A copy that marks the absent clients in `late` (ids separated by spaces) as late."""
         names, cells = set(late.split()), zip(self.clients.split(), self.decisions, strict=True)
         decisions = [LATE if code == ABSENT and name in names else code for name, code in cells]
         return self.model_copy(update={"decisions": "".join(decisions)})

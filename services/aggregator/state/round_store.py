@@ -164,7 +164,8 @@ class RoundStore:
     ) -> None:
         """Opens a round or the evaluation, and stores the clients' tickets.
 
-        Opening a round also ends the quarantines that last until this round.
+        Opening a round first ends the quarantines that last until this round, so that these clients
+        can get tickets for it.
         """
         keys = self.keys
         await self.redis.run(

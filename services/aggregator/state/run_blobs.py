@@ -99,7 +99,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs of an old version without runs, which are directly in the folder or URL."""
+        """The blobs that an old version, which had no runs, put directly in the folder or URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)

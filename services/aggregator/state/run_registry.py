@@ -1,8 +1,8 @@
 """The registry of runs: the queue, the current run, and how each run ended.
 
-An entry of the registry is a `RunInfo` as JSON. During a run, the run's state (see run_store.py)
-has the status and the round. When the run ends, the run's entry gets the final status and the last
-round.
+An entry of the registry is a `RunInfo` as JSON. While a run is executed, only the run's state (see
+run_store.py) has the current status and round. When the run ends, its entry gets the final status
+and the last round.
 """
 
 import json
@@ -19,7 +19,7 @@ from rampart_fl.shared.protocol.runs import RunInfo
 LONGEST_NAME = 48
 """Maximum length of a run's name, which is the part of its id before the number."""
 FOUNDING = "founding"
-"""The submission key of the experiment that the aggregator's settings name."""
+"""The submission key of the experiment in the aggregator's settings (RAMPART_EXPERIMENT)."""
 
 SUBMIT = (
     AUDITED

@@ -287,8 +287,8 @@ class RunStore:
             fence: the worker's fencing token.
             now: Unix time.
             state: how the run ended; `finished` becomes `cancelled` if no round was opened.
-            reason: why the run failed; if empty, the reason for which the run was stopped is
-                stored, if there is one.
+            reason: why the run failed. If `reason` is empty and the run was stopped, the reason for
+                stopping is stored instead.
             segment: a segment with all entries that are still in Redis, as the pair (last round,
                 digest of the segment); None if Redis has no entries.
         """

@@ -43,7 +43,7 @@ class Segments:
         self._remove = remove
         self._lock = threading.Lock()
         self._places: dict[str, dict[str, Place]] = {}
-        """The location of each blob, by digest and segment."""
+        """The locations of each blob, keyed by the blob's digest and then by the segment's name."""
         self._live: dict[str, set[str]] = {}
         """For each known segment, the digests of the blobs that this process has not deleted."""
 

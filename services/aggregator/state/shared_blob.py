@@ -21,7 +21,7 @@ class SharedBlob:
 
     Args:
         store: the store to which the finished blob will belong.
-        path: the file that `created` yielded in one of the processes.
+        path: the unfinished file, which one of the processes made with `created`.
     """
 
     def __init__(self, store: Blobs, path: Path) -> None:

@@ -46,7 +46,7 @@ class RunStores:
     events: EventLog
 
     def records(self, blobs: Blobs, **options: Any) -> RecordStore:
-        """Creates the store of the run's records in `blobs`; passes `options` to `RecordStore`."""
+        """Creates the run's `RecordStore`, which uses `blobs`; passes `options` to the store."""
         return RecordStore(self.state.redis, self.keys, blobs, **options)
 
     async def aclose(self) -> None:
@@ -85,7 +85,7 @@ class Stores:
             url: URL of Redis.
             password: password of Redis; None if Redis has none.
             namespace: first part of all keys; each federation needs a separate namespace.
-            sentinel_password: password of the Sentinels in the URL; None if they have none.
+            sentinel_password: password of the Sentinels that the URL names; None if they have none.
             replicas: number of replicas that must confirm every write.
         """
         client = connect(url, password, sentinel_password)

@@ -103,7 +103,9 @@ class TicketStore:
         return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
 
     async def standing(self, client: str, upload: Upload | None = None) -> ClientRunState:
-        """A client's ticket, slot and evictions; simultaneous calls share one round trip to Redis.
+        """A client's ticket, slot, and evictions from the run and the federation.
+
+        Simultaneous calls share one round trip to Redis.
 
         Args:
             client: the client's id.

@@ -123,5 +123,5 @@ class UploadStore:
 
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
-    """The stored receipt; skips the parsing if the stored text equals the text that was sent."""
+    """The stored receipt; parses its text `stands` only if it differs from the sent `text`."""
     return receipt if stands == text else Receipt.model_validate_json(stands)

@@ -24,7 +24,8 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
     if settings.pool_memory is not None:
         most, files = 4 * ranks.most(spec.dim), ranks.device(settings.device).type == "cpu"
         memory_for_blocks(experiment, plan, spec.dim, most, settings.pool_memory, files)
-        # Each process must stay within RAMPART_POOL_MEMORY. The limit for all processes together
-        # therefore follows from the process with the most coordinates.
+        # RAMPART_POOL_MEMORY limits each process, and a process needs memory in proportion to its
+        # coordinates. The process with the most coordinates therefore reaches its limit first, and
+        # determines the limit for all processes together.
         limit = settings.pool_memory * 4 * spec.dim // most
     return of_model(experiment, spec, plan, limit)

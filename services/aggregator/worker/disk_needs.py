@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.evidence.challenges import Challenger
 
 
 def models_of(plan: Plan, clients: int) -> int:
-    """The largest number of models that a round with this number of clients stores."""
+    """The maximum number of models that a round stores if it has this number of clients."""
     models = 1 + plan.customizer.models_of(clients)
     challengers = (one for one in plan.detectors if isinstance(one, Challenger))
     if any(getattr(one, "challenges", True) for one in challengers):
@@ -47,7 +47,8 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # All models are written to unfinished files before the first file becomes a blob.
+        # Equal models also need space for each copy: all customized models are written to
+        # unfinished files before the first of these files becomes a blob.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others
         if needed <= free:

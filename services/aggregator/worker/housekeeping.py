@@ -22,7 +22,7 @@ class Housekeeping:
     Args:
         stores, blobs: the federation's state.
         fence: the worker's fencing token.
-        models_kept: for how many of each run's newest rounds the global models are kept.
+        models_kept: for each run, the number of newest rounds whose global models are kept.
     """
 
     def __init__(self, stores: Stores, blobs: RunBlobs, fence: int, models_kept: int = 1) -> None:

@@ -32,7 +32,7 @@ class KeptModels:
 
         Args:
             records: the records of the run.
-            newest: number of the run's current round; once the run has ended, of its last round.
+            newest: number of the run's current round, or of its final round if the run has ended.
         """
         entries = await records.entries(max(0, newest - self.count), newest)
         for round_ in entries:

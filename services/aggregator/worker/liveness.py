@@ -36,7 +36,8 @@ class Liveness:
     async def online(self) -> set[str]:
         """Clients that sent a request within the last `offline_after` seconds.
 
-        Until the worker has run for `offline_after` seconds, it treats every member as online.
+        For the first `offline_after` seconds after a worker starts or takes over the run, every
+        member counts as online.
         """
         since = self._clock() - self._offline_after
         if self._started_at > since:

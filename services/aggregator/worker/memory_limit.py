@@ -26,8 +26,8 @@ def memory_for_blocks(
         dim: number of coordinates of the model.
         row_bytes: size in bytes of the part of a row that one process has.
         limit: the value of RAMPART_POOL_MEMORY in bytes.
-        files: whether blocks are allowed to be in files, as on the CPU. If `files` is false, all
-            blocks must fit into memory, including the rows that stages keep for every client.
+        files: whether blocks may be in files; true on the CPU. If `files` is false, all blocks must
+            fit into memory, including the rows that stages keep for every client.
     Raises:
         ConfigurationError: the stages or the blocks need more memory than the limit; the message
             says how much memory each of them needs.
@@ -35,9 +35,8 @@ def memory_for_blocks(
     clients, rows = experiment.most_clients, experiment.most_rows
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
-    # Rows of clients can be in files, but the models of groups must be in memory. If rows are in
-    # files, only the models of groups therefore need memory. For 0 clients, `history_rows` returns
-    # only these models.
+    # The models of groups must be in memory, even if the rows of clients are in files. If these
+    # rows are in files, count only the models of groups, as `history_rows` does for 0 clients.
     histories = history_rows(plan, 0 if filed else clients)
     history = needed = row_bytes * sum(histories.values())
     if not filed:

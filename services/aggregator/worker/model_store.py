@@ -40,7 +40,7 @@ class ModelStore:
         return self._write(1, [(0, len(model_D), model_D.unsqueeze(0))])[0]
 
     def put_all(self, models: Models | None) -> dict[str, str]:
-        """Stores several models in one pass over the pool; returns the digests, keyed by name."""
+        """Stores several models in one pass over their chunks; returns the digests by name."""
         if models is None:
             return {}
         digests = self._write(len(models.names), models.chunks())
@@ -68,7 +68,7 @@ class ModelStore:
             return list(self._disk.map(BlobWriter.commit, writers))
 
     def _write_together(self, part: Part, count: int, chunks: Iterable[Chunk]) -> list[str]:
-        """Writes this rank's coordinates of all models; then hashes its share of the models."""
+        """Writes this rank's coordinates of every model; then this rank hashes some models."""
         ranks, blobs = self._ranks, self._blobs
         with ExitStack() as stack:
             own = 0 if ranks.rank else count

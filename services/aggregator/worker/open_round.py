@@ -20,7 +20,7 @@ class OpenRoundData:
     probed: dict[str, int] = field(default_factory=dict)
     """Size in bytes of each answer to a probe, by client."""
     uploads: set[str] = field(default_factory=set)
-    """Digests of blobs that the worker deletes after this round, unless something needs them."""
+    """Digests of blobs to delete after this round; a blob stays if something still refers to it."""
     loading: float = 0.0
     """Seconds spent reading updates while the round was open."""
     closed: "ClosedRound | None" = None

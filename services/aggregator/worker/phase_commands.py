@@ -87,7 +87,7 @@ class LoadUpdates:
 
 @dataclass(frozen=True)
 class AnswerProbe:
-    """Make a model for a client that answered a probe, and a ticket to train from that model."""
+    """Make a model for a client that answered a probe; issue a ticket to train this model."""
 
     event: Event
 
@@ -144,7 +144,7 @@ class ReadCandidates:
 
 @dataclass(frozen=True)
 class ReadStanding:
-    """Asks which clients are barred, and when the round's deadline is."""
+    """Asks for the run's status, the barred clients, and the round's deadline."""
 
 
 @dataclass(frozen=True)

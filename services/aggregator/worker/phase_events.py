@@ -76,7 +76,7 @@ class EvaluationRead:
 
     deadline: float | None
     waiting: bool
-    """Whether any online client has not evaluated the final models yet."""
+    """Whether at least one online client still has to evaluate the final models."""
 
 
 PhaseEvent = (

@@ -94,8 +94,8 @@ class PhaseMachine:
         """Handles `LeaseTaken`: prepares for an open round, and then asks the phase's question."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
-        # The worker rereads the round's events, which include the requests for tickets. The list of
-        # these requests therefore starts empty.
+        # The clients in `pulls` got their tickets when the round opened. The worker finds newer
+        # requests for tickets when it rereads the round's events.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
@@ -128,9 +128,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         if self._buffered:
             selected = event.candidates
-            # A client's first request for a ticket is recorded, and its repeated requests are
-            # ignored. Each client with a recorded request, whether online or offline, must
-            # therefore get its ticket now.
+            # Issue a ticket to every client in `pulls`, even if it is offline: while a client is
+            # waiting for a ticket, Redis ignores its further requests.
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
@@ -220,8 +219,8 @@ class PhaseMachine:
             known = batch[: positions.index(state.closing)]
             after, answers = handle_events(state, known, buffered=True)
         else:
-            # The worker reads updates from the round's receipts, so the only events to handle here
-            # are the requests for customized models.
+            # `DecideRound` reads the updates from their stored receipts. Only the requests for
+            # customized models have to be handled here.
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
             after = replace(state, position=position, read_position=position)
@@ -251,8 +250,8 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
 def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    In the next round, the worker reads the same events again, but ignores the requests for
-    customized models, because these requests have already been answered.
+    `position` stays unchanged, so the next round handles the events of this batch again. It skips
+    the requests for customized models that have already been answered.
     """
     after = replace(state, read_position=batch[-1].position if batch else state.read_position)
     return Step(after, _customizations(batch), _question(after, now))

@@ -32,7 +32,7 @@ class State:
     selected: frozenset[str] = frozenset()
     """Clients that take part in the open round."""
     pulls: tuple[str, ...] = ()
-    """Clients that wait for a ticket until the next round opens (buffered policy)."""
+    """Clients that asked for a ticket, and get it when the next round opens (buffered policy)."""
 
     arrived: frozenset[str] = frozenset()
     """Clients whose updates for the open round have arrived."""

@@ -14,7 +14,7 @@ from rampart_fl.shared.rounding import ceil_div
 def share(size: int, rank: int, ranks: int) -> range:
     """The range of a blob's bytes that a rank downloads.
 
-    The ranges of all ranks consist of whole pieces, and are as equal as possible.
+    Each range consists of whole pieces (`PIECE`); the ranges are as equal as possible.
 
     >>> share(5 * PIECE // 2, 0, 2) == range(PIECE), share(5 * PIECE // 2, 1, 2).stop
     (True, 2621440)

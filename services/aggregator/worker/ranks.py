@@ -85,7 +85,7 @@ class Ranks:
         return Part(dim, here.start, here.stop, self.group)
 
     def most(self, dim: int) -> int:
-        """The largest number of coordinates that one rank holds, of `dim` coordinates in total."""
+        """The largest number of coordinates that a rank holds if vectors have `dim` coordinates."""
         parts = [shards.columns(dim, rank, self.size) for rank in range(self.size)]
         return max(len(range(dim)[part]) for part in parts)
 

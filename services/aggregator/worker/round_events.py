@@ -49,8 +49,8 @@ def handle_events(
                 joined.add(event.client)
                 stale = True
             case "opened":
-                # A client that was evicted before this event got no ticket for this round, so it
-                # has no ticket to lose.
+                # Clients that were evicted before the round opened got no ticket, so they have
+                # lost none.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -1,7 +1,7 @@
 """Stores the stages' state between rounds in a blob, and loads it.
 
-A tensor with one row per client can be as large as all updates, and is therefore written and read
-one row at a time.
+A tensor with one row per client can be as large as all updates of a round together. To save memory,
+such a tensor is written and read one row at a time.
 """
 
 import io
@@ -126,7 +126,7 @@ def load_state(
 def _load(file: BinaryIO, entry: Mapping[str, Any], here: slice | None) -> Tensor:
     """Reads the tensor at the current position of the file."""
     start, end = entry["data_offsets"]
-    # With a header of its own, the tensor can be read by safetensors, which knows every dtype.
+    # safetensors knows every dtype, but needs a header. Make one that describes this tensor only.
     head = wire.pack_header({"tensor": {**entry, "data_offsets": [0, end - start]}})
     tensor = load_tensors(head + file.read(end - start))["tensor"]
     return tensor if here is None else tensor[..., here].clone()

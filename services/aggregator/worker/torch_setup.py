@@ -14,7 +14,8 @@ def set_up_torch(settings: Settings) -> None:
     """
     import torch
 
-    # torch checks this variable: cuBLAS is deterministic only with a workspace of fixed size.
+    # cuBLAS is deterministic only with a workspace of fixed size. In deterministic mode, torch
+    # therefore refuses cuBLAS operations unless this variable sets such a workspace.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(settings.threads)
     # Unlike `use_deterministic_algorithms`, this call does not import torch's compiler.

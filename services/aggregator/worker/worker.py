@@ -89,9 +89,9 @@ class Worker:
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
             except* LeaseLost:
-                # The worker that took the lease may have the same name as this one. If each of the
-                # two could take over a lease that carries its name, they would take the lease from
-                # each other forever. This worker therefore waits until the lease is free.
+                # The new holder of the lease may have the same name as this worker. If two workers
+                # of the same name could take over each other's lease, they would do so forever.
+                # This worker therefore waits until the lease is free.
                 own = False
                 log.warning("another worker took the lease; standing by")
             except* Unavailable as errors:
@@ -225,7 +225,7 @@ class Worker:
         """Whether the disk quota delays a run; also records the reason, which operators see."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # A previous worker with a quota may have recorded a wait.
+            await state.hold(fence, "")  # Clears a wait that a worker with a quota recorded.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)

@@ -52,10 +52,10 @@ def certify(
 ) -> None:
     """Trains groups of clients separately, and prints the certified accuracy of the models' vote.
 
-    For each number of hostile clients, prints the accuracy that they cannot change. By default, the
-    experiment's flcert customizer defines the groups. With --subsets, the groups are random subsets
-    of all clients. Every subset is a separate federation, so subsets can train in parallel or on
-    Ray.
+    For each number of hostile clients, prints the fraction of test samples that the vote classifies
+    correctly, whatever these clients do. By default, the experiment's flcert customizer defines the
+    groups. With --subsets, the groups are random subsets of all clients. Every subset is a separate
+    federation, so subsets can train in parallel or on Ray.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.progress import Progress
@@ -70,7 +70,7 @@ def certify(
     where = pool(jobs, ray, gpus=gpus, device=device)
     if subsets is None and where is not None:
         raise typer.BadParameter(
-            "--jobs and --ray need --subsets: disjoint groups train in one federation"
+            "--jobs and --ray need --subsets: without --subsets, all groups train in one federation"
         )
     options = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in options.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The options, connection and output functions that commands for a running federation share."""
+"""Options, connection and output for all commands that connect to a running federation."""
 
 import json
 import sys

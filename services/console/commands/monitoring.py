@@ -25,7 +25,7 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
 PATIENCE = 60.0
-"""Commands that follow a run wait up to this many seconds for a restart of the aggregator."""
+"""Seconds to wait for a restart of the aggregator in the commands `watch`, `run` and `track`."""
 
 
 def status(
@@ -84,7 +84,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round; only the cells of the column `left out` can have several lines."""
+    """Prints one row per round; only the column `left out` wraps text that is too long."""
     rows = [
         {
             "round": str(record.round),
@@ -161,7 +161,7 @@ def watch(
 
 
 def wait_for_start(operator: Operator) -> None:
-    """Waits until a run has started; while the run is queued, prints what it waits for.
+    """Waits until a run has started; while the run is queued, prints what the run waits for.
 
     Raises:
         RampartError: the run ended without starting.
@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(state, records)
             if state.phase == "done":
                 return
-            time.sleep(0.5)  # A person could not read a table that changes faster.
+            time.sleep(0.5)  # Nobody can read a table that changes more often.

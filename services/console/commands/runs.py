@@ -56,7 +56,7 @@ def run(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Submits an experiment to a running federation; it runs after all runs submitted earlier."""
+    """Submits an experiment to a running federation; runs submitted earlier come first."""
     from rampart_fl.shared.experiment import Experiment
 
     chosen = Experiment.load(experiment)
@@ -82,7 +82,7 @@ def run(
 
 
 def _needs(estimate: Estimate) -> str:
-    """Formats the estimate of what a run needs as text."""
+    """Formats the estimate of a run's memory, disk and traffic."""
     rows = [
         ["numbers in the model", f"{estimate.parameters:,}"],
         ["clients in a round", f"{estimate.clients:,}"],

@@ -57,11 +57,11 @@ def simulate(
     gpus: Gpus = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON at the end.")] = False,
 ) -> None:
-    """Simulates a federation in one process. Training, attacks and defence match the services.
+    """Simulates a federation in one process; trains, attacks and defends like the services.
 
     All clients of a round train simultaneously. Reports the same final metrics as `rampart up`. For
-    a file with a sweep, runs every point with every seed, and always prints one line of JSON at the
-    end.
+    a file with a sweep, runs every point with every seed, and prints one line of JSON at the end,
+    even without --json.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.launcher.up import UpResult, describe

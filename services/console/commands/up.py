@@ -37,7 +37,9 @@ def up(
     stops all processes that it started.
     """
     if open_page and beside:
-        raise typer.BadParameter("--open and --beside cannot be combined: --open shows one run")
+        raise typer.BadParameter(
+            "--open and --beside cannot be combined: --open shows only one run"
+        )
     from rampart_fl.services.console.launcher.up import describe, run_folder
     from rampart_fl.services.console.launcher.up import up as run
     from rampart_fl.shared.experiment import Experiment

@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 12.0, 38.0
 POINTS = 400
 """Maximum number of points in a line.
 
-If a line has more points, only every n-th point is drawn, with the smallest n that suffices."""
+If a line has more values, only every n-th value is drawn, with the smallest n that suffices."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def line_chart(
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:
-    """The legend of a chart; each entry is a style class, which sets the colour, and a text."""
+    """The legend of a chart; each entry has a style class (for the colour) and a text."""
     return tag(
         "ul",
         [tag("li", tag("span", class_=f"key {s}"), name) for s, name in entries],

@@ -41,8 +41,8 @@ def sweep_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:
 
 def _charts(plots: Panels) -> list[Html]:
     if not all(isinstance(value, int | float) for value in plots.at):
-        # A chart's axis needs numbers, so points with names instead of numbers appear only in the
-        # table.
+        # The values on the longest axis are names, but a chart's axis needs numbers. Without
+        # charts, the report still has the table of all points.
         return []
     order = sorted(range(len(plots.at)), key=lambda n: float(plots.at[n]))
     at = [float(plots.at[n]) for n in order]

@@ -1,4 +1,4 @@
 """Starts and stops the real processes of one federation on this machine.
 
-Simulations and comparisons of several runs belong in `studies`.
+Simulated runs, sweeps and matrices belong in `studies`.
 """

@@ -1,7 +1,7 @@
 """Manages the folder of a federation, and finds and stops the `rampart serve` that serves it.
 
-The process of `rampart serve` holds a lock on the folder. If no process holds the lock, the stored
-process id is stale.
+The process of `rampart serve` holds a lock on the file `serve.lock`, which contains the process's
+id. If no process holds the lock, the id is stale.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class ShutdownTimeout(RampartError):
 
 
 class ServedFolder:
-    """The stored state of a federation, whether or not a process serves the federation now.
+    """The folder with the state of a federation; remains while no process serves the federation.
 
     Args:
         path: the folder; created if missing.

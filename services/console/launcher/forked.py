@@ -27,7 +27,7 @@ SERVICES = [
     "rampart_fl.services.attacker.hostile",
     "rampart_fl.services.client_agent.custom",
 ]
-"""Modules that are imported before a process is forked, besides all of `rampart_fl.shared`."""
+"""These modules and all modules of `rampart_fl.shared` are imported before a process is forked."""
 
 
 @cache

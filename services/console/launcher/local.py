@@ -58,8 +58,8 @@ class LocalFederation(LocalServers):
             path.write_text(to_toml(self.experiment.tables()))
         return {
             "RAMPART_EXPERIMENT": str(path),
-            # With predictable draws, the same experiment always gives the same result. A
-            # simulation of the experiment gives this result, too.
+            # With this setting, the server's random draws follow from the experiment's seed, so
+            # every run of the experiment, even a simulated run, gives the same result.
             "RAMPART_PREDICTABLE_DRAWS": "true",
             **super().variables(),
         }

@@ -119,7 +119,10 @@ class Processes:
 
 @contextmanager
 def delay_signals() -> Iterator[None]:
-    """Delays SIGINT and SIGTERM within the context, so that every started process is recorded."""
+    """Delays SIGINT and SIGTERM until the context ends.
+
+    Otherwise, a signal could leave a started process unrecorded, and so it would not be stopped.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

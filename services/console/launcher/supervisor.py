@@ -68,7 +68,8 @@ class SupervisedFederation:
                 code = self._federation.processes[name].poll()
                 if code is not None:
                     self._died(name, code)
-                    with suppress(ChildFailed):  # The next check repeats a start that failed.
+                    # If the new process exits at once, the next check starts it again.
+                    with suppress(ChildFailed):
                         self._start(name)
             time.sleep(POLL)
 

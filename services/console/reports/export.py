@@ -24,9 +24,9 @@ class DigestMismatch(RampartError):
 def export(run: RunReader, path: Path) -> dict[str, Any]:
     """Writes an ended run to a new folder; returns the content of `provenance.json`.
 
-    The folder contains `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` with one line
-    per round, `members.json`, `evaluations.json`, the final models in `models/`, `provenance.json`,
-    and the digests of all files in `SHA256SUMS`.
+    The folder contains `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` (one line per
+    round), `members.json`, `evaluations.json`, `provenance.json`, `models/` (the final models) and
+    `SHA256SUMS` (the digests of all other files).
 
     Raises:
         ConfigurationError: the run has not ended, or the folder is not empty.

@@ -32,8 +32,8 @@ class NewFolder:
 
         Args:
             pieces: the content.
-            names: the folders that lead to the file, and the file's name. A character that could
-                lead out of the folder, such as "/", is escaped.
+            names: the folders that lead to the file, and the file's name. `safe` escapes them, so
+                that the file cannot be outside the folder.
         """
         place = [safe(name) for name in names]
         path, whole = self.path.joinpath(*place), hashlib.sha256()
@@ -67,7 +67,7 @@ class NewFolder:
 
 
 def safe(name: str) -> str:
-    """Converts a name to a file name; escapes characters that could lead out of the folder.
+    """Converts a name to a file name; escapes a leading dot and special characters such as "/".
 
     >>> safe("client-07"), safe("cluster:1"), safe("../out"), safe("..")
     ('client-07', 'cluster%3A1', '%2E.%2Fout', '%2E.')

@@ -134,7 +134,7 @@ def follow(
 
 
 def headline(figures: Figures, figure: str = "accuracy") -> str:
-    """The result of a run in a few words: why it failed, its estimation error, or a metric."""
+    """A run's result in a few words: the failure, the estimation error, or the metric `figure`."""
     error = figures.get("error")
     if error is not None:
         return error if isinstance(error, str) else f"error {error:.4g}"

@@ -29,19 +29,20 @@ from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The accuracies in this row leave out
-the clients that attack in the other rows. All rows therefore cover the same clients."""
+"""The name of the row in which all clients behave honestly. The accuracies of every row,
+including this one, leave out the clients that attack in the other rows, so that all rows cover the
+same clients."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
     "fedcap-paper": [{"name": "norm_bound", "threshold": 10}],
 }
-"""The detectors of each defence that customizes models, keyed by defence."""
+"""The defences that customize models, each with its detectors."""
 LOCAL_ONLY = "local_only"
 REFERENCES = {LOCAL_ONLY: "local", "fine_tuned": "fine_tune"}
 """Personalizers of the two baselines, keyed by baseline. In `local_only`, clients train without
 exchanging models or updates. `fine_tuned` is plain averaging, but each client keeps its locally
-trained model."""
+trained model as its personal model."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def plan(
             hostile = sum(group["count"] for group in tables["attackers"])
             for defence in defences:
                 chosen = with_defence(tables, defence, hostile)
-                if defence == LOCAL_ONLY:  # No attack affects a client that receives nothing.
+                if defence == LOCAL_ONLY:
+                    # Leave out the attack: honest clients receive nothing that it could affect.
                     chosen["attackers"] = with_attack(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))
@@ -228,8 +230,10 @@ def _place(cell: Cell, folder: Path) -> Path:
 def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
-    In the row without an attack, every evicted client counts as honest. Under `local_only`, a
-    client receives no model, and its personal model is the model that it trained locally.
+    In the row without an attack, `fpr` becomes the evicted fraction of all clients, because every
+    client is honest; `dacc` and `fnr` become None. Under `local_only`, the metrics of the received
+    model become None, because a client receives no model; the metrics of the model `local` become
+    those of the personal model, which the client trained locally.
     """
     if "error" in figures:
         return figures

@@ -53,7 +53,7 @@ def curves(
     """Draws lines in panels, at most `COLUMNS` side by side, with the same horizontal axis.
 
     Args:
-        path: path of the file; each format in `kinds` replaces the suffix.
+        path: path of the file; its suffix is replaced with the name of each format in `kinds`.
         title: title above all panels.
         axis: label of the horizontal axis.
         at: the points' positions on the horizontal axis: numbers, or names (drawn at equal
@@ -95,4 +95,4 @@ def curves(
         picture.legend(*places[0].get_legend_handles_labels(), loc="outside right upper")
     for kind in kinds:
         picture.savefig(path.with_suffix(f".{kind}"), dpi=90)
-        picture.set_layout_engine("none")  # Keep the layout, which takes long to compute.
+        picture.set_layout_engine("none")  # Reuse this layout: computing it is slow.

@@ -42,7 +42,8 @@ class RayCluster(Executor):
     Raises:
         RayMissing: Ray is not installed.
         Unavailable: no cluster responds at the address.
-        ConfigurationError: a cluster on this machine has too few resources for a call.
+        ConfigurationError: the address is `local`, but this machine has too few resources for a
+            call.
     """
 
     def __init__(self, address: str, cores: int = 1, gpus: float = 0.0) -> None:
@@ -91,7 +92,7 @@ def _call(
 
 
 def _settle(future: Future[T], done: Future[T]) -> None:
-    """Copies the result of a finished task to `future`, or the error that the call raised."""
+    """Copies the result of a finished task, or the error that the call raised, to `future`."""
     error = done.exception()
     if error is None:
         future.set_result(done.result())
@@ -130,7 +131,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """If no node suffices for a run, raises an error (local cluster) or warns (other clusters)."""
+    """If no node suffices for a run: raises an error if the address is `local`, else warns."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

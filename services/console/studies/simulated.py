@@ -102,7 +102,7 @@ def run(
         folder: folder of the run.
         resume: whether to continue an interrupted run in the folder.
         every: number of rounds between checkpoints.
-        accuracy: the source of the final accuracies, such as the last round; see `Final`.
+        accuracy: which rounds or which evaluation the final accuracies come from; see `Final`.
         threads: number of compute threads; by default, the simulation chooses the number.
         live: whether to show the live table.
     """

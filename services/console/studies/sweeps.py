@@ -54,7 +54,7 @@ def sweep(
     Args:
         grid: the sweep to run.
         device: device of the models and data.
-        accuracy: the source of the final accuracies, such as the last round; see `Final`.
+        accuracy: where the final accuracies come from, such as the last round; see `Final`.
         folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
@@ -154,8 +154,8 @@ class Panels:
     Args:
         along: the key of the longest axis.
         at: the values on the longest axis, as text if any of them is not a number.
-        lines: the curves, keyed by metric, and then by the curve's values on the other axes.
-        spread: standard deviations over runs, keyed by metric and line.
+        lines: for each metric, the curves by name; a name states the values on the other axes.
+        spread: standard deviations over runs, keyed by metric and by name of the curve.
     """
 
     along: str

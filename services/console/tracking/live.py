@@ -24,8 +24,8 @@ from rampart_fl.shared.protocol.runs import OVER
 PAGE = 100
 """Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that bar or readmit a client. If a verdict in the next record bars the same client, the
-tracker shows the verdict instead of the event."""
+"""Events that bar or readmit a client. If the record of the round that ends next has a verdict that
+bars the same client, the verdict is copied instead of the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0
@@ -71,7 +71,7 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 yield from records(since, inf)
                 return
             elif kind == "tick":
-                # If the run is over, all its remaining events arrive before the next tick.
+                # All events of a run that is over arrive before the next tick, so stop at it.
                 over = operator.info().state in OVER
 
     for_records, for_metrics = tee(ended())
@@ -99,6 +99,7 @@ def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
                 yield event
         except Unavailable:
             # Reconnect, because the aggregator may only be restarting. If the event that ends a
-            # round is lost, a later event makes the caller read the round's record.
+            # round is lost meanwhile, the caller reads the round's record at the next event that
+            # ends a round or the run.
             pass
         operator.ready(PATIENCE)

@@ -59,4 +59,4 @@ class Tracker(Protocol):
         """
 
     def fail(self) -> None:
-        """Marks the run as failed, because it could not be copied completely."""
+        """Handles an incomplete copy of a run: marks the run as failed, or removes the copy."""

@@ -24,11 +24,11 @@ class Fang(CollusionAttack):
     """Moves the aggregate against s, the signs of the honest mean.
 
     `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
-    pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval on
-    the side opposite to s. With full knowledge, the interval begins at e, the extreme honest value
-    on the side opposite to s. With full knowledge, the interval ends at e / b if e has the sign of
-    s, and otherwise at b e. With partial knowledge, the interval is from μ - 3 s σ to μ - 4 s σ,
-    with the mean μ and the standard deviation σ of the known updates.
+    pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval that
+    lies in the direction -s from the honest mean. With full knowledge, the interval begins at e,
+    the coordinate's honest value that is farthest in the direction -s, and ends at e / b if e has
+    the sign s, and otherwise at b e. With partial knowledge, the interval is from μ - 3 s σ to
+    μ - 4 s σ, with the mean μ and the standard deviation σ of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -71,7 +71,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,): λ is the first that makes Krum pick it, or else the last tried."""
+        """The upload -λ s (D,), with the first λ that makes Krum pick it or is below `least`."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -95,9 +95,9 @@ def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> floa
     """The first λ to try: λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
-    that are nearest to x_i. With n clients, f attackers and B = n - f honest clients, Krum sums the
-    distances to n - f - 2 = B - 2 neighbours. The paper measures |x_i| as the distance from the
-    received model, which corresponds to the update 0.
+    that are nearest to x_i. With n clients, f attackers and full knowledge, B = n - f, so B - 2 is
+    the number of neighbours in Krum's scores, n - f - 2. In the paper, the client's distance from
+    the received model takes the place of |x_i|; the two are equal because x_i is an update.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

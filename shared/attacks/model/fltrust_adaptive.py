@@ -69,7 +69,7 @@ class FLTrustAdaptive(CollusionAttack):
 
 
 def best_angle(pull: float, trust: float, along: float, across: float, attackers: int) -> float:
-    """The angle θ to u0 in [0, π/2) that minimizes (P + w (a cos θ - b sin θ)) / (T + w).
+    """The angle 0 ≤ θ < π/2 to u0 that minimizes (P + w (a cos θ - b sin θ)) / (T + w).
 
     w = M cos θ is the trust in the attackers. T (`trust`) is the sum of the honest clients' trust
     scores. P (`pull`) is s·Σ_i TS_i x̄_i, the contribution of the honest clients (see

@@ -11,8 +11,8 @@ from rampart_fl.shared.attacks.wrapping import Wrapper
 class GapInflation(Wrapper):
     """Claims the loss gap `gap`, so that the inner attack's update gets a large weight.
 
-    If `gap` is large, a rule that weights rows by a softmax of loss gaps follows the attacker
-    alone.
+    If `gap` is large, a rule that weights updates by a softmax of loss gaps gives the attackers
+    nearly all the weight.
 
     >>> GapInflation(gap=500).report({"loss_gap": 0.5}, Knowledge(4, 1))
     {'loss_gap': 500.0}

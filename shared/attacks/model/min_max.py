@@ -37,7 +37,7 @@ class MinMax(LineSearchAttack):
         if bool((inner_B < 0).any()):
             return None
         root_B = inner_B.sqrt()
-        # The formula depends on the sign of b, so that it never subtracts nearly equal numbers.
+        # For b > 0, an equivalent formula avoids the difference of nearly equal numbers.
         ends_B = (slack_B / (b_B + root_B)).where(b_B > 0, (root_B - b_B) / a)
         gamma = float(ends_B.min())
         starts_B = -(b_B + root_B) / a

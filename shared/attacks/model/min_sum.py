@@ -13,7 +13,7 @@ HALVINGS = 200
 
 ROUNDING = 1e-14
 """Relative error that the search for γ allows in a sum of distances. After the search, `craft`
-checks without this tolerance that the cost of the upload does not exceed the limit."""
+compares the upload's sum of distances with the limit without this tolerance."""
 
 
 @attacks.register("min_sum")
@@ -23,9 +23,10 @@ class MinSum(LineSearchAttack):
     u = μ + γ p with the largest γ for which Σ_i |u - x_i|² ≤ max_i Σ_j |x_i - x_j|².
 
     μ is the mean of the known updates x_i, and `perturbation` chooses the direction p. At any point
-    v, the sum of squared distances exceeds the sum at μ by B |v - μ|². The largest γ is therefore
-    max_i |x_i - μ| / |p|. If `squared` is false, the distances are not squared. Their sum is then
-    convex in γ, so bisection finds the largest γ at which the sum does not exceed the limit.
+    v, the sum of squared distances exceeds the sum at μ by B |v - μ|². The limit is therefore
+    reached when u is as far from μ as the farthest x_i, so the largest γ is max_i |x_i - μ| / |p|.
+    If `squared` is false, the distances are not squared. Their sum is then convex in γ, so
+    bisection finds the largest γ at which the sum does not exceed the limit.
 
     >>> import torch
     >>> from rampart_fl.shared.attacks import craft
@@ -48,8 +49,8 @@ class MinSum(LineSearchAttack):
         # With only two known updates, the sum of distances equals the limit at every point between
         # these updates, so rounding errors alone can lift the computed sum above the limit.
         limit *= 1 + ROUNDING
-        # By the triangle inequality, the sum of distances at γ is at least B γ |p| minus the sum of
-        # distances at γ = 0.
+        # No γ above `high` is feasible: by the triangle inequality, the sum of distances at γ is at
+        # least B γ |p| minus the sum of distances at γ = 0.
         at_mean = float(self.cost(line.distances(0)[:, None]))
         high = (limit + at_mean) / (len(line.squares_B) * line.curvature**0.5)
         low = 0.0 if at_mean <= limit else self._lowest(line, high)

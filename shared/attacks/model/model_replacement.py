@@ -11,8 +11,8 @@ from rampart_fl.shared.attacks.model import attacks
 class ModelReplacement(ModelAttack):
     """Scales the update, so that it dominates a plain mean.
 
-    The upload is u times `scale`. If `scale` is n, the attacker adds its whole update u to a plain
-    mean over n clients.
+    The upload is u times `scale`. If `scale` is n, a plain mean over n clients contains the whole
+    update u, instead of u / n.
 
     >>> import torch
     >>> ModelReplacement().apply(torch.tensor([[1.0, -2.0]]), Knowledge(20, 1))

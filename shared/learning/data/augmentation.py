@@ -67,8 +67,8 @@ def weakly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
 def strongly_augmented(x_BCHW: Tensor, draws: torch.Generator) -> Tensor:
     """A weakly augmented view with random colour changes; a blur follows with probability BLURRED.
 
-    The colour changes and the blur are those of SimCLR (Chen et al., 2020), except that the hue is
-    unchanged. The SDEA paper uses strong augmentation but does not define it.
+    The SDEA paper uses strong augmentation but does not define it. Rampart uses the colour changes
+    and the blur of SimCLR (Chen et al., 2020), except that the hue is unchanged.
 
     Args:
         x_BCHW: images in [0, 1]. The changes of saturation and the conversion to grey have no

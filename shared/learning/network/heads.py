@@ -86,8 +86,8 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
     order of the layers is unknown in other modules.
 
     Raises:
-        ConfigurationError: the head has an unsupported type, or another layer follows the head. The
-            message names the unsupported type or the following layer.
+        ConfigurationError: the head does not exist or has an unsupported type, or another layer
+            follows the head.
     """
     name = last_linear(module) if head is None else head
     layers = dict(module.named_modules())

@@ -6,9 +6,10 @@ different samples then have mean 0, which implies the identity
 
     E C/|B| |∂_θ Σ_a q_a·z_a|² = 1/|B| Σ_a |J_a|_F².
 
-E is the mean over the random directions, and |B| is the number of samples. One backward pass gives
-an estimate of the norm, and a second backward pass gives the gradient of the estimate. The norms
-exclude derivatives with respect to running statistics, which are not parameters.
+E is the mean over the random directions, and |B| is the number of samples. For given
+directions q_a, one backward pass gives an estimate of the right-hand side, and a second backward
+pass gives the gradient of the estimate. The norms exclude derivatives with respect to running
+statistics, which are not parameters.
 
 Legend: K models, B samples each (padded), N training samples, C classes, D parameters,
 M projections.
@@ -81,7 +82,7 @@ def squared_norm(
         (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
         one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
         norm_K += one_K.detach()
-        if one_K.requires_grad:  # A linear model's norm is constant, so it has no gradient.
+        if one_K.requires_grad:  # False for a linear model, whose Jacobian is constant.
             (one_KD,) = torch.autograd.grad(one_K.sum(), leaf_KD, retain_graph=True)
             gradient_KD += one_KD
     return norm_K, gradient_KD

@@ -1,4 +1,4 @@
-"""Runs many models of one architecture at once: applies K vectors to K batches.
+"""Runs many models of one architecture at once; model k is a vector, applied to batch k.
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_layers` supports. The models of any other module run
@@ -48,7 +48,7 @@ class Stacked:
 
         On a CPU, a pass is fastest if the largest activations of all its models fit in cache
         together (measured with `benchmarks/training.py`). On other devices, or without a stacked
-        form, all models run in one pass.
+        form, the number of models is unlimited.
         """
         if self._layer is None or x_KB.device.type != "cpu":
             return sys.maxsize
@@ -60,7 +60,8 @@ class Stacked:
     def trained_at_once(self, x_KB: Tensor) -> int:
         """How many models per training pass give the highest speed, for batches of this shape.
 
-        On a CPU, a training pass has so few models that their parameters also fit in cache.
+        On a CPU, the number is at most `at_once`, and so small that the parameters of all models in
+        the pass fit in cache together.
         """
         if x_KB.device.type != "cpu":
             return sys.maxsize

@@ -44,8 +44,8 @@ class ForwardPass:
         inside_KB: in training, which samples are real rather than padding (bool); None at
             inference, and for models without running statistics.
         whole: True if the caller knows that no sample is padding.
-        moved: running statistics after the batch; in training, batch normalization writes these
-            statistics to `moved`.
+        moved: running statistics after the batch, by tensor name; filled by batch normalization in
+            training.
     """
 
     tensors: Mapping[str, Tensor]
@@ -56,7 +56,7 @@ class ForwardPass:
 
 
 MOST_COPIES = 1 << 30
-"""Maximum number of elements in the windows of a convolution that runs as a matrix product."""
+"""A convolution runs as a matrix product only if its windows have at most this many elements."""
 
 Layer = Callable[[Tensor, ForwardPass], Tensor]
 """Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
@@ -134,8 +134,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     multiplied = _multiplied_convolution(name, layer, layer.padding)
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        # cuDNN is fast in the forward pass, but for the gradients of a grouped convolution, cuDNN
-        # launches at least one GPU kernel for each group.
+        # cuDNN runs the forward pass of a grouped convolution fast. For the gradients, it launches
+        # at least one GPU kernel per group, so training uses a matrix product instead.
         trains = torch.is_grad_enabled() and h.device.type != "cpu"
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)
@@ -181,10 +181,9 @@ def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
             layer.dilation,
             groups=run.k,
         )
-        # A tensor with a single channel is in both memory formats at once. If the input has a
-        # single channel, torch returns the slower format, so the output is converted. The output
-        # for a single sample is not converted, because the conversion would change the last bits of
-        # the gradient.
+        # An input with a single channel is in both memory formats at once, and torch then returns
+        # the output in the slower format. The output is therefore converted, except for a single
+        # sample: there, the conversion would change the last bits of the gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply
@@ -232,7 +231,7 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         if run.whole and h.numel() > run.tensors[mean_name].numel():
             return unpadded(h, run)
         # `g` is (B, K, C, H, W) or (K, B, C). The averages are over the dimensions in `over`.
-        # If a tensor (K, C) is reshaped to `shape`, it can be broadcast to the shape of `g`.
+        # A tensor (K, C) that is viewed in the form `shape` can be broadcast to the shape of `g`.
         images = h.ndim == 4
         g, over = (_by_model(h, run.k), (0, 3, 4)) if images else (h, (1,))
         shape = (1, run.k, -1, 1, 1) if images else (run.k, 1, -1)

@@ -31,8 +31,9 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
     """
     if start.file is None:
         raise ConfigurationError(
-            f"model.start: only a federation that has the run {start.run!r} can start with its "
-            'model; elsewhere, export the run, and give { file = "..." }'
+            f"model.start: only the federation that stores the run {start.run!r} can start with "
+            'the model of this run; elsewhere, export the run, and give { file = "..." } with the '
+            "exported model"
         )
     return read_vector(Path(start.file), spec)
 

@@ -92,8 +92,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # Count by comparison: the host knows the size of a comparison's output before the device
-        # computes the values, and need not wait for the device.
+        # Count by comparison: the shape of a comparison's output does not depend on the values, so
+        # the host need not wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 
@@ -175,9 +175,9 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, the number of epochs determines only the number of steps. Every
-        step takes each of a client's n samples with probability b/n, where b is the batch size.
-        Each sample that is taken has the weight 1/b. These draws use the secret seed if there is
-        one.
+        step takes each of a client's n samples with probability b/n, where b is the batch size,
+        but at most n. Each sample that is taken has the weight 1/b. These draws use the secret seed
+        if there is one.
 
         A fraction `held_out` of a client's samples is in no batch; the held-out samples are the
         same in every round. At least one sample of each client remains for training.
@@ -241,7 +241,7 @@ class Batches:
         return self.index_KSB.shape[2]
 
     def whole(self, step: int) -> bool:
-        """Whether all clients' batches in a step have B samples, so that no batch is padded."""
+        """Whether every client's batch in this step has B samples, so that no batch is padded."""
         return min(self.sizes_S[step]) == self.width
 
     def draws(self, step: int) -> StepRandomness:

@@ -27,9 +27,9 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
-"""A forward pass rounds the number of samples per client up to a multiple of this number. If a pass
-had fewer than `TILE` samples per client, libraries would use other matrix kernels, whose results
-differ in the last bits."""
+"""A forward pass rounds the number of samples per client up to a multiple of this number, unless
+the padded tensor ends earlier. If a pass had fewer than `TILE` samples per client, libraries would
+use other matrix kernels, whose results differ in the last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +113,7 @@ def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:
 
     Args:
         parts: what each group computed.
-        order: the clients' positions in the result, listed group by group: first for the clients
-            of the first group, then for the clients of the second group, and so on.
+        order: for each row of the concatenated parts, the position of its client in the result.
     """
     back = torch.tensor(order).argsort()
 
@@ -139,13 +138,14 @@ class LocalResult:
         personal: the client's personal state after the round.
         metrics: numbers by name. `train_samples`, `test_samples`: sample counts.
             `correct_customized`, `correct_local`, `correct_personalized`: numbers of test samples
-            that are classified correctly by the received model, by the trained model, and by the
-            client's own model (if there is one). `error_customized`, ...: in an estimation task,
-            squared errors summed over the test samples, instead of numbers of correct samples.
-            `loss_before`, `loss_after`: mean loss on the training samples, of the model before
-            training and of the trained model. `triggered_samples`: if there is a trigger, the
-            number of test samples whose class is not the target class. `fooled_customized`, ...:
-            the number of triggered test samples that each model assigns to the target class.
+            that are classified correctly by the model before training (the received model, unless
+            the personalizer has changed it), by the trained model, and by the client's own model
+            (if there is one). `error_customized`, ...: in an estimation task, squared errors summed
+            over the test samples, instead of numbers of correct samples. `loss_before`,
+            `loss_after`: mean loss on the training samples, of the model before training and of the
+            trained model. `triggered_samples`: if there is a trigger, the number of test samples
+            whose class is not the target class. `fooled_customized`, ...: the number of these
+            samples that the model assigns to the target class after the trigger is added.
             `epsilon`: under differential privacy, the ε spent so far. Some objective terms add
             entries that they measure on the trained model, such as `jacobian_norm`. Some
             personalizers add entries that they compute before training, such as `weight_00`.
@@ -267,9 +267,9 @@ def _each(
 ) -> Tensor:
     """Scores (K, T) in float64; 0 for padding.
 
-    A pass takes as many samples of a model as fit, and adds further models only if there is room.
-    Each pass is padded only to the size of its own largest client, rounded up to a multiple of
-    `TILE`.
+    A pass takes as many samples of one client as fit. It takes several clients only if all of their
+    samples fit. A pass takes no more padding than its largest client needs, rounded up to a
+    multiple of `TILE`.
     """
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))

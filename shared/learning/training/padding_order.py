@@ -47,8 +47,8 @@ def order(steps_K: Sequence[int], apart: int) -> list[int]:
 def step_ranges(steps_K: Sequence[int], apart: int) -> list[tuple[int, range]]:
     """Splits a round's steps into ranges; within a range, the same clients take every step.
 
-    The clients that take a step have the first places. After each range, the number of clients that
-    leave is a multiple of `apart`.
+    The clients that take the steps of a range occupy the first places. After each range, the number
+    of clients that leave is a multiple of `apart`.
 
     >>> step_ranges([9, 5, 3, 1], apart=1)
     [(4, range(0, 1)), (3, range(1, 3)), (2, range(3, 9))]

@@ -1,9 +1,9 @@
 """The steps of a round: many clients train at once, each on its own sequence of mini-batches.
 
-If one pass cannot train all clients (`Stacked.trained_at_once`), the clients are split into groups.
-The groups train one after the other, each from its first batch to its last batch. A group's memory
-therefore stays in cache, and a group with few steps does not wait for a group with more steps.
-Clients that have taken all their steps leave their group (see `padding_order`).
+If there are more clients than one pass should train (`Stacked.trained_at_once`), they are split
+into groups. The groups train one after the other, each from its first batch to its last batch. The
+tensors of a group therefore stay in cache, and a group with few steps does not wait for a group
+with more steps. Clients that have taken all their steps leave their group (see `padding_order`).
 
 Legend: K clients, S steps in a round, B samples in a batch, D parameters.
 """
@@ -57,7 +57,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, StepState(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # One pass trained all clients.
+            if stay and len(after.model_KD) == len(placed):  # All clients ended together.
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)
@@ -68,20 +68,21 @@ def take_steps(
 def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
     """The rows of the clients whose places are in `some`.
 
-    In memory, the rows are aligned in the same way as in a copy of all rows.
+    The rows have the memory alignment that they would have in a copy of all rows, because alignment
+    affects the last bits of the result (see `padding_order`).
     """
     skipped = some.start % ALIGNED
     return tensor_KD[at_K[some.start - skipped : some.stop]][skipped:]
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """The number of places by multiples of which `padding_order` may move a client.
+    """`padding_order` moves clients only by multiples of this number of places.
 
-    With differential privacy, or with a term that reads samples, a step may split every batch, so
-    that the per-sample gradients fit in cache. How batches are split depends on the number of
-    clients, and affects the last bits of the trained models. In these cases, the function therefore
-    returns the number of clients K, so that no client moves to another place or leaves its group
-    before the last step.
+    With differential privacy, or with a term that reads samples, this number is the number of
+    clients K: no client moves to another place or leaves its group before the last step. In these
+    two cases, a step may split every batch, so that the per-sample gradients fit in cache. How
+    batches are split depends on the number of clients, and affects the last bits of the trained
+    models.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)
@@ -143,7 +144,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """Takes the values in `before` for clients without further batches, else those in `after`."""
+    """Takes the values in `before` for clients that are done, and those in `after` for others."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -34,8 +34,8 @@ class Customization:
         assignment: for each client id, the names of the client's models. The client trains from
             the model with the first name. All other names belong to additional models that the
             client gets. `GLOBAL` is the name of the global model. A client that has neither an
-            assignment nor a group gets the global model. But if the customizer asks for probes,
-            such a client first answers a probe.
+            assignment nor a group gets the global model, or, if the customizer asks for probes, a
+            model that depends on the client's answer to a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets when the federation ends, to predict by
@@ -91,7 +91,10 @@ class Customizer(Stage):
 
     @property
     def recovers(self) -> bool:
-        """Whether the customizer needs clients' whole models; if so, uploads must be calibrated."""
+        """Whether the customizer needs clients' whole models; if so, uploads must be calibrated.
+
+        A client's whole model is the sum of the global model and the calibrated upload.
+        """
         return False
 
     @property
@@ -126,9 +129,9 @@ class Customizer(Stage):
 
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
-            similar: one row for each client in `rows`. The customizer computes similarities between
-                clients from `similar`. If calibration is switched off, the rows in `similar` are
-                the raw uploads.
+            similar: the rows from which the customizer computes similarities between clients, one
+                for each client in `rows`. If calibration is off, they are the raw uploads;
+                otherwise, they are equal to `rows`.
             state: the state from `init` or from the previous round.
             context: the round, the seed and the reference model.
         """

@@ -32,12 +32,12 @@ class Clustered(GroupedCustomizer):
     1 - cos(d_k, d_j).
 
     w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
-    that is, differences from w. A client's row therefore includes what its cluster's model learned
-    in earlier rounds. This keeps clusters similar from round to round. A zero row is treated as
-    opposite to all other rows. Each new cluster takes the name of a cluster of the previous round;
-    new and previous clusters are matched by the number of clients that they have in common. A
-    client that does not take part in a round keeps its cluster. A client without a cluster trains
-    from the global model.
+    that is, differences from w. A client trains from the model of its cluster, so its row includes
+    what this model learned in earlier rounds. This keeps clusters similar from round to round. A
+    zero row is treated as opposite to all other rows. Each new cluster takes the name of a cluster
+    of the previous round; new and previous clusters are matched by the number of clients that they
+    have in common. A client that does not take part in a round keeps its cluster. A client without
+    a cluster trains from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"

@@ -21,15 +21,15 @@ from rampart_fl.shared.seeding import generator
 class FedFomo(Customizer):
     """Offers each client the models that lowered the client's loss most.
 
-    Offers client i the M models n with the largest affinities A_in. When client i reports the
-    weight w_n for model n, w_n is added to A_in.
+    Offers client i M models: random models, or the models n with the largest affinities A_in. When
+    client i reports the weight w_n for model n, w_n is added to A_in.
 
     The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
     in the client's previous offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A
     report changes only the reporting client's row of A, so a client that lies harms only itself. In
-    round t, each of the M models is a random client's model with probability
-    ε_t = max(0, ε - t·decay). Otherwise, it is the model with the largest A_in among the models
-    that are not in the offer yet. Ties are broken at random. Every client trains its own model and
+    round t, each of the M places in an offer goes to a random client's model with probability
+    ε_t = max(0, ε - t·decay), and otherwise to the model with the largest A_in. A model gets at
+    most one place in an offer. Ties are broken at random. Every client trains its own model and
     uploads the difference from the global model. A client trains from the global model only in its
     first round.
     """

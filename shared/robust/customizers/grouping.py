@@ -42,7 +42,7 @@ class GroupedCustomizer(Customizer):
             if "server_update" in stage.needs():
                 raise ConfigurationError(
                     f"{self.name} cannot be combined with {stage.name}, which needs the server's "
-                    "own update: this update starts from the global model, not from a group's model"
+                    "own update: the server trains from the global model, not from a group's model"
                 )
 
     @property
@@ -132,5 +132,5 @@ def members(rows: Rows, group: Collection[str]) -> Rows:
     """The rows of the clients in `group`; the field `dropped` also keeps only these clients."""
     places = [place for place, client in enumerate(rows.ids) if client in group]
     dropped = tuple(client for client in rows.dropped if client in group)
-    # The result gets empty pool statistics: those of `rows` may depend on the rows of other groups.
+    # The pool statistics of `rows` may depend on the rows of other groups, so they are not kept.
     return replace(rows.keep(places), dropped=dropped, pool_statistics=PoolStatistics())

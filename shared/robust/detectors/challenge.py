@@ -28,21 +28,21 @@ from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
 """A client has answered enough challenges if the evidence against it from its own answers is at
-most this limit. If another client then sends an equal upload, the detector does not reject the
-client's upload for this reason, unless there is evidence that the client relays answers."""
+most this limit. An equal upload from another client is then no reason to reject the client's
+upload, unless there is evidence that the client relays answers."""
 ANSWERS = Bet(0.4, 0.9)
-"""This bet wins if a client on trial gives a good answer, that is, an answer without an objection.
-If the bet wins often enough, the client is acquitted. By default, a good answer is at least `share`
-x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on the decoys, so
-its answer has a standard normal distribution, and is good with a probability of at most 0.4. We
-expect good answers from an honest client in nine rounds of ten."""
+"""A bet that a client on trial gives a good answer, that is, an answer without an objection. If
+the detector wins this bet often enough, the client is acquitted. By default, a good answer is at
+least `share` x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on
+the decoys, so its answer has a standard normal distribution, and is good with a probability of at
+most 0.4. We expect good answers from an honest client in nine rounds of ten."""
 LEAST = 3
 """The usual answer is the median answer of at least this many clients that are not on trial."""
 ACQUITTED = 0.0
 """A trial acquits a client only if the evidence against it from its answers to other clients'
 challenges is at most this limit."""
 AWAY = 10
-"""An eviction does not wait for evidence about a client that was absent for this many rounds."""
+"""Evictions do not wait for evidence about other clients that were absent for this many rounds."""
 EQUAL = 1e-4
 """Two uploads are treated as equal if their distance 1 - cosine is below this number."""
 NEAR = 1e-5
@@ -73,15 +73,15 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     Colluders can train, and then upload combinations of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the
     challenges of other clients. The detector therefore also compares each upload with the sum of
-    the challenges of other clients that sent similar uploads
+    the challenges of the other clients in the sender's group, which have sent similar uploads
     (`rampart_fl.shared.robust.evidence.groups`).
 
     The evidence against a client is the logarithm of an e-process
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets on objections to the client's
-    own answers, and on its answers to other clients' challenges. The bets on own answers need one
-    assumption about honest clients: given all earlier rounds, each answer during a trial leads to
-    an objection with a probability of at most `tolerated`. The other bets need no assumption about
-    training, because an honest upload does not depend on other clients' challenges. If the
+    own answers, and on the client's answers to other clients' challenges. The bets on own answers
+    need one assumption about honest clients: given all earlier rounds, each answer in a trial leads
+    to an objection with a probability of at most `tolerated`. The other bets need no assumption
+    about training, because an honest upload does not depend on other clients' challenges. If the
     assumption about own answers holds, the probability that any honest client is ever evicted is
     below `level`. If nobody sends copies, nobody is on trial and no model is changed.
 
@@ -118,14 +118,14 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     rest: int = Field(default=20, ge=0)
     """After an acquittal, copies do not put the client on trial again for this number of rounds in
     which the client takes part. The protection of an acquitted client ends early if the evidence
-    against another client of its group exceeds the limit."""
+    against another client of its group exceeds the limit for evictions."""
     acquittal: float = Field(default=0.01, gt=0, lt=1)
     """Bound on the probability that a trial acquits a client that sends copies."""
     longer: int = Field(default=50, ge=1)
-    """When the evidence against a client c exceeds the limit, all clients that are on trial remain
-    on trial for at least this number of rounds. For each client, only rounds in which it takes part
-    are counted. The other senders of c's upload are put on trial, too, and so are the acquitted
-    clients of c's group."""
+    """When the evidence against a client c exceeds the limit for evictions, all clients on trial
+    remain on trial for at least this number of rounds. For each client, only rounds in which it
+    takes part are counted. The other senders of c's upload are put on trial, too, and so are the
+    acquitted clients of c's group."""
     wait: int = Field(default=25, ge=0)
     """The eviction of a client c waits for at most this number of rounds in which c takes part. It
     waits for evidence about the other senders of c's upload, and about the other clients of c's
@@ -263,7 +263,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
-        """Draws clients not on trial; about `controls` of them take part in the next round."""
+        """Draws clients not on trial, of whom about `controls` will take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
@@ -285,7 +285,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return tells and answered is not None and answered < self.share * usual
 
     def _answers(self, one: TrialRecord) -> bool:
-        """Whether a client was acquitted recently, or answers enough challenges without relays."""
+        """Whether a client was recently acquitted or answers enough challenges without relaying."""
         return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
 
     def _bet(

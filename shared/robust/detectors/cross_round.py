@@ -30,10 +30,9 @@ class CrossRound(Detector):
     If the cosine is below `lower`, the client has reversed the direction of its update. If the
     cosine is above `upper`, the client repeats its update, as lazy and replaying clients do. A
     client's update is accepted if no earlier update of this client was accepted. A row whose
-    metadata "fresh" is 0 was judged in an earlier round; this row is also accepted, because the
-    client's update is still the same. For each client, the detector remembers only the previous
-    accepted update, so it never compares an update with a rejected one. A zero update has cosine
-    -1.
+    metadata "fresh" is 0 is accepted, too: it repeats an update that was judged in an earlier
+    round. For each client, the detector remembers only the previous accepted update, so it never
+    compares an update with a rejected one. A zero update has cosine -1.
     """
 
     paper = "Han et al., Kick bad guys out, 2023 (cross-round check)"

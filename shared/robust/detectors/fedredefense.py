@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""A search that begins from noise gets this mapping in place of the tensors of earlier searches."""
+"""No tensors of earlier searches. A search that gets this mapping begins from noise."""
 
 
 @detectors.register("fedredefense")
@@ -39,8 +39,8 @@ class FedREDefense(Detector):
     the search with larger step sizes (`larger`). The detector keeps each client's synthetic
     samples, and the client's next search starts from these samples.
 
-    The search stops as soon as the error is below the threshold. The verdict on an accepted client
-    therefore states a larger error than a longer search could reach.
+    The search stops as soon as the error is below the threshold. A longer search could therefore
+    reach a smaller error than the error in the verdict on an accepted client.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -54,7 +54,7 @@ class FedREDefense(Detector):
     threshold: float = Field(default=0.6, gt=0)
     """Largest error that is accepted."""
     iterations: int = Field(default=500, ge=1)
-    """Largest number of iterations of a client's first search."""
+    """Largest number of iterations of a search that begins from noise."""
     warm_iterations: int = Field(default=1500, ge=1)
     """Largest number of iterations of a search that starts from an earlier round's samples."""
     steps: int = Field(default=5, ge=1)
@@ -123,7 +123,7 @@ class FedREDefense(Detector):
         found, keyed by name and then by client."""
         if context.predict is None or context.reference_D is None:
             raise ConfigurationError(f"{self.name} needs the network and the reference model")
-        errors = {rows.ids[i]: 1.0 for i in some}  # A row of zeros keeps the error 1.
+        errors = {rows.ids[i]: 1.0 for i in some}  # Rows of zeros get no search.
         update_MD = torch.stack([rows.row(i) for i in some])
         moved = update_MD.ne(0).any(1).nonzero().flatten().tolist()
         if not moved:

@@ -45,45 +45,45 @@ from rampart_fl.shared.robust.sketch import Traces
 
 @detectors.register("response")
 class ResponseDetector(ResponseOptions):
-    """Evicts a client if its updates repeatedly react to model changes unlike honest updates.
+    """Evicts clients that repeatedly react to model changes differently from honest clients.
 
     Local training pulls a model towards parameters that fit the client's data. If the model that a
-    client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. K steps of
-    size η on a loss with the Hessian H give A = I - (I - ηH)^K. If H is positive definite and η is
-    small, A is positive definite, too. If A is positive definite, training makes <Δu, Δw> negative,
-    for any data, any number of samples and any number of steps. A client that uploads reversed
-    updates makes <Δu, Δw> positive. The detector compares a client's updates with the client's
-    earlier updates, so it does not penalize clients for having unusual data.
+    client starts from moves by Δw, the client's update changes by Δu = -A Δw plus noise. Training
+    with k steps of size η on a loss with the Hessian H gives A = I - (I - ηH)^k. If H is positive
+    definite and η is small, A is positive definite, too, so training makes <Δu, Δw> negative, for
+    any data, any number of samples and any number of steps. A client that uploads reversed updates
+    makes <Δu, Δw> positive. The detector compares a client's updates with the client's earlier
+    updates, so it does not penalize clients for having unusual data.
 
     The detector computes Δw and Δu in two ways: relative to the client's previous round, and
     relative to moving averages over the client's earlier rounds (`memories`). If the model moves
     little per round, differences from averages are more informative: the model is further from its
     average than from its previous state, and an average of uploads has less noise than one upload.
-    The detector bets on both differences. The average of the bets' e-processes is an e-process.
+    The detector bets on both separately; the average of these bets' e-processes is an e-process.
 
     The detector objects to a client in a round for any of three reasons. First, the client's
     response is turned: the correlation of -Δu and Δw is below `turned`, and also too low to occur
     by chance between two random directions. Early in training, the loss may have negative
     curvature, and honest responses may then be turned, too. Turned responses therefore count only
     in rounds in which the clients' median correlation is at least `informative`. If the upload
-    answers a challenge, the rank of this answer replaces the correlation. Second, the client
-    overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`, and the norm
-    of its upload is above `stretched` times the typical norm (`typical`). Third, the upload is too
-    long: its norm is above the limit, and training with far more data cannot explain it. Such
-    training cannot explain an upload that is not finite or does not change at all, or a strength
-    above `overshoot`. It cannot explain pure noise, for which |Δu| exceeds the norms of both the
-    upload and the average of earlier uploads. If the strength is below -`overshoot`, such training
-    explains the upload only if the upload agrees with most others.
+    answers a challenge (see below), its response is turned if the answer's rank is low. Second, the
+    client overshoots: the strength of its response, -<Δu, Δw> / |Δw|², is above `overshoot`, and
+    the norm of its upload is above `stretched` times the typical norm (`typical`). Third, the
+    upload is too long: its norm is above a limit (`long`, `spread`), and training with far more
+    data cannot explain it. Such training does not explain a strength above `overshoot`, an upload
+    that is not finite or equals the previous one, or pure noise, for which |Δu| exceeds the norms
+    of both the upload and the average of earlier uploads. It explains a strength below -`overshoot`
+    only if the upload agrees with most others.
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
     objection exceeds a bound. The bound is `tolerated` if the round's responses are informative or
     the client answers a challenge, and `tolerated_long` in all other cases. If a bet expects a
-    share q of objections, each objection multiplies the bet's wealth by q / `tolerated`. With the
-    option `challenges`, suspicion alone evicts no client, because the detector also objects to
-    honest clients if the loss has negative curvature, perhaps for many rounds.
+    share q of objections, each objection multiplies the bet's wealth by q / bound. With the option
+    `challenges`, suspicion alone evicts no client, because the detector also objects to honest
+    clients if the loss has negative curvature, perhaps for many rounds.
 
-    A client is a suspect if the suspicion or evidence against it is above ln 20. The detector
+    A suspect is a client whose suspicion or evidence (defined below) is above ln 20. The detector
     challenges suspects (`challenges`): it adds a random change δ to a suspect's starting model. The
     suspect's answer is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to
     averages of its earlier uploads. The answer is ranked among the answers to `decoys`, which are
@@ -94,10 +94,10 @@ class ResponseDetector(ResponseOptions):
     than chance does. If an upload does not depend on δ, all ranks are equally likely. If an upload
     undoes part of δ, its rank tends to be higher. Second, the probability that an honest client's
     upload is too long or overshoots is at most `tolerated`. Training with far more data makes the
-    norms of uploads large, but also undoes δ. An upload is therefore not too long if its rank is
-    among the highest fraction `tolerated` of all ranks. Under these assumptions, the probability
-    that any honest client is ever evicted is below `level`, for any number of rounds and whichever
-    clients join.
+    norms of uploads large, but also undoes δ. No upload therefore counts as too long if its rank is
+    in the highest fraction `tolerated` and it undoes at most `overshoot` times δ. Under these
+    assumptions, the probability that any honest client is ever evicted is below `level`, for any
+    number of rounds and whichever clients join.
 
     The detector rejects an upload whose norm is above the limit, even if it does not object to the
     upload. In two cases, the limit is five times as high. First case: the client is not challenged,
@@ -109,8 +109,8 @@ class ResponseDetector(ResponseOptions):
 
     The verdict on an honest client depends on its own uploads. Colluders influence this verdict
     only through three things: the client's model, challenges (which combine uploads), and medians
-    over clients. A minority of colluders moves medians only within the range of honest values. A
-    copy of an honest update reacts like this update, so only the detector `challenge` finds copies.
+    over clients. A minority of colluders moves medians only within the range of honest values.
+    Copies react like the honest updates, so this detector does not find copies; `challenge` does.
 
     >>> traces = Traces(torch.tensor([[1.0], [1.1], [60.0]]), torch.zeros(3, 1))
     >>> rows = Rows.of(traces.upload_MK, traces=traces)
@@ -147,8 +147,8 @@ class ResponseDetector(ResponseOptions):
                 if due is not None:
                     asked[client] = due.asked_JK
         for client, length in lengths.items():
-            # The answer to a challenge increases the norm of an upload. If uploads that answer
-            # challenges changed `length`, the norms of challenges would grow from round to round.
+            # The norms of challenges depend on `length`, and uploads that answer a challenge have
+            # larger norms. If such uploads changed `length`, challenges would grow every round.
             if isfinite(length) and starts.get(client) != "challenged":
                 known[client].length = length
                 known[client].longest = max(known[client].longest, length)
@@ -282,7 +282,7 @@ class ResponseDetector(ResponseOptions):
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
-        # An objection to a suspect counts even if too few accepted rows were left for a challenge.
+        # Objections to a suspect count even if too few accepted rows were left to challenge it.
         opposes = (was_suspected and any(objections)) or (
             upload.counts and follows_movement(upload, usual)
         )

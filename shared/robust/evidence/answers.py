@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 DEPENDENT = 1e-5
-"""A direction with a singular value up to this number is left out of the span of earlier uploads.
-If the averages of earlier uploads are nearly equal, rounding errors determine such a direction."""
+"""Directions with singular values up to this number are left out of the span of earlier uploads.
+They occur if the averages of earlier uploads are nearly equal, and rounding errors determine
+them."""
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """Bets that a client draws more objections than honest clients; in each round, one bet begins.
+    """A series of bets that a client draws more objections than honest clients.
 
-    After t rounds, the wealth of all bets together is E_t = sum_{j <= t} w_j prod_{s=j..t} L_s +
-    sum_{j > t} w_j. The bet that begins in round j starts with the wealth w_j = 1 / (j (j + 1)).
-    Round s multiplies the wealth by L_s, which is `gain` if the detector bets on an objection and
-    `gain_at` if it bets on a rank. E_t is an e-process if the expected gain of each round is at
-    most 1, given all earlier rounds. For an e-process, Ville's inequality states that P(sup_t E_t
-    >= 1/a) <= a. Bets that begin in later rounds detect a client that becomes hostile after some
-    rounds.
+    One bet begins in each round. After t rounds, the wealth of all bets together is E_t = sum_{j <=
+    t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j. The bet that begins in round j starts with the
+    wealth w_j = 1 / (j (j + 1)). Round s multiplies the wealth by L_s, which is `gain` if the
+    detector bets on an objection and `gain_at` if it bets on a rank. E_t is an e-process if the
+    expected gain of each round is at most 1, given all earlier rounds. For an e-process, Ville's
+    inequality states that P(sup_t E_t >= 1/a) <= a. Bets that begin in later rounds detect a client
+    that becomes hostile after some rounds.
 
     Args:
         p: largest probability of an objection to an honest client.

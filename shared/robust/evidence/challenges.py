@@ -219,8 +219,8 @@ def challenged(
 ) -> Customization:
     """The given customization, but with changed starting models for some clients.
 
-    Some customizers probe a new client before they give the client its own model. Before a new
-    client has a model of its own, its changed model is the global model plus the client's change.
+    Some customizers probe a new client before they give the client its own model. Until then, a
+    challenged client starts from the global model plus the client's change.
 
     Args:
         customization: which client gets which model.
@@ -301,8 +301,8 @@ def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> 
     its own challenge, a_0 is exchangeable with the answers to the decoys. Several clients with
     different challenges may send the same upload. An upload that answers the challenges of several
     clients equally strongly does not prove that any of these clients trained. If other clients sent
-    the same upload, the larger of two means is therefore subtracted from a_0: the mean of a_j over
-    the decoys, or the upload's mean answer to the challenges of the other clients.
+    the same upload, their challenges therefore count, too: if the upload's mean answer to these
+    challenges is larger than the mean of a_j, it replaces the mean of a_j in z.
 
     Args:
         new_K: sketch of r, the new part of the client's upload.

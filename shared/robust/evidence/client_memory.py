@@ -81,7 +81,8 @@ class ClientMemory:
         longest: largest norm of the client's uploads that did not start from a challenged model.
         length: norm of the client's latest upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
-            policy, a client's starting model can contain a challenge that is not the newest.
+            policy, there may be several, because an upload can answer a challenge that is not the
+            newest.
     """
 
     limit: float
@@ -269,9 +270,9 @@ def _stored_due(due: Sequence[tuple[DueChallenge, ...]]) -> dict[str, Tensor]:
     """The tensors that store due challenges; the argument `due` has one item for each client.
 
     `asked` (S,) contains the numbers of the rounds after which the challenges were drawn. `decoys`
-    (S, J, K) contains the decoys of each round. For each client and round, the tensor `due`
-    (clients, S, 2, K) contains the sketches of the challenged model and of the challenge, or zeros
-    if there is no challenge.
+    (S, J, K) contains the decoys of each round, which all clients share. For each client and round,
+    the tensor `due` (clients, S, 2, K) contains the sketches of the challenged model and of the
+    challenge, or zeros if there is no challenge.
     """
     decoys = {one.round: one.decoys_JK for of in due for one in of}
     rounds = sorted(decoys)

@@ -18,8 +18,8 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
     """Puts clients that sent similar uploads into one group, and merges their previous groups.
 
     A client has a group only while it is on trial, or while a recent acquittal exempts it from
-    trials. Attackers therefore cannot draw an honest client into their group with a single copy of
-    its upload.
+    trials. When attackers copy an upload of an honest client for the first time, this client is not
+    on trial yet, so a single copy does not draw it into their group.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -65,7 +65,7 @@ def relays(
     upload. Attackers therefore cannot raise the evidence against an honest client by withholding
     uploads after they have seen their challenges. Uploads that were trained in earlier rounds are
     left out. If a round fails, the challenges drawn for it do not count in the next round, because
-    attackers saw these challenges before the next round's clients were selected.
+    attackers who know these challenges could influence which clients are selected next.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.

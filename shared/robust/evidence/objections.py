@@ -54,7 +54,7 @@ class CohortLimits:
     chance: float
 
     def times(self, length: float) -> float:
-        """The norm `length` of an upload, divided by the typical norm `self.length`."""
+        """The norm of an upload (`length`), divided by the typical norm (`self.length`)."""
         if self.length > 0:
             return length / self.length
         return inf if length else 0.0
@@ -73,7 +73,8 @@ class Upload:
         times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
         responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
-        passive: whether no client is challenged; if so, the detector bets in every round.
+        passive: whether no client is challenged; if so, the detector bets on every upload, even if
+            its client is a suspect.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from a challenged model.
     """
@@ -141,7 +142,10 @@ def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
 
 
 def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload clearly undoes its challenge: its answer is high, but not too strong."""
+    """Whether an upload clearly undoes its challenge, but at most `overshoot` times.
+
+    The rank of a clear answer is among the highest fraction `usual.chance` of all ranks.
+    """
     answer = upload.answer
     if answer is None:
         return False
@@ -149,10 +153,11 @@ def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload changes in the direction of the model's movement, including the challenge.
+    """Whether an upload changes in the direction in which its starting model moved.
 
-    The detector may reject such an upload if a suspect sent it. But the upload is no evidence of an
-    attack, because the loss may have negative curvature along the movement.
+    A challenge counts as part of the movement. The detector may reject such an upload if a suspect
+    sent it. But the upload is no evidence of an attack, because the loss may have negative
+    curvature along the movement.
     """
     return any(
         informative and response is not None and response.correlation < usual.turned
@@ -161,14 +166,15 @@ def follows_movement(upload: Upload, usual: CohortLimits) -> bool:
 
 
 def plausible(upload: Upload, response: Response | None, usual: CohortLimits) -> bool:
-    """Whether an upload that is too long may come from a client with far more data than others.
+    """Whether an upload above the limit on norms may come from a client with far more data.
 
     A client with far more data takes far more steps, and all steps have a similar direction. If the
-    client is challenged, its training steps also undo the challenge. A client's first upload has no
-    response and counts as plausible. An upload that is not finite is not plausible. If the loss has
-    negative curvature, an honest client's response may be strongly turned, but its upload still
-    agrees with other clients' uploads. A strongly turned response is therefore plausible if the
-    upload agrees with these uploads.
+    client is challenged, these steps also undo the challenge, so an upload that clearly undoes its
+    challenge is plausible. An upload without a response, for example a client's first upload, is
+    plausible if it is finite and the client was not challenged. If the loss has negative curvature,
+    an honest client's response may be strongly turned, but its upload still agrees with other
+    clients' uploads. A strongly turned response is therefore plausible if the upload agrees with
+    these uploads.
     """
     if response is None:
         return isfinite(upload.times) and upload.start == "usual"

@@ -36,7 +36,8 @@ def explain(upload: Upload, place: int, objection: Objection, usual: CohortLimit
 
     Args:
         upload: the upload.
-        place: index of the response (one for each of the detector's memories) to explain.
+        place: index of the response to explain; there is one response for each of the detector's
+            memories.
         objection: the objection to the upload; "" if there is none.
         usual: the typical values and limits with which the upload was compared.
     """

@@ -45,8 +45,8 @@ class Relay:
     def of(upload_K: Tensor, average_K: Tensor, asked_JK: Tensor) -> "Relay | None":
         """How an upload answers other clients' challenges; None if the upload has no new part.
 
-        The answers are a_j = -<r, δ_j>, where r is the part of the upload that is orthogonal to the
-        client's average upload.
+        The answers are a_j = -<r, δ_j>, where δ_j is row j of `asked_JK`, and r is the part of the
+        upload that is orthogonal to the client's average upload.
 
         Args:
             upload_K: sketch of the upload.

@@ -39,7 +39,7 @@ class SequentialDetector(Detector):
     """Bound on the probability that any honest client is ever evicted, under the detector's
     assumptions."""
     tolerated: float = Field(gt=0, lt=1)
-    """Largest probability of an objection to an honest client."""
+    """Assumed bound on the probability of an objection to an honest client."""
     expected: tuple[Share, ...] = Field(min_length=1, max_length=8)
     """Expected shares of rounds in which the detector objects to an attacker. The detector places a
     separate bet on each expected share. The wealth of each bet is an e-process, and the evidence is
@@ -102,8 +102,8 @@ class SequentialDetector(Detector):
         Args:
             wealth, rounds, limit: as for `_settled`.
             rank: rank of the client's answer, 1 for the lowest.
-            count: number of ranked answers; the answers are exchangeable if the client ignores its
-                challenge.
+            count: number of ranked answers, to the challenge and to its decoys. If the client
+                ignores its challenge, all ranks are equally likely.
         """
         bets = [Bet(self.tolerated, share) for share in self.expected]
         gains = [bet.gain_at(rank, count) for bet in bets]

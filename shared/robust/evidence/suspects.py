@@ -33,15 +33,16 @@ arrives later, the detector treats the upload as if the suspect had not been cha
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
 
-    After an upload that was too long, challenges grow again only after `CALM` further uploads. A
-    client's training may diverge after every challenge above a certain norm. Because of this wait,
-    at most one in seven of the client's uploads is too long even then.
+    After an upload that was too long, challenges grow again only after `CALM` further uploads. Even
+    if a client's training diverges after every challenge above a certain norm, this wait keeps the
+    share of its uploads that are too long at one in seven or less in the long run.
 
     Args:
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.
         calm: number of uploads between the latest upload that was too long and this upload.
         clear: whether the client's answer to its challenge is clear.
-        far: whether the norm of this upload was above the limit.
+        far: whether the norm of this upload was above the limit, and above the norms of all uploads
+            of the client that did not start from a challenged model.
 
     >>> next_boldness(2.0, CALM, clear=False, far=False)
     (4.0, 7)
@@ -126,7 +127,7 @@ def challenge(
     decoys_JK = challenges.changes(decoys_JBM, pool_BMK)
     for client in suspects:
         own_K = own.sketch(client)
-        if client in drawn:  # Sketches are linear, so the challenged model need not be computed.
+        if client in drawn:  # Sketches are linear, so add the sketches of model and challenge.
             start_K = own_K + challenges.changes(drawn[client][None], pool_BMK)[0]
         else:
             challenged_D = challenges.challenged_model(customization, client)

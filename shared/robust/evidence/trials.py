@@ -60,8 +60,8 @@ class TrialRecord:
             like an honest client.
         waited: number of rounds of the client since the evidence against it first exceeded the
             limit; 0 if the evidence has not exceeded the limit.
-        length: norm of the client's latest upload that started from an unchanged model; 0 if there
-            is no such upload.
+        length: norm of the client's latest upload that did not start from a challenged model; 0 if
+            there is no such upload.
         answer: the client's latest answer to a challenge; None if there is no answer.
         average: average (K,) of the sketches of the client's uploads.
         due_start: sketch (K,) of the challenged model that the client may start from next.

@@ -133,7 +133,7 @@ def _near(gram_MM: Tensor, squared_MM: Tensor) -> Tensor:
 
 
 def _clusters(near_MM: Tensor) -> list[list[int]]:
-    """Clusters of rows that are connected by chains of near rows, without clusters of one row.
+    """Clusters of two or more rows that are connected by chains of near rows.
 
     >>> near = torch.zeros(4, 4, dtype=torch.bool)
     >>> near[1, 3] = near[3, 1] = True

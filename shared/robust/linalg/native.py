@@ -39,8 +39,8 @@ TUNED = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-
 SECONDS = 60
 """Time limit for one compilation."""
 PARTS = 64
-"""Number of parts into which the columns are split. The number of parts is independent of the
-number of threads, so sums are bit-for-bit equal for any number of threads."""
+"""Largest number of parts into which the columns are split. The number of parts does not depend on
+the number of threads, so sums are bit-for-bit equal for any number of threads."""
 SHORTEST = 1024
 """Smallest number of columns in a part, as in `kernels.c`. A block with few columns therefore has
 fewer than `PARTS` parts."""
@@ -79,8 +79,8 @@ class Kernels:
             rows: the contiguous rows to read.
             width: number of columns.
             arguments: the kernel's further arguments.
-            sums: number of sums that the kernel computes. If there are no rows, `sums` is 0, and
-                the kernel does not run.
+            sums: number of sums that the kernel computes. If this number is 0, because there are no
+                rows, the kernel does not run.
         Raises:
             MemoryError: the kernel could not allocate its buffers.
         """

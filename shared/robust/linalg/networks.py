@@ -33,9 +33,9 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the values of a range of ranks to the wires with the same numbers.
+    """Comparators that move the values with certain ranks to the wires with the same numbers.
 
-    The range of ranks is `first`, ..., `last - 1`; the smallest value has rank 0.
+    The ranks are `first`, ..., `last - 1`; the smallest value has rank 0.
 
     Args:
         ordered: whether the moved values must be in ascending order on the wires; if not, any order

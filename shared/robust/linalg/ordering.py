@@ -31,7 +31,7 @@ SORT_FROM = 33
 BLOCK = 65_536
 """Largest number of coordinates per block if a sorting network runs in torch."""
 BLOCKS = 8
-"""Approximate minimum number of blocks into which the coordinates are split, to save memory."""
+"""To save memory, the coordinates are split into at least about this number of blocks."""
 SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that numpy sorts."""
 DEVICE_NUMBERS = 1 << 26
@@ -135,8 +135,9 @@ def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     The first row of the sparse form is a base row. The other rows of the sparse form can use the
     base row as if it were row K of the pool. Each coefficient of the base row is the median of one
     column of the mixing matrix. A row of the pool is therefore not in the base row if most mixed
-    rows leave it out. The base row is empty if it would save no terms. If all mixed rows are means
-    of nearly the same rows of the pool, each mixed row needs only a few terms.
+    rows leave it out. The base row is empty if it would save no terms. With the base row, each
+    mixed row needs only a few terms if all mixed rows are means of nearly the same rows of the
+    pool.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]
@@ -185,7 +186,10 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
 
 
 def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
-    """Sorts transposed blocks on as many Python threads as torch uses; numpy releases the GIL."""
+    """Sorts transposed blocks on as many Python threads as torch uses.
+
+    The threads run in parallel because numpy releases the GIL.
+    """
 
     def one(start: int) -> None:
         stop = min(start + SORT_BLOCK, rows.dim)

@@ -41,13 +41,13 @@ def finite_and_squared_norms(
     squares_N = _products(pool, None)[:, 0]
     finite = squares_N.isfinite().tolist()
     for i, known in enumerate(finite):
-        # The squared norm of a finite row can overflow, so its numbers are checked one by one.
+        # A non-finite squared norm may be an overflow, so the numbers of the row are checked.
         finite[i] = known or pool.place.every(finite_rows(block_ND[i : i + 1])[0])
     return finite, squares_N
 
 
 def all_finite(rows: View) -> bool:
-    """Whether all values in the pool are finite; the pool is read only if it is still unchecked."""
+    """Whether all values in the pool are finite; reads the pool if it has not been checked yet."""
     if assumed_finite(rows):
         rows.pool_statistics.unchecked = not all(
             finite_and_squared_norms(rows.block_ND, rows.part)[0]

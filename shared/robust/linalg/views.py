@@ -12,11 +12,11 @@ from torch import Tensor
 from rampart_fl.shared.robust.view import View
 
 MIXED_BYTES = 1 << 24
-"""Size in bytes of one chunk of mixed rows."""
+"""Largest size in bytes of one chunk of mixed rows; a chunk of 1024 coordinates may be larger."""
 
 
 def unmixed(rows: View) -> View:
-    """The K rows of the pool that a view reads; the id of each row is the row's position."""
+    """The K rows of the pool that a view reads, as a view without mixing; ids are 0, 1, ..."""
     k = len(rows.block_ND) if rows.index_K is None else len(rows.index_K)
     names = tuple(str(i) for i in range(k))
     return replace(rows, ids=names, mix_MK=None, weights_M=None, metadata={})
@@ -34,7 +34,7 @@ def pieces(rows: View) -> Iterator[tuple[int, int, Sequence[Tensor]]]:
 
 
 def plain_width(rows: View) -> int:
-    """Number of coordinates in one chunk, in which torch sums products in the rows' precision."""
+    """Number of coordinates per chunk if torch sums the chunk's products in the rows' precision."""
     return 1 << 14 if rows.device.type == "cpu" else 1 << 16
 
 

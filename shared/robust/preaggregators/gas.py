@@ -41,7 +41,7 @@ class GAS(PreAggregator):
     rule: str | dict[str, Any] = "median"
     """The rule F: a name, or a TOML table. If the table does not set `f`, F gets the f of `gas`."""
     pieces: int = Field(default=1000, ge=1)
-    """p, the number of pieces of the split; at most one piece per coordinate is used."""
+    """p, the number of pieces; if p exceeds D, every coordinate is a piece of its own."""
 
     _wrapped: Rule = PrivateAttr()
 

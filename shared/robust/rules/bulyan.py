@@ -20,8 +20,9 @@ class Bulyan(Rule):
     """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
     Each picked row is removed before the next pick. If r rows are not picked yet, the score of each
-    is a sum over its max(1, r - f - 2) nearest rows. If scores are tied, the row with the lower id
-    is picked. If two values are equally near the median, the lower value is used.
+    is the sum of its squared distances to the max(1, r - f - 2) nearest of them. If scores are
+    tied, the row with the lower id is picked. If two values are equally near the median, the lower
+    value is used.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])

@@ -23,7 +23,7 @@ class DnC(Rule):
     no row passes all tests, the global model is not updated. Hostile rows can hide each other from
     the test: a row with a very large norm hides rows with smaller norms, and two opposite rows hide
     a third row with the same norm in another direction. The rule therefore bounds the influence of
-    hostile rows only if all hostile rows are equal and c is at least 1.
+    hostile rows only if the hostile rows are all equal to each other and c is at least 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch
@@ -36,9 +36,9 @@ class DnC(Rule):
     complexity = "O(n²r) per test, O(nd)"
     passes = "1, then the random coordinates of each test"
     iterations: int = Field(default=5, ge=1)
-    """Number of tests."""
+    """Number of tests; if `sample` >= D, there is only one test."""
     sample: int = Field(default=10_000, ge=1)
-    """R, the number of coordinates drawn for each test; if R >= D, all coordinates are used."""
+    """R, the number of coordinates drawn for each test; if R >= D, one test uses all of them."""
     c: float = Field(default=1.0, gt=0)
     """Number of rows that each test leaves out, as a multiple of f (the product is rounded down).
     """

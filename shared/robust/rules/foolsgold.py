@@ -59,7 +59,7 @@ class FoolsGold(Rule):
         return rows.combine(shares_M), state, report
 
     def weights(self, cosines_MM: Tensor) -> Tensor:
-        """Learning rates α (M,) in [0, 1] from the cosine similarities of the histories."""
+        """The final α (M,), in [0, 1], from the cosine similarities of the histories."""
         m = len(cosines_MM)
         if m == 1:
             return torch.ones(1, dtype=torch.float64)

@@ -1,7 +1,8 @@
 """The geometric median, computed by smoothed Weiszfeld steps on the rows' coefficients.
 
 Every iterate is a convex combination of the rows, so the Gram matrix of the rows gives all
-distances. The block of rows is therefore read only twice, however many steps are taken.
+distances. The block of rows is therefore read only twice: once for the Gram matrix and once for the
+result, however many steps are taken.
 
 Legend: M rows, D coordinates.
 """
@@ -28,9 +29,9 @@ class GeometricMedian(Rule):
     The point is argmin_z sum_i a_i |x_i - z|. A step is z <- sum b_i x_i / sum b_i with b_i = a_i /
     max(ν, |x_i - z|).
 
-    The steps start at the mean of the rows, without rows that are extremely far from most rows (see
-    `OUTLYING`). The steps stop as soon as z moves by at most `tolerance` times the mean distance to
-    the rows.
+    The first step starts at the mean of all rows except those that are extremely far from most rows
+    (see `OUTLYING`). The steps stop as soon as z moves by at most `tolerance` times the mean
+    distance to the rows.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])

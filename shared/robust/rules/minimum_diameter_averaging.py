@@ -117,8 +117,8 @@ def has_vertex_cover(graph: Graph, most: int, steps: StepLimit) -> bool:
     if not degrees:
         return True
     top = max(degrees, key=lambda vertex: degrees[vertex])
-    # A set of `most` vertices touches at most `most * degrees[top]` edges.
-    # The number of edges is half the sum of the degrees.
+    # `most` vertices touch at most `most * degrees[top]` edges, so there is no cover if the graph
+    # has more edges. The number of edges is half the sum of the degrees.
     if most <= 0 or sum(degrees.values()) > 2 * most * degrees[top]:
         return False
     if degrees[top] == 1:

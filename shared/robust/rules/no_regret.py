@@ -41,8 +41,9 @@ class NoRegret(QuasiGradientRule):
     radius: float | None = Field(default=None, gt=0)
     """Distance beyond which a row counts as far from another row, in the units of the rows; the
     paper uses Ω(√(d log m)). By default, the distance is the diameter of the smallest ball that is
-    centred on a row and contains n - f rows. No two rows in the ball are farther apart than this
-    diameter, so no row in the ball is removed. If all rows would be removed, none is removed."""
+    centred on a row and contains n - f rows. With this default, only the f rows outside the ball
+    can be far from a row in the ball, so no row in the ball is removed. If all rows would be
+    removed, none is removed."""
     sigma2: float | None = Field(default=None, gt=0)
     """σ², a bound on the covariance of honest rows. If `sigma2` is None, the step s is η / max g;
     rows with a negligible weight are left out of this maximum."""

@@ -1,4 +1,4 @@
-"""PAwBRoFL: a trusted row gets more weight if its client claims a larger drop in training loss.
+"""PAwBRoFL: raises a robust rule's weights for clients that claim a larger drop in training loss.
 
 Legend: M rows, D coordinates.
 """
@@ -17,7 +17,7 @@ from rampart_fl.shared.robust.rules import WrappedRule, rules
 
 @rules.register("performance_aware")
 class PerformanceAware(Rule):
-    """Rotates the aggregate of a robust rule towards trusted rows with a large loss gap.
+    """Rotates a robust rule's aggregate towards rows with weight q > 0 and a large loss gap.
 
     The result is |r| h / |h|, where r = sum_i q_i x_i is the result of the robust rule, and h =
     sum_i q_i softmax(q_i gap_i / μ) x_i.
@@ -86,5 +86,5 @@ class PerformanceAware(Rule):
             return weights_M
         logits_M = (weights_M * gaps_M / self.mu).nan_to_num()
         # The direction h / |h| does not depend on how the softmax is normalized. A softmax over
-        # only the trusted rows therefore gives the same direction, but cannot underflow.
+        # only the rows with q > 0 therefore gives the same direction, but cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)

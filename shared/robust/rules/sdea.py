@@ -41,9 +41,9 @@ class SDEA(Rule):
     P are the predictions of the mixed model `reference + sum_i a_i x_i`, and H is the entropy.
     After learning, the weights are grouped into clusters. The cluster with the lowest mean weight
     keeps its weights, and all other rows share the rest of the weight equally. If there is only one
-    cluster, weights are uniform. FINCH never puts a single row into a cluster of its own. The rule
-    therefore never isolates a single attacker. With at most three rows, the weights are always
-    uniform. Clustering does not set any weight to 0.
+    cluster, weights are uniform. FINCH, the default clustering, never puts a single row into a
+    cluster of its own, so it never isolates a single attacker. With FINCH, up to three rows form
+    a single cluster, so their weights are uniform. Clustering does not set any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the
@@ -153,11 +153,12 @@ class SDEA(Rule):
     def step(
         self, rows: Rows, weights_M: Tensor, x_B: Tensor, context: Context, draws: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """The loss L on a batch of public samples, and the gradient (M,) of L for the logits M.
+        """The loss L on a batch of public samples, and its gradient (M,) with respect to logits M.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The updates x_i give the same
-        gradient as the models reference + x_i, because the reference cancels in the difference.
+        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). Mixing the models reference + x_i
+        instead of the updates x_i would give the same gradient, because the reference cancels in
+        the difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None
@@ -174,7 +175,7 @@ class SDEA(Rule):
         return loss.detach(), weights_M * (along_M - weights_M @ along_M)
 
     def group(self, weights_M: Tensor) -> Tensor:
-        """The number (M,) of the cluster of every weight; the numbers begin at 0."""
+        """The cluster number (M,) of every weight, counted from 0."""
         if self.clusters == "finch":
             return clustering.finch(weights_M.unsqueeze(1), clusters=2)
         if self.clusters == "finch_first":
@@ -185,7 +186,7 @@ class SDEA(Rule):
 
 
 def cluster_weights(weights_M: Tensor, labels_M: Tensor) -> Tensor:
-    """The learned weights (M,), averaged over all rows outside the worst cluster.
+    """The learned weights (M,); the weights outside the worst cluster are replaced by their mean.
 
     The worst cluster is the cluster with the lowest mean weight; its rows keep their learned
     weights. If there is only one cluster, the weights are uniform.

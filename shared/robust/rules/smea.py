@@ -57,8 +57,7 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
     """The positions of the rows in the subset with the smallest top variance, and this variance.
 
     Eigenvalues are computed only for subsets whose lower bound is at most the smallest variance
-    that was found before.
-    The search stops early at a subset whose rows are all equal.
+    that was found before. The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_variance_subset((points[:, None] - points).square(), 3)[0]
@@ -74,7 +73,8 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
         chance_B = bounds_B <= reach
-        # Rounding can lift the lowest bound above its subset's variance. Keep this subset anyway.
+        # Rounding can lift a bound above the variance of its subset. The subset with the lowest
+        # bound is kept even then.
         chance_B[lowest] = True
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)

@@ -50,7 +50,7 @@ def test_default_ids_keep_rows_in_numerical_order() -> None:
     [
         (torch.ones(2), {}, r"\[N, D\]"),
         (torch.ones(2, 2, dtype=torch.long), {}, "int64"),
-        (torch.ones(2, 1), {"ids": ["a", "a"]}, "2 distinct ids, got 1 of 2"),
+        (torch.ones(2, 1), {"ids": ["a", "a"]}, r"got 2 ids \(1 distinct\)"),
         (torch.ones(2, 1), {"ids": ["a"]}, "2 distinct ids"),
         ([torch.ones(1), torch.ones(2)], {}, r"one length, got shapes \[\(1,\), \(2,\)\]"),
         ([], {}, "one length"),

@@ -34,14 +34,14 @@ router = APIRouter(
     dependencies=[OperatorDep],
 )
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
-"""The event hub's topic for open streams, and the maximum number of open streams. Each open stream
-holds a connection to Redis."""
+"""The topic under which the event hub counts open event streams, and the maximum number of these
+streams. Each open stream holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 EMPTY_DECISION = Decision()
-"""The body of a request that gives no reason."""
+"""The default body of requests that pause, resume or stop a run: it gives no reason."""
 ABSTAINING = (
-    "the detector abstains: it would bar {} more of the last round's clients, but the maximum "
+    "the detector abstains: it would bar {} more of the previous round's clients, but the maximum "
     "number of clients is already barred; evict or reinstate clients by hand"
 )
 

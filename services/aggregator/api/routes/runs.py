@@ -151,7 +151,7 @@ async def check(runtime: Runtime, source: dict[str, Any] | str) -> tuple[Experim
 
 
 async def run_info(runtime: Runtime, run: str) -> RunInfo:
-    """The entry of a run, with what the run waits for, as operators see it.
+    """A run's entry as operators see it, including what the run waits for.
 
     Raises:
         RunNotFound: there is no such run.
@@ -185,8 +185,8 @@ async def current_info(
     """
     if info.state == "queued":
         earlier = queue[: queue.index(info.run)] if info.run in queue else []
-        # If the current run started after the queue was read, `queue` still contains this run, so
-        # `dict.fromkeys` removes the duplicate.
+        # The queue was read before the current run. If the current run started in between, it is
+        # also in `queue`, and `dict.fromkeys` removes the duplicate.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         if runs:

@@ -65,8 +65,8 @@ async def honest_updates(
     The response is delayed until the updates have arrived, the round is over, or `patience` seconds
     have passed. The response is a safetensors file with one vector per client, named by the
     client's id. `/started/<client>` is the model that the client trained from. `/reference` is the
-    model to which calibrated updates are relative. The file's metadata contains the experiment's
-    settings `server`, as JSON.
+    reference model: a calibrated update is the trained model minus this model. The file's metadata
+    contains the experiment's table `server`, as JSON.
     """
     left_out = frozenset(without.split(","))
     receipts = await gather(run, round, kind, left_out, patience)
@@ -109,8 +109,8 @@ async def gather(
             or loop.time() > until
             or not await has_missing_uploads(run, round_, kind, left_out)
         ):
-            # A client's ticket is removed when the receipt of its upload is stored. The receipts
-            # are therefore read after the tickets, so that no upload is missed.
+            # Redis removes a client's ticket when it stores the receipt of the client's upload. If
+            # the receipts were read before the tickets, an upload in between would be missed.
             receipts = [r for r in await run.stores.uploads.receipts(round_) if r.kind == wanted]
             seen = [r for r in receipts if r.client not in left_out]
             return sorted(seen, key=lambda receipt: receipt.client)
@@ -120,7 +120,7 @@ async def gather(
 async def has_missing_uploads(
     run: RunParts, round_: int, kind: str, left_out: frozenset[str]
 ) -> bool:
-    """Whether any client outside `left_out` still has to send an upload of this kind."""
+    """Whether any client outside `left_out` still has to send an upload of kind `kind`."""
     leading = {"train", "probe"} if kind == "train" else {"probe"}
     return any(
         ticket.round == round_ and ticket.kind in leading and client not in left_out

@@ -116,9 +116,9 @@ async def ticket(
 ) -> Response:
     """Shows the client's ticket, which names a run and says what the client has to do now.
 
-    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. In this
-    way, the client still learns about the end of its run after the next run has started. If the
-    named run does not exist any more, the response is the ticket for the current run.
+    A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. The
+    client thus learns that its run has ended even if the next run has already started. If the named
+    run does not exist any more, the response is the ticket for the current run.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
     `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket
@@ -166,7 +166,7 @@ async def await_ticket(
             candidate = await current_ticket(runtime, client, run)
             if news(candidate):
                 return candidate
-            del candidate  # Many requests can wait here, so each of them must save memory.
+            del candidate  # Frees memory during the wait: many requests can wait here.
             left = until - loop.time()
             if left <= 0 or not await wait(left):
                 return None

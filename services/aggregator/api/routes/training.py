@@ -263,8 +263,9 @@ async def customize(
     """Makes a customized model outside of a round.
 
     The body is the update that the client computed from the reference model
-    (`/v1/runs/{run}/models/reference`). The response is the model as safetensors. Members of the
-    run may send this request until the run ends. The uploaded update does not enter any round.
+    (`/v1/runs/{run}/models/reference`). The response is the customized model as safetensors.
+    Members of the run and operators may send this request until the run ends. The uploaded update
+    does not enter any round.
     """
     if caller is not None:
         attempts = await runtime.stores.attempts.count(f"customize:{caller}", 60, time.time())

@@ -23,7 +23,7 @@ class Cell:
         at: the cell's choice on every axis.
         value: the paper's value.
         measure: the metric that the table shows.
-        accuracy: the source of the final accuracies, such as the last round; see `Final`.
+        accuracy: which rounds or which evaluation the final accuracies come from; see `Final`.
         runs: the cell's experiment with each seed; empty if the cell cannot be run.
         reason: why the cell cannot be run; None if the cell can be run.
     """

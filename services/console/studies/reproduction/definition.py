@@ -78,7 +78,8 @@ class Figure(Table):
     panels: str | None = None
     """The axis whose choices are drawn in separate panels."""
     measures: list[str] = Field(default=[])
-    """The metrics that are drawn, each in a panel; by default, the table's `measure`."""
+    """The metrics that are drawn, each in its own panel unless `together` is set; by default, the
+    metric that the table shows."""
     together: bool = False
     """Whether all metrics of a run are drawn as lines in one panel."""
 
@@ -93,7 +94,7 @@ class Paper(Table):
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
     accuracy: Final = "last"
-    """The source of the final accuracies, such as the last round; see `Final`."""
+    """Which rounds or which evaluation the final accuracies come from; see `Final`."""
     settings: list[CellSettings] = []
     impossible: list[ImpossibleCells] = []
     on_request: list[OnRequest] = []

@@ -80,7 +80,7 @@ def outcome(cell: Cell, results: Results) -> CellResult:
 
 
 def _value(run: dict[str, Any], measure: str) -> float | None:
-    """A metric as tables show it: a share in percent, a list's length, or an unchanged number."""
+    """A metric as tables show it: shares in percent, lists as lengths, other numbers unchanged."""
     value = None if isinstance(run.get("error"), str) else metric_value(run, measure)
     if value is None:
         return None

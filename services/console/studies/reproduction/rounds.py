@@ -25,10 +25,10 @@ SIDES = ("honest", "hostile")
 def curves(result: SimulationResult) -> Curves:
     """Metrics after every round, keyed by name; metrics that the run lacks are left out.
 
-    The honest clients measure the accuracies, errors, attack success and the largest gap; only
-    `accuracy_server` is measured by the server. `norm_honest` and `norm_hostile` are mean norms of
-    updates; `entropy_honest` and `entropy_hostile` are mean entropies of the clients' models on
-    public samples; `weight_honest` and `weight_hostile` are each side's share of the aggregate.
+    The server measures `accuracy_server`. The honest clients measure the other accuracies, `error`,
+    `attack_success` and `largest_gap`. Metrics whose names end in `_honest` or `_hostile` describe
+    the honest or the hostile clients: `norm` is the mean norm of their updates, `entropy` the mean
+    entropy of their models on public samples, and `weight` their share of the aggregate.
     """
     both = sides(result.experiment)
     lines: Curves = {}
@@ -52,7 +52,7 @@ def curves(result: SimulationResult) -> Curves:
 
 
 def of_side(record: RoundRecord, clients: list[str]) -> dict[str, float | None]:
-    """The given clients' mean norm of updates, mean entropy, and total weight in a round."""
+    """Mean update norm, mean entropy and total weight of the given clients in a round."""
     measured = (one.per_row["entropy"] for one in record.reports if "entropy" in one.per_row)
     entropies = {name: value for name, value in next(measured, {}).items() if value is not None}
     weights = [record.weights[client] for client in clients if client in record.weights]

@@ -127,7 +127,7 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
     """Simulates a run; returns its results, or its error if it fails.
 
     An interrupted run continues from its last checkpoint. If the folder does not exist on this
-    machine, the run has no checkpoints.
+    machine, for example on a node of a Ray cluster, the run has no checkpoints.
     """
     place = folder / "runs" / one.experiment.digest()
     try:

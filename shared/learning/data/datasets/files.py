@@ -1,8 +1,8 @@
 """Data sets that each come from one .npz file.
 
 A file has x_train, y_train, x_test and y_test. If the data set has natural clients, such as users,
-the file also has group_train and group_test, which contain the number of each sample's natural
-client. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart looks for
+the file also has group_train and group_test, which identify each sample's natural client by an
+integer. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart looks for
 the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the operating
 system's default folder for caches). If the file is in neither folder, Rampart has two other
 sources: some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and others
@@ -36,7 +36,7 @@ class Original:
 
 
 class FileDataset(Dataset):
-    """A data set in a file of the same name; training samples come first, then test samples."""
+    """A data set in the file NAME.npz; `load` returns training samples first, then test samples."""
 
     sample: ClassVar[tuple[int, ...]]
     labels: ClassVar[int]

@@ -91,7 +91,7 @@ class SVHN(FileDataset):
 
 @datasets.register("tiny_imagenet")
 class TinyImageNet(FileDataset):
-    """Photographs of 32x32 pixels in 200 classes, which SDEA uses as public data without labels."""
+    """Photographs of 32x32 pixels, 200 classes; SDEA uses them as public data without labels."""
 
     paper = "Le and Yang, Tiny ImageNet visual recognition challenge, 2015; SDEA, section 4"
     licence = "non-commercial research (ImageNet's terms)"

@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_
 
 ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
-"""Timeout in seconds if no data arrive on a connection."""
+"""Seconds without any data after which a connection fails."""
 PATIENCE = 30.0
 """Seconds during which a failed download is retried."""
 STEP = 100
@@ -78,8 +78,8 @@ def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"the md5 checksum is {checksum.hexdigest()}, not {expected}")
     if sum(targets) != 1 or values.shape[1] != len(columns) or not np.isfinite(values).all():
         raise ValueError(
-            f"the table of shape {values.shape} is not {len(columns)} columns of finite numbers "
-            "with one target"
+            f"the table has shape {values.shape}; it must have {len(columns)} columns of finite "
+            "numbers, and exactly one of the columns must be the target"
         )
     return np.delete(values, unused, axis=1), values[:, targets.index(True)].astype(np.int64)
 

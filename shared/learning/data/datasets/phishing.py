@@ -11,8 +11,8 @@ class Phishing(FileDataset):
     """11,055 web sites with 68 binary features each; class 1 means that a site is legitimate.
 
     The 68 columns are a one-hot encoding of the 30 original features, whose values are -1, 0 and 1.
-    Rampart keeps the columns in the order of the data file. In the file that Rampart makes from
-    OpenML's table, columns are ordered by feature, then by value.
+    If the user provides the file, Rampart does not reorder its columns. In a file that Rampart
+    makes from OpenML's table, the columns are ordered by feature, then by value.
     """
 
     paper = "Mohammad et al., An assessment of features related to phishing websites, 2012"

@@ -9,7 +9,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("by_group")
 class ByGroup(Partition):
-    """Each client holds one group, or several groups if there are more groups than clients.
+    """Each client holds one group (a user's samples), or several if groups outnumber clients.
 
     >>> groups = torch.tensor([7, 7, 9, 9, 9, 4])
     >>> parts = ByGroup().split(torch.zeros(6), 3, torch.Generator().manual_seed(0), groups)

@@ -18,12 +18,11 @@ from rampart_fl.shared.learning.data.partitions import (
 class ClassesPerClient(Partition):
     """Each client holds `classes` classes; every class is held by about the same number of clients.
 
-    Each of the C classes in the data goes to clients·classes/C clients, rounded down or up. Each
-    client in turn gets the `classes` classes that still need the most clients; ties are broken at
-    random. No client gets the same class twice. The clients that hold a class share its samples
-    evenly. With `imbalance`, the clients' relative sizes form a geometric progression. With
-    `imbalance`, the clients that hold a class share its samples in proportion to the clients'
-    relative sizes.
+    With K clients, each of the C classes in the data goes to K·`classes`/C clients, rounded down or
+    up. Each client in turn gets the `classes` classes that still need the most clients; ties are
+    broken at random. No client gets the same class twice. The clients that hold a class share its
+    samples evenly or, with `imbalance`, in proportion to relative sizes. The relative sizes of all
+    clients form a geometric progression.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

@@ -15,8 +15,8 @@ class Dirichlet(Partition):
     """Divides each class in proportion to p ~ Dir(β·1_K); if β is small, clients have few classes.
 
     The classes are divided one after the other. With `balanced`, a client that already holds at
-    least N/K of the N samples gets no samples of later classes. The partition is drawn again until
-    every client has at least `minimum` samples.
+    least N/K of the N samples gets no samples of later classes. The partition is drawn up to 1000
+    times, until every client has at least `minimum` samples.
 
     >>> y = torch.arange(10).repeat(40)
     >>> parts = Dirichlet(beta=0.5).split(y, 5, torch.Generator().manual_seed(0))
@@ -44,8 +44,8 @@ class Dirichlet(Partition):
                 shares = [torch.split(own, size_K.tolist()) for own, size_K in dealt]
                 return [torch.cat(part).sort().values for part in zip(*shares, strict=True)]
         raise ConfigurationError(
-            f"dirichlet with beta {self.beta:g} left a client with fewer than {self.minimum} "
-            f"samples in {TRIES} draws; lower `minimum` or raise `beta`"
+            f"dirichlet with beta {self.beta:g}: in each of {TRIES} draws, a client had fewer than "
+            f"{self.minimum} samples; lower `minimum` or raise `beta`"
         )
 
     def _draw(self, y: Tensor, clients: int, draws: torch.Generator) -> list[tuple[Tensor, Tensor]]:

@@ -10,7 +10,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 @partitions.register("dominant_groups")
 class DominantGroups(Partition):
-    """Draws the share `dominant` of a client's samples from its group's classes, the rest from all.
+    """A client's samples: a share `dominant` from its group's classes, the rest from all classes.
 
     Of K clients and G groups, client k is in group ⌊k·G/K⌋. In the FedCAP paper, the groups of
     EMNIST are digits, upper-case letters and lower-case letters. The paper specifies neither the

@@ -28,7 +28,8 @@ class IIDPlusSorted(Partition):
         mixed = order[: round(self.iid * len(y))]
         rest = order[len(mixed) :]
         rest = rest[y[rest].sort(stable=True).indices]
-        # The first clients get the larger sorted parts, and the last clients get the larger random
-        # parts. The clients' sample counts therefore differ by at most one.
+        # The sizes of the sorted parts differ by at most one, and so do those of the random parts.
+        # The first clients get the larger sorted parts and the last clients get the larger random
+        # parts, so that the clients' total sample counts also differ by at most one.
         pairs = zip(rest.tensor_split(clients), mixed.tensor_split(clients)[::-1], strict=True)
         return [torch.cat(pair).sort().values for pair in pairs]

@@ -1,4 +1,4 @@
-"""A small text model: the sum of a text's token vectors, followed by a linear layer."""
+"""A small text model: the scaled sum of a text's token vectors, then fully connected layers."""
 
 from collections import OrderedDict
 from itertools import pairwise

@@ -79,8 +79,8 @@ class Objective(Member, ABC):
     """Whether the gradient depends on the batch; if so, `PrivateTask` clips each sample's
     gradient."""
     personal: bool = False
-    """Whether the term also acts on the personal model that a client trains in addition to the
-    model that it uploads."""
+    """Whether the term acts not only on the model that a client uploads, but also on the client's
+    personal model."""
 
     @property
     @abstractmethod
@@ -106,7 +106,7 @@ class Objective(Member, ABC):
             models_KD: the models after the round's training.
             x_KN: every client's training samples, padded.
             sizes: number of training samples of each client.
-            draws: random numbers of the round's first step.
+            draws: the source of random numbers; `train` passes that of the round's first step.
         """
         del network, models_KD, x_KN, sizes, draws
         return {}

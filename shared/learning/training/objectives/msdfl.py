@@ -21,7 +21,7 @@ class MSDFL(Objective):
 
     With the form `batch_sum`, the penalty is instead λ/2 1/|B| |Σ_a ∂_θ p_a|², which includes the
     cross terms of different samples. With `batch_sum`, a step takes one additional backward pass.
-    With `per_sample`, a step takes as long as if every sample had its own copy of the model.
+    With `per_sample`, a step takes as long as training a separate copy of the model on each sample.
     """
 
     paper = "MSDFL, section V-B, equations 7 to 10, algorithm 1"

@@ -43,7 +43,7 @@ class Tiers(Objective):
     """Expected shares of the clients in the tiers high, low and minimum. If the shares sum to less
     than 1, the remaining clients train without a term."""
     minimum: Literal["msdfl", "hmsdfl"] = "msdfl"
-    """The objective of clients in the minimum tier; the MSDFL paper allows both."""
+    """The term of clients in the minimum tier; the MSDFL paper allows either of these two terms."""
 
     @model_validator(mode="after")
     def _at_most_everyone(self) -> "Tiers":

@@ -8,7 +8,7 @@ once.
 To add a personalizer, write a module in this package, and a test file with the name of the module.
 The module defines a subclass of `Personalizer`, decorated with `@personalizers.register("name")`.
 
-Models that the server makes for clients belong in `rampart_fl.shared.robust.customizers`.
+Code that makes clients' models on the server belongs in `rampart_fl.shared.robust.customizers`.
 
 Legend: K clients, B samples in a batch, D parameters.
 """
@@ -119,7 +119,10 @@ class Task(Protocol):
         """The same task, with the balanced softmax loss for models that are trained for upload."""
 
     def parameters(self, vector_KD: Tensor) -> Tensor:
-        """The vectors (K, D) with 0 in place of running statistics, which only batches change."""
+        """The given vectors (K, D), but with 0 in place of every running statistic.
+
+        Only batches change running statistics.
+        """
 
     def head(self, layer: str | None) -> Tensor:
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
@@ -133,14 +136,14 @@ class Personalizer(Member, ABC):
     trained for upload. Differential privacy adds noise only to these gradients."""
 
     whole: ClassVar[bool] = True
-    """Whether a client trains plainly on all of its samples and uploads the whole change that
-    training made to the received model. Detectors that reconstruct training need `whole` to be
+    """Whether a client trains the received model with the experiment's objective on all of its
+    samples, and uploads the whole change. Detectors that reconstruct training need `whole` to be
     True.
     """
 
     @property
     def simulated_only(self) -> bool:
-        """Whether clients need each other's models, which only a simulation can provide."""
+        """Whether clients need every client's model, which only a simulation can provide."""
         return False
 
     def init(self, initial_KD: Tensor) -> dict[str, Tensor]:

@@ -19,8 +19,8 @@ from rampart_fl.shared.learning.training.personalizers import (
 class APFL(Personalizer):
     """Trains a local model, a global model, and their mixture.
 
-    The client's own model mixes the local model v and the global model w: α v + (1 - α) w. The loss
-    of the client's own model trains v and α, whereas w is trained as in plain averaging.
+    The client's own model mixes the local model v and the global model w: α v + (1 - α) w. Both v
+    and α are trained on the loss of this mixture, whereas w is trained as in plain averaging.
 
     Let g = ∇L(α v + (1 - α) w), with the values of v, w and α before the mini-batch. Each
     mini-batch causes three updates. First, the local model takes the step v <- v - η α g. Second,

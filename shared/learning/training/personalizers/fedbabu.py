@@ -24,13 +24,13 @@ class FedBABU(Personalizer):
 
     φ <- φ - η ∇_φ L(φ, h₀) for the upload; v <- v - η ∇L(v) from the received model.
 
-    φ is the body, and h₀ is the head of the first global model. In every round, the client
-    fine-tunes its own model v from the received model, with plain SGD on the same mini-batches that
-    it uses to train the upload. The model v is therefore available whenever the federation ends. An
-    honest client's upload is 0 in the head's coordinates, so these coordinates tell detectors and
-    rules nothing about the client. An attacker's upload can differ from 0 in the head's
-    coordinates. An attacker can thus change the head that all clients train with, unless the rule
-    prevents this change.
+    φ is the body, and h₀ is the head of the first global model. In every round, the client's
+    own model v starts as a copy of the received model. The client trains v by plain SGD, on the
+    same mini-batches on which it trains φ. The model v is therefore available whenever the
+    federation ends. An honest client's upload is 0 in the head's coordinates, so these coordinates
+    tell detectors and rules nothing about the client. An attacker's upload can differ from 0 in the
+    head's coordinates. An attacker can thus change the head that all clients train with, unless the
+    rule prevents this change.
     """
 
     paper = "Oh, Kim and Yun, FedBABU: toward enhanced representation for FL, 2022"

@@ -1,4 +1,4 @@
-"""FedFomo: each client gives larger weights to the offered models that lower its loss more."""
+"""FedFomo: the more an offered model lowers a client's loss, the larger its weight."""
 
 from collections.abc import Mapping
 

@@ -24,13 +24,13 @@ class FedPer(Personalizer):
 
     (φ, h) <- (φ, h) - η ∇L(φ, h) from the received body φ and the client's own head h.
 
-    The client's own model consists of the client's own head and of the body that the client trained
-    last. The upload changes only the body, because the upload is 0 in the head's coordinates.
-    Detectors and rules therefore judge only bodies. Only an attacker's upload can be non-zero in
-    the head's coordinates. An attacker's values in the head's coordinates change only the head that
-    clients receive, and honest clients never use the received head. The accuracy of the received
-    model and the claimed `loss_gap` are not meaningful, because both are measured with the received
-    head, which clients do not use.
+    The client's own model consists of the client's own head and of the body from the client's most
+    recent training. The upload changes only the body, because the upload is 0 in the head's
+    coordinates. Detectors and rules therefore judge only bodies. Only an attacker's upload can be
+    non-zero in the head's coordinates. An attacker's values in the head's coordinates change only
+    the head that clients receive, and honest clients never use the received head. The accuracy of
+    the received model and the claimed `loss_gap` are not meaningful, because both are measured with
+    the received head, which clients do not use.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"

@@ -28,14 +28,15 @@ class FedRoD(Personalizer):
     trains a second head h.
 
     z are the generic logits, f are the features before the head, and sg stops the gradient. The
-    client has n_c training samples of class c; classes of which the client has no samples are left
-    out of the softmax. The prediction is z + h(f). The client uploads the body and the generic
-    head. The personal head h starts at 0, stays with its client, and takes plain SGD steps.
+    client has n_c training samples of class c; the softmax of the first loss leaves out classes of
+    which the client has no samples. The prediction is z + h(f). The client uploads the body and the
+    generic head. The personal head h starts at 0, stays with its client, and takes plain SGD steps.
 
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
-    sum of both heads. The model with the summed head is the client's own model. The gradient of the
-    own model's loss with respect to the summed head equals the gradient of CE(sg(z) + h(sg(f)))
-    with respect to h. An attacker that flips labels computes n_c from the flipped labels.
+    sum of both heads. The model with the summed head is the client's own model. The gradient of
+    this model's loss with respect to the summed head equals the gradient of CE(sg(z) + h(sg(f)))
+    with respect to h, so a step computes the former and applies it to h. An attacker that flips
+    labels computes n_c from the flipped labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"

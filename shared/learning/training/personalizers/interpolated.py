@@ -34,17 +34,18 @@ class Interpolated(Personalizer):
     n clients therefore requires n² gradients. Every client would have to see every model, so the
     mode `exact` is available only in simulation (`rampart_fl.shared.simulation.interpolation`).
 
-    The mode `shared` deviates from the paper: a round needs only as many gradients as with other
-    personalizers. Each client j trains from its own θ_j and uploads the change u_j that training
-    made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients receive R
-    with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
+    The mode `shared` deviates from the paper, so that a round needs only as many gradients as with
+    other personalizers. Each client j trains from its own θ_j and uploads the change u_j that
+    training made. The step of the global model is R = w^{t+1} - w^t = F(u_1, ..., u_n). Clients
+    receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
     differ if 0 < λ < 1. In the mode `exact`, R_i consists of gradients at θ_i, so it can keep θ_i
-    away from the client's own optimum. In the mode `shared`, the other clients train from their own
-    models, so R does not pull θ_i back. If F is a mean, θ_i keeps moving towards the client's own
-    optimum in the mode `shared`. The weight λ then determines only how slowly θ_i approaches this
-    optimum. The result therefore depends on the number of rounds.
+    away from the client's own optimum. In the mode `shared`, the other clients' changes are
+    computed at their own models instead of θ_i, so R cannot keep θ_i away from this optimum. If F
+    is a mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
+    then determines only how slowly θ_i approaches this optimum. The result therefore depends on the
+    number of rounds.
     """
 
     paper = "fine-tuned personalization, algorithm 1"

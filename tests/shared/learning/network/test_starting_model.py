@@ -102,7 +102,7 @@ def test_unreadable_or_missing_files_are_rejected(
 
 
 def test_start_from_a_run_needs_a_federation(module: nn.Module) -> None:
-    with pytest.raises(ConfigurationError, match="only a federation that has the run 'a-1'"):
+    with pytest.raises(ConfigurationError, match="only the federation that stores the run 'a-1'"):
         read_start(Start(run="a-1"), spec_of(module))
 
 

@@ -311,11 +311,11 @@ def test_requests_are_retried_after_short_outages_but_not_after_refusals(
         (site(ARFF.replace("7", "seven")), None),
         (site(ARFF[:60]), None),
         (site(ARFF.replace("0,0,1", "0,?,1")), "could not convert"),
-        (site(ARFF.replace("0,0,1", "0,nan,1")), r"table of shape \(3, 4\)"),
+        (site(ARFF.replace("0,0,1", "0,nan,1")), r"shape \(3, 4\)"),
         (site(ARFF.replace("1,0,0,1", "1,0,1")), "number of columns"),
         (
             {**site(), "features/4534": b'{"data_features": {"feature": []}}'},
-            "is not 0 columns",
+            "must have 0 columns",
         ),
         (site(address="ftp://openml.org/sites.arff"), "not an address on the web"),
         ({**site(), "json/data/4534": b"<html>"}, None),

@@ -43,7 +43,7 @@ def test_unreachable_minimum_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ConfigurationError, match="8 clients with 300 each"):
         split(minimum=300)
     monkeypatch.setattr(dirichlet, "TRIES", 30)
-    with pytest.raises(ConfigurationError, match="in 30 draws"):
+    with pytest.raises(ConfigurationError, match="each of 30 draws"):
         split(beta=0.001, minimum=250, balanced=False)
 
 

@@ -27,9 +27,9 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
-"""A forward pass rounds the number of samples per client up to a multiple of this number, unless
-the padded tensor ends earlier. If a pass had fewer than `TILE` samples per client, libraries would
-use other matrix kernels, whose results differ in the last bits."""
+"""A forward pass rounds the number of samples per client up to a multiple of this number. If a pass
+had fewer than `TILE` samples per client, libraries would use other matrix kernels, whose results
+differ in the last bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,6 +271,7 @@ def _each(
     samples fit. A pass takes no more padding than its largest client needs, rounded up to a
     multiple of `TILE`.
     """
+    given, x_KT, y_KT = x_KT.shape[1], _padded(x_KT), _padded(y_KT)
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
     at_once = max(1, samples // width)
@@ -284,7 +285,15 @@ def _each(
             with torch.no_grad():
                 logits_KBC = learner.network.logits(models_KD[some], x_KT[part])
             scores_KT[part] = score(logits_KBC, y_KT[part]).double()
-    return _within(scores_KT, sizes)
+    return _within(scores_KT[:, :given], sizes)
+
+
+def _padded(values_KT: Tensor) -> Tensor:
+    """The values, padded with zeros if there are fewer than `TILE` samples per client."""
+    clients, given, *shape = values_KT.shape
+    if given >= TILE:
+        return values_KT
+    return torch.cat([values_KT, values_KT.new_zeros(clients, TILE - given, *shape)], dim=1)
 
 
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import load
+from rampart_fl.shared.learning.training import local
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import (
@@ -340,6 +342,24 @@ def test_evaluation_computes_little_padding(
     monkeypatch.setattr(Stacked, "at_once", lambda self, x: most)
     evaluate_many(learner, cohort, models_KD, {})
     assert sum(passed) <= sum(size + TILE for size in cohort.test_K)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, TILE, TILE + 1])
+def test_client_evaluated_alone_has_the_same_loss_as_in_a_cohort(samples: int) -> None:
+    """An agent evaluates one client, and the simulation pads it to the size of larger clients."""
+    tables = {"name": "alone", "data": {"dataset": "digits"}, "model": "logistic"}
+    learner = Learner.of(Experiment.from_tables(tables))
+    model_1D = learner.initial_model().float()[None]
+    draws = torch.Generator().manual_seed(samples)
+    for _ in range(20):
+        x_1T = torch.randn(1, samples, 1, 8, 8, generator=draws)
+        y_1T = torch.randint(10, (1, samples), generator=draws)
+        larger = [torch.cat([own, own.new_zeros(1, 40, *own.shape[2:])], 1) for own in (x_1T, y_1T)]
+        alone, padded = (
+            local._each(learner, model_1D, x, y, [samples], learner.scoring.losses)
+            for x, y in ((x_1T, y_1T), larger)
+        )
+        assert torch.equal(alone, padded[:, :samples])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 100])

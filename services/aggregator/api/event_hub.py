@@ -38,7 +38,7 @@ topic is the empty string, which is no client's id."""
 
 
 class Listener:
-    """A waiting request, as a context manager; a generator would occupy more memory.
+    """A waiting request, as a context manager; this class needs less memory than a generator.
 
     Args:
         hub: the hub that wakes the request.

@@ -35,7 +35,7 @@ class OperatorTokens:
         self._operators = operators
 
     async def of(self, token: str) -> Actor | None:
-        """The operator that a token belongs to; None if the token never belonged to an operator.
+        """The operator to whom a token belongs; None if it belongs to no operator.
 
         Raises:
             OperatorExpired: the token is an operator's, but has expired.

@@ -20,7 +20,7 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Objects to clients that are far from the others and keep moving the models that they receive.
+    """Evicts clients that are far from the others, and move their models far in every round.
 
     excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The median and the median
     absolute deviation (MAD) are taken over all rows of the round. The excess is 1 if x is at the

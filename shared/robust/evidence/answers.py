@@ -10,8 +10,7 @@ from torch import Tensor
 
 DEPENDENT = 1e-5
 """Directions with singular values up to this number are left out of the span of earlier uploads.
-They occur if the averages of earlier uploads are nearly equal, and rounding errors determine
-them."""
+If the averages of earlier uploads are nearly equal, such directions consist of rounding errors."""
 
 
 @dataclass(frozen=True)

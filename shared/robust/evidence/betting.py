@@ -83,7 +83,7 @@ def _gains(p: float, q: float, count: int) -> tuple[float, ...]:
 
 
 def evidence(wealth: Sequence[float], rounds: int) -> float:
-    """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
+    """The logarithm of the mean of several E_t, computed from the wealth of their begun bets.
 
     The bets that have not begun have the total wealth 1 / (rounds + 1). The mean M_t of several E_t
     is also an e-process, even if the E_t depend on each other. Therefore P(sup_t M_t >= 1/a) <= a.

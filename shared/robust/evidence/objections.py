@@ -187,7 +187,7 @@ def plausible(upload: Upload, response: Response | None, usual: CohortLimits) ->
 def acceptable(
     upload: Upload, objections: Sequence[Objection], usual: CohortLimits, suspected: bool = False
 ) -> bool:
-    """Whether an upload's norm is small enough, given the objections to it (one for each memory).
+    """Whether an upload's norm is small enough; the limit depends on the objections to the upload.
 
     If the client is challenged, the norm of its upload must not exceed the limit. If the client is
     not challenged, the limit is `BEYOND` times as high in two cases. First case: there is no

@@ -178,7 +178,7 @@ def _with_origin(plain: View, pool: Geometry) -> Tensor:
     square = squares_K[centre]
     gram_KK = torch.empty(k + 1, k + 1, dtype=torch.float64)
     gram_KK[:k, :k] = pool.gram_MM
-    # <row - c, 0 - c> is half of |c|² + |row - c|² - |row|².
+    # <row - c, 0 - c> = (|c|² + |row - c|² - |row|²) / 2.
     gram_KK[:k, k] = gram_KK[k, :k] = (square + pool.gram_MM.diagonal() - squares_K) / 2
     gram_KK[k, k] = square
     return gram_KK

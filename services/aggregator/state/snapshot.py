@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.shared.assignment import GLOBAL, names_for
@@ -56,17 +56,26 @@ class Snapshot(BaseModel):
     pulls: tuple[str, ...] = ()
     initial: str | None = None
 
+    @field_serializer("origins")
+    def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
+        """Keys are `CLIENT DIGEST`, because processes of earlier versions expect a flat object."""
+        return {f"{c} {d}": own for c, known in origins.items() for d, own in known.items()}
+
     @model_validator(mode="before")
     @classmethod
-    def _with_started_models(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions stored only one origin per client, without the challenged model."""
-        pool = [receipt for receipt in raw.get("pool", ()) if isinstance(receipt, dict)]
-        started = {receipt["client"]: receipt.get("started") for receipt in pool}
-        origins = {
-            client: {started.get(client): own} if isinstance(own, str) else own
-            for client, own in raw.get("origins", {}).items()
+    def _nested(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        """Earlier versions stored one origin per client, and no digest of the challenged model."""
+        started = {
+            r["client"]: r.get("started") for r in raw.get("pool", ()) if isinstance(r, dict)
         }
-        return {**raw, "origins": origins}
+        nested: dict[str, Any] = {}
+        for key, own in raw.get("origins", {}).items():
+            client, _, challenged = key.partition(" ")
+            if isinstance(own, str):
+                nested.setdefault(client, {})[challenged or started.get(client)] = own
+            else:
+                nested[key] = own
+        return {**raw, "origins": nested}
 
     @staticmethod
     def parse(text: str) -> "Snapshot":

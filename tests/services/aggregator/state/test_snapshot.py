@@ -114,6 +114,13 @@ def test_origins_stay_while_a_row_or_a_client_may_start_from_the_challenged_mode
     assert {"earlier", "g", "own", now} <= CHALLENGED.blobs()
 
 
+def test_stored_origins_are_a_flat_object_as_in_earlier_versions() -> None:
+    text = CHALLENGED.model_dump_json()
+    stored = {f"a {digest('3')}": "earlier", f"b {digest('4')}": "g"}
+    assert json.loads(text)["origins"] == stored
+    assert Snapshot.parse(text) == CHALLENGED
+
+
 def test_snapshot_of_an_earlier_version_has_one_origin_per_client() -> None:
     pool = [receipt(c, digest(n)).model_dump(mode="json") for c, n in (("a", "3"), ("b", "4"))]
     raw = {**CHALLENGED.model_dump(mode="json"), "pool": pool, "origins": {"a": "own"}}

@@ -27,9 +27,9 @@ from rampart_fl.shared.runtime.device import to_device
 EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
-"""A forward pass rounds the number of samples per client up to a multiple of this number. If a pass
-had fewer than `TILE` samples per client, libraries would use other matrix kernels, whose results
-differ in the last bits."""
+"""A forward pass has at least this many samples per client, if they fit. For fewer samples,
+libraries use other matrix kernels, whose results differ in the last bits. If larger clients are in
+the same tensor, a pass rounds the number of samples per client up to a multiple of `TILE`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,10 +271,9 @@ def _each(
     samples fit. A pass takes no more padding than its largest client needs, rounded up to a
     multiple of `TILE`.
     """
-    given, x_KT, y_KT = x_KT.shape[1], _padded(x_KT), _padded(y_KT)
     samples = min(EVALUATED, learner.network.at_once(x_KT[:, :1]))
     width = max(1, min(samples, x_KT.shape[1]))
-    at_once = max(1, samples // width)
+    at_once = max(1, samples // max(width, TILE))
     scores_KT = torch.zeros(y_KT.shape, dtype=torch.float64, device=y_KT.device)
     for first in range(0, len(models_KD), at_once):
         some = slice(first, first + at_once)
@@ -282,18 +281,20 @@ def _each(
         for start in range(0, longest, width):
             tiles = ceil_div(longest - start, TILE)
             part = (some, slice(start, start + min(width, tiles * TILE)))
+            x_KB, y_KB = x_KT[part], y_KT[part]
+            if x_KB.shape[1] < TILE <= samples:
+                x_KB, y_KB = _padded(x_KB), _padded(y_KB)
             with torch.no_grad():
-                logits_KBC = learner.network.logits(models_KD[some], x_KT[part])
-            scores_KT[part] = score(logits_KBC, y_KT[part]).double()
-    return _within(scores_KT[:, :given], sizes)
+                logits_KBC = learner.network.logits(models_KD[some], x_KB)
+            scores_KB = score(logits_KBC, y_KB)
+            scores_KT[part] = scores_KB[:, : scores_KT[part].shape[1]].double()
+    return _within(scores_KT, sizes)
 
 
-def _padded(values_KT: Tensor) -> Tensor:
-    """The values, padded with zeros if there are fewer than `TILE` samples per client."""
-    clients, given, *shape = values_KT.shape
-    if given >= TILE:
-        return values_KT
-    return torch.cat([values_KT, values_KT.new_zeros(clients, TILE - given, *shape)], dim=1)
+def _padded(values_KB: Tensor) -> Tensor:
+    """The values, padded with zeros to `TILE` samples per client."""
+    clients, given, *shape = values_KB.shape
+    return torch.cat([values_KB, values_KB.new_zeros(clients, TILE - given, *shape)], dim=1)
 
 
 def _within(values_KT: Tensor, sizes: Sequence[int]) -> Tensor:

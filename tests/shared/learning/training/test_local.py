@@ -344,7 +344,7 @@ def test_evaluation_computes_little_padding(
     assert sum(passed) <= sum(size + TILE for size in cohort.test_K)
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3, TILE, TILE + 1])
+@pytest.mark.parametrize("samples", [1, 2, 3, TILE, TILE + 1, 4097, 4099])
 def test_client_evaluated_alone_has_the_same_loss_as_in_a_cohort(samples: int) -> None:
     """An agent evaluates one client, and the simulation pads it to the size of larger clients."""
     tables = {"name": "alone", "data": {"dataset": "digits"}, "model": "logistic"}

@@ -58,13 +58,22 @@ class Snapshot(BaseModel):
 
     @field_serializer("origins")
     def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
-        """Keys are `CLIENT DIGEST`, because processes of earlier versions expect a flat object."""
-        return {f"{c} {d}": own for c, known in origins.items() for d, own in known.items()}
+        """A flat object, so that workers of earlier versions can restore the pool.
+
+        The key is CLIENT for the row in the pool, as in earlier versions, and otherwise `CLIENT
+        DIGEST`.
+        """
+        started = {receipt.client: receipt.started for receipt in self.pool}
+        return {
+            client if started.get(client) == challenged else f"{client} {challenged}": own
+            for client, known in origins.items()
+            for challenged, own in known.items()
+        }
 
     @model_validator(mode="before")
     @classmethod
     def _nested(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """Earlier versions stored one origin per client, and no digest of the challenged model."""
+        """Reverses `_flat`."""
         started = {
             r["client"]: r.get("started") for r in raw.get("pool", ()) if isinstance(r, dict)
         }

@@ -341,4 +341,4 @@ class RoundEngine:
             if self.spec.statistics:
                 held_S = self._vectors.read(self.snapshot.global_model)[self.spec.trainable :]
         made_D = self.rounds.newcomer(round_, probe_D, self.neighbours, held_S)
-        return self.snapshot.start(receipt.client) if made_D is None else self._models.put(made_D)
+        return self.snapshot.own(receipt.client) if made_D is None else self._models.put(made_D)

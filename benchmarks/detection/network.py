@@ -8,7 +8,9 @@ from benchmarks.detection.options import Options
 from benchmarks.detection.runs import Figures, Run
 
 CLIENTS, ROUNDS = 20, 60
-CASES = (*((attack, 1.0) for attack in ATTACKS), ("sign_flip", 0.5), ("model_replacement", 0.5))
+HALF = ("sign_flip", "model_replacement", "min_max", "fang")
+"""Attacks that are also run with half of the clients in each round."""
+CASES = (*((attack, 1.0) for attack in ATTACKS), *((attack, 0.5) for attack in HALF))
 SECONDS = 90.0
 """Approximate seconds of a run over HTTP."""
 

@@ -187,4 +187,4 @@ def follow(operator: Operator) -> None:
             view.show(state, records)
             if state.phase == "done":
                 return
-            time.sleep(0.5)  # Nobody can read a table that changes more often.
+            time.sleep(0.5)  # People cannot read a table that changes more often.

@@ -141,20 +141,29 @@ async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, State]:
     return coordinator, state
 
 
+async def arguments_of_close_round(
+    coordinator: Coordinator, state: State, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, ...]:
+    """The arguments with which the coordinator asks the round engine for the round's outcome."""
+    calls = list[tuple[Any, ...]]()
+
+    def refuse(*given: Any) -> None:
+        calls.append(given)
+        raise PreconditionError("too few rows")
+
+    monkeypatch.setattr(coordinator.round_engine, "close_round", refuse)
+    await coordinator.decide(state)
+    (given,) = calls
+    return given
+
+
 async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_nothing(
     fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A detector counts on it: clients cannot choose whether they are compared."""
     coordinator, state = await in_open_round(fresh_run)
-    seen = list[object]()
-
-    def record(*given: object) -> None:
-        seen.extend(given)
-        raise PreconditionError("too few rows")
-
-    monkeypatch.setattr(coordinator.round_engine, "close_round", record)
-    await coordinator.decide(state)
-    assert seen[1] == {} and seen[-2] == frozenset({"ada"})
+    _, receipts, *_, selected, _ = await arguments_of_close_round(coordinator, state, monkeypatch)
+    assert receipts == {} and selected == frozenset({"ada"})
 
 
 async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
@@ -169,13 +178,6 @@ async def test_buffered_decision_knows_the_models_from_which_clients_may_still_t
     fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator, state = await in_open_round(fresh_run)
-    given = list[object]()
-
-    def refuse(*arguments: object) -> None:
-        given.extend(arguments)
-        raise PreconditionError("too few rows")
-
-    monkeypatch.setattr(coordinator.round_engine, "close_round", refuse)
-    await coordinator.decide(state)
+    *_, in_use = await arguments_of_close_round(coordinator, state, monkeypatch)
     model = coordinator.snapshot.start("ada")
-    assert given[-1] == ({model} if fresh_run.policy == "buffered" else ())
+    assert in_use == ({model} if fresh_run.policy == "buffered" else ())

@@ -171,7 +171,7 @@ def read_run(folder: Path) -> FinishedRun:
     if not is_run(folder):
         raise ConfigurationError(
             f"{folder} holds no run: it has neither {' nor '.join(RECORDS)}; "
-            "name the folder that rampart up or rampart simulate --out wrote"
+            "give the output folder of `rampart up` or `rampart simulate --out`"
         )
     text = b"".join(lines(EXPERIMENT)).decode()
     try:

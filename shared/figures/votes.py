@@ -1,4 +1,4 @@
-"""Metrics of a vote: the fraction of predictions that m hostile clients cannot make wrong.
+"""Metrics of a vote: the fraction of predictions that stay correct whatever m hostile clients do.
 
 The metrics follow from counts that clients report, so this module does not need torch.
 """

@@ -101,7 +101,7 @@ class ExactRound:
         return Rows.of(received_ND, ids=names, weights=weights)
 
     def aggregate(self, rows: Rows, model_D: Tensor, state: State) -> tuple[Tensor, State]:
-        """The aggregate F (D,) of the rows received for a model, and the pipeline's next state."""
+        """Aggregates the rows for one model; returns F (D,) and the pipeline's next state."""
         rounds = self.server.rounds
         context = rounds.context(self.round, model_D, self.server.standing)
         context = rounds.resources.attach_to(context)

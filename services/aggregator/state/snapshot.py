@@ -128,15 +128,16 @@ class Snapshot(BaseModel):
     def own(self, client: str) -> str:
         """Digest of the model that a client would get if it were not challenged.
 
-        A challenged client trains from a changed model; every other client trains from this model.
+        A challenged client trains from a changed copy of this model; every other client trains
+        from this model itself.
         """
         return self.ticket_models(client, final=True)["model"]
 
     def origins_of(self, client: str) -> dict[str, str]:
         """The model without the challenge, for each challenged model that a client may start from.
 
-        Keys and values are digests. The result has the client's entries of `origins`, and the model
-        that challenges the client now.
+        Keys and values are digests. The result has the client's entries in `origins`, and an
+        entry for its current challenge.
 
         >>> snapshot = Snapshot(global_model="0", reference="0", customized={"a": "1", "c": "2"},
         ...                     challenged={"a": "c"}, origins={"a": {"3": "0"}})

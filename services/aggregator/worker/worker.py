@@ -222,7 +222,7 @@ class Worker:
         return await self._stores.runs.current()
 
     async def _exceeds_quota(self, run: str, fence: int) -> bool:
-        """Whether the disk quota delays a run; also records the reason, which operators see."""
+        """Returns whether the disk quota delays a run; if so, records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
             await state.hold(fence, "")  # Clears a wait that a worker with a quota recorded.

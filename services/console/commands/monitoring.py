@@ -84,7 +84,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round; only the column `left out` wraps text that is too long."""
+    """Prints one row per round; long text wraps only in the column `left out`."""
     rows = [
         {
             "round": str(record.round),

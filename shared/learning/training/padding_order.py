@@ -21,7 +21,7 @@ bits."""
 
 
 def unit(dim: int) -> int:
-    """The smallest distance, in places, at which two models of D parameters are aligned equally.
+    """Smallest number of places that a model of D parameters can move without losing alignment.
 
     >>> unit(8), unit(6), unit(7)
     (1, 2, 4)

@@ -19,7 +19,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 PARTS = ("samples", "labels", "rates")
 NOTHING: Mapping[str, Mapping[str, Tensor]] = {part: {} for part in PARTS}
-"""No tensors of earlier searches. A search that gets this mapping begins from noise."""
+"""The state before the first search. A search that gets this mapping begins from noise."""
 
 
 @detectors.register("fedredefense")

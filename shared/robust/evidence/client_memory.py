@@ -70,8 +70,8 @@ class ClientMemory:
         pasts: the client's averages and bets, one `ClientAverages` for each of the detector's
             memories.
         answered: wealth of the bets on low ranks of answers, one number for each expected share.
-        exceeded: wealth of the bets that win if an upload that started from a challenged model is
-            too long or overshoots.
+        exceeded: wealth of the bets that an upload from a challenged model is too long or
+            overshoots.
         rounds: number of rounds in which the detector has bet on objections.
         trials: number of rounds in which the client started from a challenged model.
         boldness: norm of the client's next challenge, as a multiple of the norm of a first

@@ -20,7 +20,7 @@ BEYOND = 5.0
 """The limit on the norms of uploads is multiplied by this factor if the client possibly has far
 more data than other clients."""
 DEVIATIONS = 3.0
-"""A response is turned only if its correlation is more than this many standard deviations below 0.
+"""Minimum number of standard deviations by which the correlation of a turned response is below 0.
 The standard deviation is that of the correlation between two random directions."""
 AGREES = 0.05
 """An upload agrees with other clients' uploads if its median cosine with these uploads is above

@@ -42,7 +42,7 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     correlations is at least this number. If the median is lower, even honest responses may be
     turned."""
     overshoot: float = Field(default=2.0, gt=1)
-    """An upload overshoots if it undoes more than this multiple of the model's movement, and if its
+    """An upload that overshoots undoes more than this multiple of the model's movement, and its
     norm is above the limit that `stretched` sets."""
     stretched: float = Field(default=3.0, gt=1)
     """An upload can overshoot only if its norm is above this multiple of the typical norm. To

@@ -97,7 +97,7 @@ class SequentialDetector(Detector):
     def _settled_at(
         self, wealth: Wealth, rounds: int, limit: float, rank: int, count: int
     ) -> Wealth:
-        """The wealth of the bets on low ranks of a client's answers, after one more round.
+        """Bets on low ranks of a client's answers in one more round; returns the wealth afterwards.
 
         Args:
             wealth, rounds, limit: as for `_settled`.

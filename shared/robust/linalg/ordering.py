@@ -135,9 +135,9 @@ def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     The first row of the sparse form is a base row. The other rows of the sparse form can use the
     base row as if it were row K of the pool. Each coefficient of the base row is the median of one
     column of the mixing matrix. A row of the pool is therefore not in the base row if most mixed
-    rows leave it out. The base row is empty if it would save no terms. With the base row, each
-    mixed row needs only a few terms if all mixed rows are means of nearly the same rows of the
-    pool.
+    rows leave it out. If a base row would save no terms, the returned base row is empty. With the
+    base row, each mixed row needs only a few terms if all mixed rows are means of nearly the same
+    rows of the pool.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]

@@ -1,7 +1,6 @@
 """Linear combinations, norms and inner products of rows.
 
-Legend: M rows of the view, K rows of the pool that the view reads, D coordinates, C coordinates of
-a chunk.
+Legend: a view has M rows and reads K rows of the pool; a row has D coordinates, a chunk C of them.
 """
 
 from collections.abc import Iterator, Sequence

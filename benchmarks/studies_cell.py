@@ -117,14 +117,14 @@ def plain(study: Study) -> tuple[Rounds, nn.Module]:
 
 
 def rampart(study: Study) -> tuple[Rounds, nn.Module]:
-    """Rampart's simulator, in which only `_test` and `_loss` evaluate."""
+    """Rampart's simulator, in which only `score_sums` and `training_loss` evaluate."""
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.learning.network.vector import load
     from rampart_fl.shared.learning.training import local
     from rampart_fl.shared.simulation import Simulation
 
     apart, rounds = Apart(), Rounds()
-    for name in ("_test", "_loss"):
+    for name in ("score_sums", "training_loss"):
         setattr(local, name, apart(getattr(local, name)))
     simulation = Simulation.of(Experiment.from_tables(study.tables))
     while not simulation.ended:

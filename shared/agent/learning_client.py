@@ -27,8 +27,9 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.votes import vote
 from rampart_fl.shared.learning.training.cohort import Cohort
+from rampart_fl.shared.learning.training.evaluation import evaluate
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import LocalResult, evaluate, train_round
+from rampart_fl.shared.learning.training.local import LocalResult, train_round
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Report, Ticket

@@ -15,8 +15,9 @@ from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.learning.data.server_data import ServerData, server_data
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.evaluation import evaluate_many
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import evaluate_many, train
+from rampart_fl.shared.learning.training.local import train
 from rampart_fl.shared.robust.context import Context, PublicData
 from rampart_fl.shared.robust.engine import Plan
 

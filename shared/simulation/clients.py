@@ -19,8 +19,9 @@ from rampart_fl.shared.learning.data.client_data import ClientData, client_data,
 from rampart_fl.shared.learning.network.votes import vote
 from rampart_fl.shared.learning.training.attacker_probes import initial_parameters, jacobian
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
+from rampart_fl.shared.learning.training.evaluation import evaluate_many
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.local import CohortResult, evaluate_many, merge, train
+from rampart_fl.shared.learning.training.local import CohortResult, merge, train
 from rampart_fl.shared.learning.training.personalizers import Offers
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.members import build_plan

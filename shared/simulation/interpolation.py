@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
-from rampart_fl.shared.learning.training.local import evaluate_many
+from rampart_fl.shared.learning.training.evaluation import evaluate_many
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.pipeline import join_states, split_state

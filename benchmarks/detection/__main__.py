@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.detection import benign, claims, collusion, level, loud, network, table
+from benchmarks.detection import benign, claims, collusion, cost, level, loud, network, table
 from benchmarks.detection.combinations import DEFAULT, FACTORS, UNSEEN
 from benchmarks.detection.options import Options, member
 from benchmarks.detection.report import renew
@@ -17,6 +17,7 @@ from rampart_fl.shared.runtime import cpus
 SECTIONS = {
     "benign": benign,
     "loud": loud,
+    "cost": cost,
     "collusion": collusion,
     "table": table,
     "claims": claims,

@@ -34,7 +34,12 @@ def plan(options: Options) -> list[Run]:
     """One run per combination; a paired run includes a second simulation without detectors."""
     drawn = _drawn(options)
     return [
-        Run(one.tables(options.detectors), asdict(one), one.seconds, paired=place < options.paired)
+        Run(
+            one.tables(options.detectors),
+            asdict(one),
+            one.seconds,
+            without="detectors" if place < options.paired else "",
+        )
         for place, one in enumerate(drawn.combinations)
     ]
 
@@ -102,7 +107,7 @@ def _paired(judged: Sequence[Figures]) -> Iterator[str]:
     )
     rows = []
     for name in ACCURACIES:
-        gaps = [100 * (one[name] - one["without"][name]) for one in both if one[name] is not None]
+        gaps = report.gaps(both, name)
         if gaps:
             middle, low, high = of_mean(gaps)
             cells = [f"{value:+.2f}" for value in (middle, low, high, min(gaps), max(gaps))]

@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.detection import report
-from benchmarks.detection.bounds import of_mean
 from benchmarks.detection.figures import ACCURACIES
 from benchmarks.detection.loud import row
 from benchmarks.detection.options import Options
@@ -108,16 +107,11 @@ def _difference(both: Sequence[tuple[Figures, Figures]]) -> Iterator[str]:
     ends = [(_eviction(one), _eviction(other)) for one, other in both]
     known = [one - other for one, other in ends if inf not in (one, other)]
     never = len(ends) - len(known)
-    summary = _summary(known) if known else "-"
+    summary = report.signed(known) if known else "-"
     yield f"{summary}; {never} of {len(ends)} seeds without an eviction" if never else summary
     for name in ACCURACIES:
         points = [100 * (a[name] - b[name]) for a, b in both if a[name] is not None]
-        yield _summary(points) if points else "-"
-
-
-def _summary(values: Sequence[float]) -> str:
-    middle, low, high = of_mean(values)
-    return f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
+        yield report.signed(points) if points else "-"
 
 
 def _eviction(one: Figures) -> float:

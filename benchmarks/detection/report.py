@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.detection.bounds import upper
+from benchmarks.detection.bounds import of_mean, upper
 from benchmarks.detection.figures import ACCURACIES
 from benchmarks.detection.runs import Figures
 
@@ -82,6 +82,21 @@ def excluded_rounds(results: Sequence[Figures]) -> list[str]:
 def accuracies(results: Sequence[Figures]) -> list[str]:
     """Mean accuracies, in the order of `ACCURACIES`."""
     return [percent(mean_of(results, name)) for name in ACCURACIES]
+
+
+def gaps(results: Sequence[Figures], name: str) -> list[float]:
+    """Each run's accuracy minus the accuracy of its second run, in percentage points."""
+    return [100 * (one[name] - one["without"][name]) for one in results if one[name] is not None]
+
+
+def signed(values: Sequence[float]) -> str:
+    """Mean and 95% t interval of independent differences, as text.
+
+    >>> signed([1.0, 2.0, 3.0])
+    '+2.00 (-0.48 to +4.48)'
+    """
+    middle, low, high = of_mean(values)
+    return f"{middle:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def mean_of(results: Sequence[Figures], name: str) -> float | None:

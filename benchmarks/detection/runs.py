@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from subprocess import check_output
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGES = (
@@ -52,7 +52,8 @@ class Run:
         settles: whether the run ends once all attackers are evicted and `SETTLED` rounds are over.
         claim: sample count that attackers claim; None for the true count.
         network: whether the real services run over HTTP instead of the simulation.
-        paired: whether the figures include `without`: accuracies of the same run without detectors.
+        without: the table that a second run leaves out, which is the same otherwise. The figures
+            then include `without`: the second run's accuracies, for the first run's honest clients.
     """
 
     tables: Mapping[str, Any]
@@ -61,7 +62,7 @@ class Run:
     settles: bool = False
     claim: int | None = None
     network: bool = False
-    paired: bool = False
+    without: Literal["", "detectors", "attackers"] = ""
 
     @property
     def key(self) -> str:
@@ -69,7 +70,9 @@ class Run:
         from rampart_fl.shared.experiment import Experiment
 
         digest = Experiment.from_tables(self.tables).digest()
-        parts = [digest, self.settles, self.claim, self.network, self.paired, version()]
+        # Runs without detectors were once marked by a truth value; their keys remain valid.
+        without = {"": False, "detectors": True}.get(self.without, self.without)
+        parts = [digest, self.settles, self.claim, self.network, without, version()]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -143,17 +146,28 @@ def run_simulation(run: Run, experiment: Any) -> Figures:
     from benchmarks.detection.figures import ACCURACIES
 
     figures = simulate(run, experiment)
-    if run.paired:
+    if run.without:
         # If detectors exclude no update and change no model, the run without detectors is the same.
         touched = figures["silenced"] or figures["honest_evicted"] or figures["challenged"]
-        bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
-        other = simulate(run, type(experiment).from_tables(bare)) if touched else figures
+        if run.without == "attackers":
+            touched, bare = True, {**run.tables, "attackers": []}
+        else:
+            bare = {**run.tables, "server": {**run.tables["server"], "detectors": []}}
+        other = figures
+        if touched:
+            other = simulate(run, type(experiment).from_tables(bare), experiment)
         figures["without"] = {name: other[name] for name in ACCURACIES}
     return figures
 
 
-def simulate(run: Run, experiment: Any) -> Figures:
-    """The figures of one simulation, and how many models were changed to challenge clients."""
+def simulate(run: Run, experiment: Any, described: Any = None) -> Figures:
+    """The figures of one simulation, and how many models were changed to challenge clients.
+
+    Args:
+        run: how the experiment runs.
+        experiment: the experiment that is simulated.
+        described: the experiment whose honest clients the figures describe, if it is another one.
+    """
     import torch
 
     from benchmarks.detection.figures import figures
@@ -173,7 +187,8 @@ def simulate(run: Run, experiment: Any) -> Figures:
         simulation.step()
         challenged += len(simulation.server.customization.challenged)
     evicted = sorted(simulation.server.evicted)
-    return {**figures(experiment, simulation.records, evicted), "challenged": challenged}
+    described = described or experiment
+    return {**figures(described, simulation.records, evicted), "challenged": challenged}
 
 
 def _claim(simulation: Any, hostile: set[str], samples: int) -> None:

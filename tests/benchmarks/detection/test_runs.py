@@ -10,6 +10,9 @@ import pytest
 from benchmarks.detection.combinations import DEFAULT, Combination
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import Cache, Run, bare, execute, finish
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import accuracy, latest, sides
+from rampart_fl.shared.simulation import Simulation
 
 ONE = Combination("digits", "2 classes", 10, 1.0, 1, "mlp", 3, "global", seed=3)
 ATTACKERS = [{"count": 3, "attack": "sign_flip"}]
@@ -31,7 +34,8 @@ def test_finished_run_is_read_from_the_cache(tmp_path: Path) -> None:
 
 def test_cache_key_depends_on_every_option_but_label_and_seconds() -> None:
     other = run(tables=ONE.tables([{"name": "norm_bound"}], ATTACKERS))
-    runs = [run(), run(claim=1), run(settles=True), run(network=True), run(paired=True), other]
+    runs = [run(), run(claim=1), run(settles=True), run(network=True), other]
+    runs += [run(without="detectors"), run(without="attackers")]
     assert len({one.key for one in runs}) == len(runs)
     assert run(label={"attack": "another name"}, seconds=1.0).key == run().key
 
@@ -79,7 +83,7 @@ def test_report_sections_are_replaced_independently(tmp_path: Path) -> None:
 def test_run_untouched_by_detectors_equals_the_run_without_detectors() -> None:
     """The comparison therefore needs no second run."""
     mixed = replace(ONE, partition="Dirichlet 1")
-    entries = execute(Run(mixed.tables(DEFAULT), paired=True))
+    entries = execute(Run(mixed.tables(DEFAULT), without="detectors"))
     assert (entries["silenced"], entries["challenged"]) == (0, 0)
     bare = execute(Run(mixed.tables([])))
     assert entries["without"] == {name: bare[name] for name in entries["without"]}
@@ -88,8 +92,21 @@ def test_run_untouched_by_detectors_equals_the_run_without_detectors() -> None:
 
 def test_run_altered_by_a_detector_is_paired_with_a_run_without_detectors() -> None:
     strict = [{"name": "norm_bound", "threshold": 1e-3}]
-    entries = execute(Run(ONE.tables(strict), paired=True))
+    entries = execute(Run(ONE.tables(strict), without="detectors"))
     assert entries["silenced"] or entries["honest_evicted"]
     bare = execute(Run(ONE.tables([])))
     assert entries["without"] == {name: bare[name] for name in entries["without"]}
     assert entries["without"]["received"] != entries["received"]
+
+
+def test_attack_is_compared_with_the_same_run_of_honest_clients() -> None:
+    """Both accuracies are those of the seven clients that are honest in either run."""
+    attacked = ONE.tables([], ATTACKERS)
+    entries = execute(Run(attacked, without="attackers"))
+    clients = Simulation.of(Experiment.from_tables(attacked | {"attackers": []}))
+    records = [clients.step() for _ in range(ONE.rounds)]
+    honest, hostile = sides(Experiment.from_tables(attacked))
+    assert (len(honest), len(hostile)) == (7, 3)
+    last = latest([record.metrics for record in records])
+    assert entries["without"]["received"] == accuracy(last, honest, "customized")
+    assert entries["without"]["received"] > entries["received"]

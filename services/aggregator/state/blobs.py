@@ -11,7 +11,6 @@ import hashlib
 import io
 import secrets
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -188,19 +187,22 @@ class Blobs:
                 yield from (path.name for path in folder.iterdir())
 
     @converted_disk_errors()
-    def sweep(self, referenced: set[str], age: float) -> int:
-        """Deletes unreferenced blobs and temporary files, if they are older than `age` seconds.
+    def sweep(self, referenced: set[str], before: float) -> int:
+        """Deletes unreferenced blobs and temporary files that were stored before a Unix time.
+
+        A blob may be stored, and then referenced, after `referenced` was read. `before` must
+        therefore be earlier than this read by at least the time that an upload takes.
 
         Returns:
             The number of deleted files.
         """
-        oldest, removed = time.time() - age, 0
-        stale = [path for path in self.unfinished.iterdir() if _modified(path) < oldest]
+        removed = 0
+        stale = [path for path in self.unfinished.iterdir() if _modified(path) < before]
         for digest in self._file_digests():
-            if digest not in referenced and _modified(self.path(digest)) < oldest:
+            if digest not in referenced and _modified(self.path(digest)) < before:
                 self._remove(self.path(digest))
                 removed += 1
-        removed += self._segments.sweep(referenced, oldest)
+        removed += self._segments.sweep(referenced, before)
         for path in stale:
             path.unlink(missing_ok=True)
         return removed + len(stale)

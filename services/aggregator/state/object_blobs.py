@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -157,12 +156,12 @@ class ObjectBlobs(Blobs):
             with contextlib.suppress(FileNotFoundError), converted_store_errors():
                 self._obstore.delete(self._remote, digest)
 
-    def sweep(self, referenced: set[str], age: float) -> int:
-        removed = super().sweep(referenced, age)
+    def sweep(self, referenced: set[str], before: float) -> int:
+        removed = super().sweep(referenced, before)
         with converted_store_errors():
             items = [item for page in self._obstore.list(self._remote) for item in page]
         for item in items:
-            old = item["last_modified"].timestamp() < time.time() - age
+            old = item["last_modified"].timestamp() < before
             if old and item["path"] not in referenced:
                 self.delete([item["path"]])
                 removed += 1

@@ -1,13 +1,17 @@
 """Housekeeping: removes unused blobs and deleted runs, and cancels runs that wait too long."""
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 
-from rampart_fl.services.aggregator.state.redis_records import Run
+from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
+from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
@@ -32,6 +36,8 @@ class Housekeeping:
         self._models_kept = models_kept
         self._swept: set[str] = set()
         """Runs that need no further sweep, because they were swept after their end."""
+        self._busy: set[str] = set()
+        """Runs whose blobs are being swept or removed; never both at the same time."""
 
     async def sweep_regularly(self) -> None:
         """Sweeps the blobs of all runs while the worker holds the lease."""
@@ -44,16 +50,41 @@ class Housekeeping:
     async def sweep(self) -> None:
         """Deletes unused blobs: refused uploads, old customized models, and remains of crashes."""
         for info in await self._stores.runs.entries():
-            if info.run in self._swept:
+            if info.run in self._swept | self._busy:
                 continue
-            state = await self._stores.of_run(info.run).state.read()
-            if state is not None and await self._sweep_run(info.run, state):
-                over = info.ended_at is not None and info.ended_at < time.time() - SWEEP
-                self._swept |= {info.run} if info.state in OVER and over else set()
+            try:
+                with self.alone(info.run):
+                    swept = await self._sweep_run(info.run)
+            except (LeaseLost, Unavailable):
+                raise
+            except Exception:  # A run that cannot be read must not stop the federation.
+                log.exception(
+                    "a run cannot be read, so none of its blobs is deleted",
+                    extra={"run": info.run},
+                )
+                continue
+            over = info.ended_at is not None and info.ended_at < time.time() - SWEEP
+            self._swept |= {info.run} if swept and info.state in OVER and over else set()
 
-    async def _sweep_run(self, run: str, state: Run) -> bool:
+    @contextlib.contextmanager
+    def alone(self, run: str) -> Iterator[None]:
+        """Marks a run as busy: meanwhile, this object neither sweeps nor removes the run."""
+        self._busy.add(run)
+        try:
+            yield
+        finally:
+            self._busy.remove(run)
+
+    async def _sweep_run(self, run: str) -> bool:
         """Deletes a run's unused blobs; returns False if it is unknown which blobs are used."""
-        stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
+        # Take the time before reading which blobs are used: this worker may be suspended after
+        # the read, and blobs that another worker stores meanwhile must count as new.
+        newest = time.time()
+        stores = self._stores.of_run(run)
+        state = await stores.state.read()
+        if state is None:
+            return False
+        blobs = self._blobs.of_run(run)
         records = stores.records(blobs)
         try:
             kept = state.snapshot.blobs() | await records.blob_digests()
@@ -66,21 +97,25 @@ class Housekeeping:
         models = KeptModels(self._models_kept)
         await models.restore(records, state.round)
         kept |= models.digests
-        for ticket in (await stores.tickets.outstanding()).values():
-            kept |= set(ticket.models.values())
         for receipt in await stores.uploads.every_receipt():
             kept |= {receipt.digest, *([receipt.started] if receipt.started else [])}
+        # Receipts expire. The uploads of events that no worker has handled yet are still needed.
+        kept |= await blobs_in_use(stores, state.snapshot.position)
         # Until a round is published, nothing in Redis refers to the round's new models. Blobs that
         # are newer than the opening of the round are therefore kept.
-        deciding = time.time() - state.opened_at if state.phase == "aggregating" else 0.0
-        await asyncio.to_thread(blobs.sweep, kept, SWEEP + deciding)
+        if state.phase == "aggregating":
+            newest = min(newest, state.opened_at)
+        await asyncio.to_thread(blobs.sweep, kept, newest - SWEEP)
         return True
 
     async def remove_deleted(self) -> None:
         """Removes the blobs and the keys of deleted runs."""
         for run in await self._stores.runs.deleted_runs():
-            await asyncio.to_thread(self._blobs.remove, run)
-            await self._stores.runs.forget(run)
+            if run in self._busy:
+                continue
+            with self.alone(run):
+                await asyncio.to_thread(self._blobs.remove, run)
+                await self._stores.runs.forget(run)
             log.info("run removed", extra={"run": run})
 
     async def expire(self) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import stat
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +103,7 @@ def test_sweep_removes_old_unreferenced_blobs_and_abandoned_writes(tmp_path: Pat
     crashed.write(DATA)
     os.utime(crashed.path, (1, 1))
     running = blobs.writer()
-    assert blobs.sweep({kept}, 60) == 2
+    assert blobs.sweep({kept}, time.time() - 60) == 2
     assert sorted(blobs.digests()) == sorted([kept, new])
     while len(list((tmp_path / "tmp").iterdir())) > 1:
         pass  # The files of deleted blobs are removed in the background.
@@ -116,15 +117,15 @@ def test_storing_a_blob_again_resets_its_age(tmp_path: Path) -> None:
     blobs.put(DATA)
     age(blobs, DIGEST, 100)
     blobs.put(DATA)
-    assert blobs.sweep(set(), 60) == 0
+    assert blobs.sweep(set(), time.time() - 60) == 0
 
 
 def test_sweep_of_an_object_store_uses_the_timestamps_of_the_store(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path)
     kept, old = blobs.put(b"kept"), blobs.put(b"old")
-    assert blobs.sweep({kept}, 60) == 0
+    assert blobs.sweep({kept}, time.time() - 60) == 0
     Blobs.delete(blobs, [old])  # Deletes it only from the cache.
-    assert blobs.sweep({kept}, -1) >= 1
+    assert blobs.sweep({kept}, time.time() + 1) >= 1
     assert (blobs.exists(kept), blobs.exists(old)) == (True, False)
 
 
@@ -244,7 +245,7 @@ def test_object_store_errors_raise_unavailable(
     with pytest.raises(Unavailable, match="no route"):
         blobs.put(DATA)
     reads = (blobs.open, blobs.exists, lambda digest: blobs.delete([digest]))
-    for ask in (*reads, lambda digest: blobs.sweep({digest}, 0)):
+    for ask in (*reads, lambda digest: blobs.sweep({digest}, time.time())):
         with pytest.raises(Unavailable, match="no route"):
             ask(DIGEST)
     assert not Blobs.exists(blobs, DIGEST), "what is not in the store is not in its cache"

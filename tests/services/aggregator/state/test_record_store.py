@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -155,7 +156,7 @@ async def test_only_the_newest_records_are_kept_if_a_limit_is_set(live_run: Any)
     old = await live_run.records.entries(0, 999)
     assert list(old) == list(range(ROUNDS, 2 * ROUNDS + 1))
     unswept = set(records.blobs.digests())
-    records.blobs.sweep(await records.blob_digests(), -1)
+    records.blobs.sweep(await records.blob_digests(), time.time() + 1)
     assert set(records.blobs.digests()) == await records.blob_digests() < unswept
     assert await read(records, ROUNDS) == record(ROUNDS)
 
@@ -165,7 +166,7 @@ async def test_open_record_can_be_read_to_its_end_after_a_sweep(live_run: Any) -
     entry = await live_run.records.entry(0)
     with live_run.records.blobs.open(entry.record) as file:
         first = file.read(1)
-        live_run.records.blobs.sweep(set(), -1)
+        live_run.records.blobs.sweep(set(), time.time() + 1)
         assert StoredRound.model_validate_json(zlib.decompress(first + file.read())).round == 0
     assert await live_run.records.record_json(entry) is None
 
@@ -276,7 +277,7 @@ async def test_worker_killed_before_it_publishes_loses_no_record_and_leaks_no_bl
     assert not left & await records.blob_digests()
 
     await published(live_run, records, record(before))
-    records.blobs.sweep(await records.blob_digests(), -1)
+    records.blobs.sweep(await records.blob_digests(), time.time() + 1)
     assert set(records.blobs.digests()) == await records.blob_digests()
     for number in range(before + 1):
         assert await read(records, number) == record(number)

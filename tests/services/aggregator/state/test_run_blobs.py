@@ -1,5 +1,6 @@
 """The blobs of several runs: each has its own, even if the bytes are the same."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_removing_or_sweeping_a_run_keeps_the_blobs_of_other_runs(blobs: RunBlob
     with second.open(digest) as file:
         assert file.read() == b"a model"
     first, other = blobs.of_run("x-1"), second.put(b"another")
-    first.sweep(set(), age=0)
+    first.sweep(set(), time.time())
     assert second.exists(other)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import stat
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,11 +123,11 @@ def test_sweep_keeps_one_copy_of_a_blob_that_is_stored_in_every_round(tmp_path: 
         for path in files(blobs):
             os.utime(path, (path.stat().st_mtime - 100,) * 2)
     assert read(other, same) == read(blobs, same) == b"same"
-    assert blobs.sweep({same, beside}, age=50) == 3
+    assert blobs.sweep({same, beside}, time.time() - 50) == 3
     assert settled(blobs, 2), "the newest, and the one with the other blob"
     for store in (blobs, other, Blobs(tmp_path)):
         assert (read(store, same), read(store, beside)) == (b"same", b"beside")
-    assert blobs.sweep({same}, age=50) == 1
+    assert blobs.sweep({same}, time.time() - 50) == 1
     assert settled(blobs, 1)
     assert read(other, same) == read(blobs, same) == b"same"
     blobs.delete([same])
@@ -142,7 +143,7 @@ def test_sweep_keeps_segments_with_a_referenced_blob(tmp_path: Path) -> None:
         os.utime(path, (path.stat().st_mtime - 100,) * 2)
     blobs.put_all(new)
     later = Blobs(tmp_path)
-    assert later.sweep({next(iter(kept))}, 60) == 1
+    assert later.sweep({next(iter(kept))}, time.time() - 60) == 1
     assert settled(later, 2)
     assert sorted(later.digests()) == sorted([*kept, *new])
 
@@ -185,7 +186,7 @@ def test_deleted_segments_free_memory_and_disk(
     assert set(digests) <= set(blobs.digests())
     grown = traced() - before
     if by == "sweep":
-        assert blobs.sweep({*kept}, age=50) == 40
+        assert blobs.sweep({*kept}, time.time() - 50) == 40
     elif by == "delete":
         blobs.delete(digests)
     else:

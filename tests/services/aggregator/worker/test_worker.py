@@ -3,10 +3,9 @@
 import asyncio
 import gc
 import json
-import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,12 @@ import pytest
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
-from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.aggregator.worker import housekeeping as module
-from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import estimate
-from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 
 pytestmark = pytest.mark.anyio
@@ -291,84 +285,3 @@ async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(
     async with working(stores, blobs):
         await until(stores, info.run, "running")
         assert await state.wait_reason() == ""
-
-
-@pytest.fixture
-def aged() -> Callable[[Blobs, set[str]], None]:
-    """Makes blobs look old enough for a sweep to remove them."""
-
-    def age(blobs: Blobs, digests: set[str]) -> None:
-        for name in digests:
-            moment = blobs.path(name).stat().st_mtime - module.SWEEP - 60
-            os.utime(blobs.path(name), (moment, moment))
-
-    return age
-
-
-async def test_sweep_keeps_blobs_that_snapshot_tickets_and_receipts_reference(
-    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
-) -> None:
-    run, held = live_run.run, blobs.of_run(live_run.run.run)
-    names = ("global", "reference", "ticket", "update", "started", "answer", "probe", "fresh")
-    digest = {name: held.put(name.encode()) for name in names}
-    snapshot = Snapshot(global_model=digest["global"], reference=digest["reference"])
-    filed = await live_run.records.file(RoundRecord(round=0, status="published", mixing=MIXING))
-    position = await run.events.last_position()
-    await run.rounds.publish(live_run.fence, filed, {}, snapshot, position)
-    ticket = live_run.ticket(1).model_copy(update={"models": {"model": digest["ticket"]}})
-    both = {"a": ticket, "b": ticket}
-    await run.rounds.open(live_run.fence, 1, "collecting", 0.0, None, both, ["a", "b"])
-    receipt = live_run.receipt("a", 1, digest=digest["update"])
-    await run.uploads.accept(receipt.model_copy(update={"started": digest["started"]}))
-
-    records = await live_run.records.blob_digests()
-    assert len(records) == 2, "the record and its weights"
-    aged(held, {*held.digests()} - {digest["fresh"]})
-    await Housekeeping(live_run.stores, blobs, live_run.fence).sweep()
-    swept = {name for name in names if not held.exists(digest[name])}
-    assert swept == {"answer", "probe"}, "what customized models out of turn left behind"
-    assert records <= set(held.digests())
-
-
-async def test_a_sweep_spares_the_new_models_of_a_round_that_is_decided(
-    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
-) -> None:
-    """Storing the models of a large round may take longer than the age at which blobs are swept."""
-    run, held = live_run.run, blobs.of_run(live_run.run.run)
-    opened_at, fence = time.time() - module.SWEEP, live_run.fence
-    await run.rounds.open(fence, 0, "collecting", opened_at, None, {}, [])
-    before, new = held.put(b"before the round"), held.put(b"a new model")
-    aged(held, {before, new})
-    moment = opened_at - module.SWEEP - 60
-    os.utime(held.path(before), (moment, moment))
-    await run.rounds.close(fence, 0, await run.events.last_position())
-    await Housekeeping(live_run.stores, blobs, fence).sweep()
-    assert (held.exists(before), held.exists(new)) == (False, True)
-
-
-async def test_a_sweep_keeps_the_models_of_the_newest_rounds(
-    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
-) -> None:
-    run, held = live_run.run, blobs.of_run(live_run.run.run)
-    digests = [held.put(b"model %d" % round_) for round_ in range(4)]
-    for round_, digest in enumerate(digests):
-        record = RoundRecord(round=round_, status="published", models={"global": digest})
-        snapshot = Snapshot(global_model=digest, reference=digest)
-        position = await run.events.last_position()
-        filed = await live_run.records.file(record)
-        await run.rounds.open(live_run.fence, round_, "collecting", 0.0, None, {}, [])
-        await run.rounds.publish(live_run.fence, filed, {}, snapshot, position)
-    aged(held, {*held.digests()})
-    for count, kept in ((3, digests[1:]), (1, digests[3:])):
-        await Housekeeping(live_run.stores, blobs, live_run.fence, count).sweep()
-        assert [digest for digest in digests if held.exists(digest)] == kept
-
-
-async def test_sweep_covers_ended_runs(
-    live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None]
-) -> None:
-    held = blobs.of_run(live_run.run.run)
-    aged(held, {held.put(b"left behind")})
-    await live_run.run.state.end(live_run.fence, NOW)
-    await Housekeeping(live_run.stores, blobs, live_run.fence).sweep()
-    assert list(held.digests()) == []

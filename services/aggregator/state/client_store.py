@@ -15,6 +15,7 @@ from rampart_fl.services.aggregator.state.audit_log import (
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client, parse_bar
+from rampart_fl.services.aggregator.state.stored_values import read_record
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.clients import Bar
 from rampart_fl.shared.protocol.messages import LABELS
@@ -252,7 +253,7 @@ class ClientStore:
             token_hash,
             expires,
         )
-        client = ClientRecord(**json.loads(answer[2])) if len(answer) > 2 else None
+        client = read_record(ClientRecord, answer[2]) if len(answer) > 2 else None
         return answer[0], answer[1] if len(answer) > 1 else "", client
 
     async def change_token(
@@ -300,17 +301,17 @@ class ClientStore:
     async def of_token(self, token_hash: str) -> TokenRecord | None:
         """The record of the client token that has this hash; None if there is no such token."""
         raw = await self.redis.ask("hget", self.keys.tokens, token_hash)
-        return None if raw is None else TokenRecord(**json.loads(raw))
+        return None if raw is None else read_record(TokenRecord, raw)
 
     async def record(self, client: str) -> ClientRecord | None:
         """One client's record."""
         raw = await self.redis.ask("hget", self.keys.clients, client)
-        return None if raw is None else ClientRecord(**json.loads(raw))
+        return None if raw is None else read_record(ClientRecord, raw)
 
     async def records(self) -> dict[str, ClientRecord]:
         """Every registered client's record, keyed and sorted by id."""
         stored = by_client(await self.redis.ask("hgetall", self.keys.clients))
-        return {client: ClientRecord(**fields) for client, fields in stored.items()}
+        return {client: read_record(ClientRecord, fields) for client, fields in stored.items()}
 
     async def facts(self, clients: Sequence[str]) -> dict[str, ClientFacts]:
         """The `ClientFacts` of the given clients, keyed by client id."""

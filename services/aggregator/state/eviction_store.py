@@ -7,6 +7,7 @@ from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribu
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
 
 EVICT = (
@@ -131,7 +132,7 @@ class EvictionStore:
         raw = await self.redis.ask("hget", self.keys.quarantined, client)
         if raw is None:
             return None
-        held = Quarantine.model_validate_json(raw)
+        held = read_model(Quarantine, raw)
         return (raw, held) if held.kind == "proposal" else None
 
     async def evicted(self) -> dict[str, Bar]:
@@ -148,7 +149,7 @@ class EvictionStore:
             evicted, quarantined, clients, (founders, mode) = await pipe.execute()
         return BarredClients(
             _bars(evicted),
-            {c: Quarantine.model_validate_json(quarantined[c]) for c in sorted(quarantined)},
+            {c: read_model(Quarantine, quarantined[c]) for c in sorted(quarantined)},
             clients,
             None if founders is None else int(founders),
             mode,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import by_client
+from rampart_fl.services.aggregator.state.stored_values import read_record
 
 ANSWER = """
 -- KEYS state answers members evicted events barred; ARGV client answer_json slots
@@ -167,4 +168,4 @@ class MemberStore:
 
 
 def _parse_answers(raw: Mapping[str, str]) -> dict[str, AnswerRecord]:
-    return {client: AnswerRecord(**fields) for client, fields in by_client(raw).items()}
+    return {client: read_record(AnswerRecord, fields) for client, fields in by_client(raw).items()}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.stored_values import read_record
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.operators import Role
 
@@ -106,9 +107,9 @@ class OperatorStore:
         if name is None:
             return None
         raw = await self.redis.ask("hget", self.keys.operators, name)
-        return None if raw is None else (name, OperatorRecord(**json.loads(raw)))
+        return None if raw is None else (name, read_record(OperatorRecord, raw))
 
     async def records(self) -> dict[str, OperatorRecord]:
         """Every operator's record, keyed and sorted by name."""
         raw = await self.redis.ask("hgetall", self.keys.operators)
-        return {name: OperatorRecord(**json.loads(raw[name])) for name in sorted(raw)}
+        return {name: read_record(OperatorRecord, raw[name]) for name in sorted(raw)}

@@ -32,6 +32,7 @@ from rampart_fl.services.aggregator.state.round_entry import (
     parse_segment,
     size_of,
 )
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.mixing import Mixing, encode_mixing
 
@@ -144,7 +145,7 @@ class RecordStore:
         # The entries in Redis are read before the segments. Entries move only from Redis to
         # segments, so this method also finds an entry that moves while the method reads.
         texts, late = await self._read_maps()
-        entries = {n: RoundEntry.model_validate_json(texts[n]) for n in texts if first <= n <= last}
+        entries = {n: read_model(RoundEntry, texts[n]) for n in texts if first <= n <= last}
         digests = await self._segments(first, last)
         for segment in await asyncio.gather(*map(self._read_segment, digests)):
             entries |= {number: one for number, one in segment.items() if first <= number <= last}
@@ -157,7 +158,7 @@ class RecordStore:
         late = await self.redis.ask("hget", self.keys.late, str(round_))
         raw = await self.redis.ask("hget", self.keys.history, str(round_))
         if raw is not None:
-            return RoundEntry.model_validate_json(raw).with_late(late or "")
+            return read_model(RoundEntry, raw).with_late(late or "")
         for digest in await self._segments(round_, round_):
             return (await self._read_segment(digest)).get(round_)
         return None
@@ -184,7 +185,7 @@ class RecordStore:
         """
         held = await self.redis.ask("hvals", self.keys.history)
         segments = await self.redis.ask("hvals", self.keys.segments)
-        entries = [RoundEntry.model_validate_json(entry) for entry in held]
+        entries = [read_model(RoundEntry, entry) for entry in held]
         digests = set(segments).union(*(entry.digests for entry in entries))
         for segment in segments:
             loaded = await self._on_disk(self._load_segment, segment)
@@ -224,7 +225,7 @@ def _with_late(entries: Mapping[int, str], late: Mapping[int, str]) -> dict[int,
     def noted(number: int) -> str:
         if number not in late:
             return entries[number]
-        entry = RoundEntry.model_validate_json(entries[number])
+        entry = read_model(RoundEntry, entries[number])
         return entry.with_late(late[number]).model_dump_json()
 
     return {number: noted(number) for number in sorted(entries)}

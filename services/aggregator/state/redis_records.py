@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode, Standing
@@ -90,7 +91,7 @@ class Event:
     @property
     def receipt(self) -> Receipt:
         """The receipt of the upload that the event reports."""
-        return Receipt.model_validate_json(self.fields["receipt"])
+        return read_model(Receipt, self.fields["receipt"])
 
     @property
     def has_receipt(self) -> bool:
@@ -233,7 +234,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         opened_at=summary.opened_at,
         deadline=summary.deadline,
         experiment=experiment,
-        spec=ModelSpec.model_validate_json(raw["spec"]),
+        spec=read_model(ModelSpec, raw["spec"]),
         selected=tuple(json.loads(raw.get("selected", "[]"))),
         closing=raw.get("closing", "0-0"),
         snapshot=Snapshot.parse(raw["snapshot"]),
@@ -253,7 +254,7 @@ def by_client(raw: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 def parse_bar(text: str) -> Bar:
     """Parses the stored reason why a client is barred."""
-    return _BAR.validate_json(text)
+    return _BAR.validate_json(text, extra="ignore")
 
 
 def _summary(raw: Mapping[str, str]) -> RunSummary:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Digest
 from rampart_fl.shared.protocol.stored_rounds import ABSENT, LATE, ROUND_FAILED, VERDICT_CODES
 
@@ -117,4 +118,4 @@ def pack_segment(entries: Mapping[int, str]) -> bytes:
 def parse_segment(data: bytes) -> dict[int, RoundEntry]:
     """The parsed entries of a segment that `pack_segment` made."""
     raw = json.loads(zlib.decompress(data))
-    return {int(round_): RoundEntry.model_validate_json(raw[round_]) for round_ in raw}
+    return {int(round_): read_model(RoundEntry, raw[round_]) for round_ in raw}

@@ -12,6 +12,7 @@ from typing import cast
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.keys import MIGRATED, SCHEMA, FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import RunInfo
@@ -174,12 +175,14 @@ class RunRegistry:
     async def entry(self, run: str) -> RunInfo | None:
         """A run's entry; None if there is no such run."""
         raw = await self.redis.ask("hget", self.keys.runs, run)
-        return None if raw is None else RunInfo.model_validate_json(raw)
+        return None if raw is None else read_model(RunInfo, raw)
 
     async def entries(self) -> list[RunInfo]:
         """All runs, in the order of submission."""
         raw = await self.redis.ask("hvals", self.keys.runs)
-        return sorted(map(RunInfo.model_validate_json, raw), key=lambda info: number_of(info.run))
+        return sorted(
+            (read_model(RunInfo, text) for text in raw), key=lambda info: number_of(info.run)
+        )
 
     async def queue(self) -> list[str]:
         """The queued runs, in the order of execution."""

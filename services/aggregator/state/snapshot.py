@@ -95,7 +95,7 @@ class Snapshot(BaseModel):
             raise ConfigurationError(
                 f"stored state has schema {version}, this version reads {SCHEMA}"
             )
-        return Snapshot.model_validate(raw)
+        return Snapshot.model_validate(raw, extra="ignore")
 
     def ticket_models(self, client: str, final: bool = False) -> dict[str, str]:
         """Digests of the models in a client's ticket, keyed by the role of each model.

@@ -12,6 +12,7 @@ from rampart_fl.services.aggregator.state.redis_records import (
     parse_bar,
     parse_brief,
 )
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
 Upload = tuple[int, str]
@@ -91,7 +92,7 @@ class TicketStore:
     async def of(self, client: str) -> Ticket | None:
         """A client's outstanding ticket."""
         raw = await self.redis.ask("hget", self.keys.tickets, client)
-        return None if raw is None else Ticket.model_validate_json(raw)
+        return None if raw is None else read_model(Ticket, raw)
 
     async def holders(self) -> list[str]:
         """The clients with an outstanding ticket, in no particular order."""
@@ -100,7 +101,7 @@ class TicketStore:
     async def outstanding(self) -> dict[str, Ticket]:
         """All outstanding tickets, keyed and sorted by client id."""
         raw = await self.redis.ask("hgetall", self.keys.tickets)
-        return {client: Ticket.model_validate_json(raw[client]) for client in sorted(raw)}
+        return {client: read_model(Ticket, raw[client]) for client in sorted(raw)}
 
     async def standing(self, client: str, upload: Upload | None = None) -> ClientRunState:
         """A client's ticket, slot, and evictions from the run and the federation.
@@ -134,12 +135,12 @@ class TicketStore:
             standings.append(
                 ClientRunState(
                     brief,
-                    None if ticket is None else Ticket.model_validate_json(ticket),
+                    None if ticket is None else read_model(Ticket, ticket),
                     None if eviction is None else parse_bar(eviction),
                     None if barred is None else parse_bar(barred),
                     None if slot is None else int(slot),
                     answer is not None,
-                    None if receipt is None else Receipt.model_validate_json(receipt),
+                    None if receipt is None else read_model(Receipt, receipt),
                 )
             )
         return standings

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import RunKeys
 from rampart_fl.services.aggregator.state.redis_access import Call, RedisAccess
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt
 
 ACCEPT = """
@@ -108,12 +109,12 @@ class UploadStore:
     async def receipt(self, round_: int, kind: str, client: str) -> Receipt | None:
         """The receipt of one upload; None if no receipt is stored."""
         raw = await self.redis.ask("hget", self.keys.receipts(round_), f"{kind}:{client}")
-        return None if raw is None else Receipt.model_validate_json(raw)
+        return None if raw is None else read_model(Receipt, raw)
 
     async def receipts(self, round_: int) -> list[Receipt]:
         """All receipts of a round, sorted by kind and client."""
         raw = await self.redis.ask("hgetall", self.keys.receipts(round_))
-        return [Receipt.model_validate_json(raw[field]) for field in sorted(raw)]
+        return [read_model(Receipt, raw[field]) for field in sorted(raw)]
 
     async def every_receipt(self) -> list[Receipt]:
         """All receipts that are still kept, sorted by round."""
@@ -124,4 +125,4 @@ class UploadStore:
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
     """The stored receipt; parses its text `stands` only if it differs from the sent `text`."""
-    return receipt if stands == text else Receipt.model_validate_json(stands)
+    return receipt if stands == text else read_model(Receipt, stands)

@@ -1,6 +1,7 @@
 """The global models of a run's newest rounds: other runs can start from them, so they are kept."""
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
 
 
@@ -37,7 +38,7 @@ class KeptModels:
         entries = await records.entries(max(0, newest - self.count), newest)
         for round_ in entries:
             record = await records.record_json(entries[round_])
-            models = StoredRound.model_validate_json(record).models if record else {}
+            models = read_model(StoredRound, record).models if record else {}
             self.add(round_, models.get("global"))
 
     def add(self, round_: int, digest: str | None) -> set[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
@@ -129,7 +130,7 @@ async def _model_after(start: Start, records: RecordStore) -> str:
     assert start.round is not None
     entry = await records.entry(start.round)
     record = None if entry is None else await records.record_json(entry)
-    stored = None if record is None else StoredRound.model_validate_json(record)
+    stored = None if record is None else read_model(StoredRound, record)
     if stored is None or "global" not in stored.models:
         raise ConfigurationError(
             f"model.start: run {start.run!r} published no model in round {start.round}"

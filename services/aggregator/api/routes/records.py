@@ -16,6 +16,7 @@ from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.verdict_matrix import verdict_matrix
 from rampart_fl.services.aggregator.state.round_entry import RoundEntry
+from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import ClientId
@@ -108,7 +109,7 @@ async def one_round(
         raise refusals.NotFound(f"the record of round {round} is no longer kept")
 
     def page(data: bytes) -> RoundPage:
-        record = StoredRound.model_validate_json(data)
+        record = read_model(StoredRound, data)
         verdicts = [
             verdict
             for verdict in record.verdicts

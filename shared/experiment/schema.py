@@ -240,7 +240,7 @@ class Experiment(Table):
         """Parses a TOML file to nested dictionaries, which need not define a valid experiment."""
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigurationError(f"not a TOML file: {error}") from None
 
     @staticmethod

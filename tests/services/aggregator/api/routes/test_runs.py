@@ -110,7 +110,9 @@ async def test_experiment_can_be_submitted_as_toml_text(working: Api) -> None:
     answer = await submit(working, experiment=to_toml(TABLES))
     assert answer.status_code == 201, answer.text
     assert answer.json()["experiment"] == Experiment.from_tables(TABLES).digest()
-    for text, reason in {"rounds = ": "not a TOML file", "at = 1979-05-27": "at"}.items():
+    deep = "a = " + 1000 * "["
+    texts = {"rounds = ": "not a TOML file", "at = 1979-05-27": "at", deep: "not a TOML file"}
+    for text, reason in texts.items():
         refused = await submit(working, experiment=text)
         assert (refused.status_code, slug(refused)) == (422, "invalid-experiment")
         assert reason in refused.json()["detail"]

@@ -11,10 +11,10 @@ waiting requests.
 import asyncio
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rampart_fl.services.aggregator.state.event_log import read_streams
+from rampart_fl.services.aggregator.state.event_log import BATCH, EventLog, read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event, EventType
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
@@ -161,6 +161,10 @@ class EventHub:
                     self._wake_all()  # Events may have been missed, so every request checks again.
                 self.listening = True
                 events = await read_streams(self._stores.redis, positions, 5.0)
+                if await self._missed(positions, events):
+                    log.warning("events were deleted before they were read")
+                    positions = self._lose_track()
+                    continue
                 for stream, event in events:
                     if stream in positions:
                         positions[stream] = event.position
@@ -181,6 +185,18 @@ class EventHub:
                 positions = self._lose_track()
                 await asyncio.sleep(0.5)
                 self._wake_all()
+
+    async def _missed(
+        self, positions: Mapping[str, str], events: Sequence[tuple[str, Event]]
+    ) -> bool:
+        """Whether events were deleted before this process read them.
+
+        For example, this process may have been suspended. A log keeps its newest events, at least
+        `BATCH` of them. Only a full batch can therefore come after a gap.
+        """
+        redis, sizes = self._stores.redis, Counter(stream for stream, _ in events)
+        full = [stream for stream, size in sizes.items() if size >= BATCH]
+        return any([await EventLog(redis, one).may_lack(positions[one]) for one in full])
 
     def _lose_track(self) -> dict[str, str]:
         """Invalidates cached state; returns an empty dict, which makes `_read` call `_begin`."""

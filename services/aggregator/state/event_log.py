@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import Event
 
+EVENTS_KEPT = 86_400
+"""Programs that follow a run can read its events for this many seconds after the run's end."""
+BATCH = 1000
+"""Maximum number of events that one read returns from each stream."""
+
 
 async def read_streams(
-    redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = 1000
+    redis: RedisAccess, positions: Mapping[str, str], block: float, count: int = BATCH
 ) -> list[tuple[str, Event]]:
     """The events after each stream's position in `positions`, as pairs (stream's key, event).
 
@@ -36,7 +41,7 @@ class EventLog:
     redis: RedisAccess
     key: str
 
-    async def read(self, after: str, block: float, count: int = 1000) -> list[Event]:
+    async def read(self, after: str, block: float, count: int = BATCH) -> list[Event]:
         """The events after a position; waits up to `block` seconds for the first event."""
         events = await read_streams(self.redis, {self.key: after}, block, count)
         return [event for _, event in events]
@@ -46,10 +51,24 @@ class EventLog:
         raw = await self.redis.ask("xrevrange", self.key, count=1)
         return raw[0][0] if raw else "0-0"
 
-    async def trim(self, kept: int = 1000) -> None:
+    async def may_lack(self, after: str) -> bool:
+        """Whether events after a position may have been deleted before they were read.
+
+        They may have been deleted if the oldest event that is left is later than the position.
+        """
+        raw = await self.redis.ask("xrange", self.key, count=1)
+        return bool(raw) and _order(raw[0][0]) > _order(after)
+
+    async def trim(self, kept: int = BATCH) -> None:
         """Deletes old events; about `kept` of the newest events remain.
 
         Call `trim` only for the federation's log. For the run's log, the script that publishes
         a round deletes the old events.
         """
         await self.redis.ask("xtrim", self.key, maxlen=kept)
+
+
+def _order(position: str) -> tuple[int, int]:
+    """A key that sorts positions: milliseconds, then the number within the millisecond."""
+    milliseconds, _, number = position.partition("-")
+    return int(milliseconds), int(number)

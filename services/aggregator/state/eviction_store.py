@@ -4,16 +4,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
+from rampart_fl.services.aggregator.state.event_log import EVENTS_KEPT
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
 
+LOGGED = f"""
+local function log(state, events, ...)
+  redis.call('XADD', events, '*', ...)
+  if redis.call('HGET', state, 'phase') == 'done' then
+    redis.call('EXPIRE', events, {EVENTS_KEPT})
+  end
+end
+"""
+"""Defines `log`, which appends to a run's event log. If the run has ended, the log expires."""
+
 EVICT = (
     AUDITED
+    + LOGGED
     + """
--- KEYS clients evicted tickets events pulls quarantined; ARGV client why
+-- KEYS clients evicted tickets events pulls quarantined state; ARGV client why
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return {'already'} end
 if not recorded() then return {'moved'} end
@@ -21,7 +33,7 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[5], ARGV[1])
 redis.call('HDEL', KEYS[6], ARGV[1])
-redis.call('XADD', KEYS[4], '*', 'type', 'evicted', 'client', ARGV[1],
+log(KEYS[7], KEYS[4], 'type', 'evicted', 'client', ARGV[1],
   'reason', cjson.decode(ARGV[2]).reason)
 return {'evicted'}
 """
@@ -29,41 +41,44 @@ return {'evicted'}
 
 REINSTATE = (
     AUDITED
+    + LOGGED
     + """
--- KEYS clients evicted events quarantined; ARGV client reason
+-- KEYS clients evicted events quarantined state; ARGV client reason
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
 local barred = redis.call('HEXISTS', KEYS[2], ARGV[1]) + redis.call('HEXISTS', KEYS[4], ARGV[1])
 if barred == 0 then return {'already'} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
-redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
+log(KEYS[5], KEYS[3], 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
 return {'reinstated'}
 """
 )
 
 CONFIRM = (
     AUDITED
+    + LOGGED
     + """
--- KEYS quarantined evicted events; ARGV client proposal why reason
+-- KEYS quarantined evicted events state; ARGV client proposal why reason
 -- The caller passes the proposal that it read, so that a newer proposal is never confirmed.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-redis.call('XADD', KEYS[3], '*', 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
+log(KEYS[4], KEYS[3], 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
 return {'confirmed'}
 """
 )
 
 DISMISS = (
     AUDITED
+    + LOGGED
     + """
--- KEYS quarantined events; ARGV client proposal reason
+-- KEYS quarantined events state; ARGV client proposal reason
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('XADD', KEYS[2], '*', 'type', 'dismissed', 'client', ARGV[1], 'reason', ARGV[3])
+log(KEYS[3], KEYS[2], 'type', 'dismissed', 'client', ARGV[1], 'reason', ARGV[3])
 return {'dismissed'}
 """
 )
@@ -92,7 +107,7 @@ class EvictionStore:
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.tickets),
-            *(keys.events, keys.pulls, keys.quarantined),
+            *(keys.events, keys.pulls, keys.quarantined, keys.state),
         )
         why = by.bar.model_dump_json()
         act = Act("evict", by, client, {"run": self.run})
@@ -101,7 +116,7 @@ class EvictionStore:
     async def reinstate(self, client: str, by: Attribution) -> str:
         """Undoes an eviction or a quarantine; returns "reinstated", "already" or "unknown"."""
         keys = self.keys
-        names = (self.federation.clients, keys.evicted, keys.events, keys.quarantined)
+        names = (self.federation.clients, keys.evicted, keys.events, keys.quarantined, keys.state)
         act = Act("reinstate", by, client, {"run": self.run})
         return (await self.audit.perform(act, REINSTATE, names, client, by.reason))[0]
 
@@ -113,19 +128,19 @@ class EvictionStore:
         raw, proposal = held
         finding = proposal.model_dump(exclude={"kind", "until"})
         confirmed = ConfirmedFinding(**finding, confirmed=by.reason)
-        keys = (self.keys.quarantined, self.keys.evicted, self.keys.events)
+        names = (self.keys.quarantined, self.keys.evicted, self.keys.events, self.keys.state)
         act = Act("confirm", by, client, {"run": self.run})
         arguments = (client, raw, confirmed.model_dump_json(), by.reason)
-        return (await self.audit.perform(act, CONFIRM, keys, *arguments))[0]
+        return (await self.audit.perform(act, CONFIRM, names, *arguments))[0]
 
     async def dismiss(self, client: str, by: Attribution) -> str:
         """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""
         held = await self._proposal(client)
         if held is None:
             return "gone"
-        keys = (self.keys.quarantined, self.keys.events)
+        names = (self.keys.quarantined, self.keys.events, self.keys.state)
         act = Act("dismiss", by, client, {"run": self.run})
-        return (await self.audit.perform(act, DISMISS, keys, client, held[0], by.reason))[0]
+        return (await self.audit.perform(act, DISMISS, names, client, held[0], by.reason))[0]
 
     async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
         """The proposal to evict a client, as JSON and parsed; None if there is no proposal."""

@@ -5,6 +5,7 @@ import secrets
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
+from rampart_fl.services.aggregator.state.event_log import EVENTS_KEPT
 from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import (
@@ -20,9 +21,6 @@ from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.messages import RunState
-
-EVENTS_KEPT = 86_400
-"""Programs that follow a run can read its events for this many seconds after the run's end."""
 
 START = (
     FENCED

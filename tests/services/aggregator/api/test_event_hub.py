@@ -196,3 +196,20 @@ async def test_a_deleted_run_is_noticed(live_run: Any, experiment: Experiment) -
         await live_run.stores.runs.delete(info.run, BY)
         while hub.deletions == before:
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("events", [event_hub.BATCH - 1, 3 * event_hub.BATCH])
+async def test_a_process_that_missed_events_trusts_no_cache(live_run: Any, events: int) -> None:
+    """For example, a suspended process: the worker keeps only the newest events of the log."""
+    stores = live_run.stores
+    await stores.redis.client.xadd(stores.events.key, {"type": "checked", "request": "q"})
+    async with running(stores) as hub:
+        before = hub.token_changes
+        async with stores.redis.client.pipeline() as pipe:
+            pipe.multi()  # The hub reads nothing before the log is trimmed.
+            for number in range(events):
+                pipe.xadd(stores.events.key, {"type": "joined", "client": f"c-{number}"})
+            pipe.xtrim(stores.events.key, maxlen=event_hub.BATCH, approximate=False)
+            await pipe.execute()
+        await asyncio.sleep(0.2)
+        assert (hub.token_changes > before) == (events > event_hub.BATCH)

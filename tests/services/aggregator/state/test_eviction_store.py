@@ -51,6 +51,7 @@ async def test_operator_can_evict_and_reinstate_a_client(live_run: Any) -> None:
     assert [e.fields["reason"] for e in events[-2:]] == ["a test", "a test"]
 
 
+@pytest.mark.parametrize("policy", ["buffered"])
 async def test_published_quarantines_and_proposals_are_stored_with_evidence(away: Any) -> None:
     barred = await away.run.evictions.barred()
     assert barred.quarantined == {"a": held(3), "b": held(3, "proposal")}
@@ -167,3 +168,16 @@ async def test_founders_are_the_clients_that_joined_before_round_0_opened(live_r
     await live_run.join("c")
     await live_run.open(1, ["a", "b", "c"])
     assert (await live_run.run.evictions.barred()).standing == Standing(3, 2)
+
+
+@pytest.mark.parametrize("decision", ["evict", "reinstate", "confirm", "dismiss"])
+async def test_decision_after_the_end_of_a_run_does_not_keep_its_events_forever(
+    away: Any, decision: str
+) -> None:
+    run, redis = away.run, away.stores.redis.client
+    await run.state.end(away.fence, NOW)
+    await redis.delete(run.events.key)  # as after a day
+    client = {"evict": "c", "reinstate": "a"}.get(decision, "b")
+    answer = await getattr(run.evictions, decision)(client, BY)
+    assert answer not in ("already", "gone", "unknown")
+    assert await redis.ttl(run.events.key) > 0

@@ -13,6 +13,7 @@ from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.shared.protocol.messages import RUN_ID
 from rampart_fl.shared.protocol.refusals import (
+    Evicted,
     Forbidden,
     Malformed,
     NotMember,
@@ -150,9 +151,15 @@ they look up the run, so that only callers with a valid token can learn which ru
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:
-    """Refuses a client that is not a member of the run; does not refuse operators."""
-    if caller is not None and (await run.stores.tickets.standing(caller)).slot is None:
+    """Refuses a client that is no member of the run or is barred; does not refuse operators."""
+    if caller is None:
+        return
+    standing = await run.stores.tickets.standing(caller)
+    if standing.slot is None:
         raise NotMember(f"{caller} does not take part in run {run.run}")
+    out = standing.barred or standing.eviction
+    if out is not None:
+        raise Evicted(out.reason)
 
 
 MemberDep = Depends(require_member)

@@ -9,12 +9,10 @@ from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.record_store import FiledRecord
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.upload_store import KEPT
 from rampart_fl.shared.protocol.clients import Finding, Quarantine
 from rampart_fl.shared.protocol.messages import Phase, Ticket
 
-KEPT = 86_400
-"""Seconds for which the receipts of a closed round are kept. While they are kept, a repeated upload
-gets the receipt of the first upload."""
 ANSWERED = 64
 """Maximum number of closed rounds whose receipts are kept. Under the policy `buffered`, only the
 time limit `KEPT` applies, because updates for old rounds still arrive."""
@@ -22,7 +20,7 @@ time limit `KEPT` applies, because updates for old rounds still arrive."""
 OPEN = (
     FENCED
     + """
--- KEYS state tickets fence events evicted pulls quarantined members
+-- KEYS state tickets fence events evicted pulls quarantined members receipts
 -- ARGV fence round phase now deadline clear tickets selected
 if fenced(KEYS[3], ARGV[1]) then return {'fenced'} end
 local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
@@ -45,6 +43,8 @@ if training then
   end
 end
 if ARGV[6] == '1' then redis.call('DEL', KEYS[2]) end
+-- The evaluation has the number of the last round, whose receipts will expire.
+if not training then redis.call('PERSIST', KEYS[9]) end
 for id, ticket in pairs(cjson.decode(ARGV[7])) do
   redis.call('HDEL', KEYS[6], id)
   local away = training and redis.call('HEXISTS', KEYS[7], id) == 1
@@ -62,11 +62,13 @@ return {'opened'}
 CLOSE = (
     FENCED
     + """
--- KEYS state fence events; ARGV fence round position
+-- KEYS state fence events tickets; ARGV fence round position
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
-local f = redis.call('HMGET', KEYS[1], 'round', 'phase')
+local f = redis.call('HMGET', KEYS[1], 'round', 'phase', 'policy')
 if f[1] ~= ARGV[2] or f[2] ~= 'collecting' then return {'closed'} end
 redis.call('HSET', KEYS[1], 'phase', 'aggregating', 'closing', ARGV[3])
+-- Without this, a client that is late would get its ticket again, and upload again.
+if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[4]) end
 redis.call('XADD', KEYS[3], '*', 'type', 'aggregating', 'round', ARGV[2])
 return {'closed'}
 """
@@ -95,7 +97,7 @@ end
 redis.call('HSET', KEYS[1], 'phase', ARGV[3], 'deadline', '', 'snapshot', ARGV[6],
   'abstained', ARGV[10])
 redis.call('EXPIRE', KEYS[6], ARGV[8])
-if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[11]) end
+if f[3] ~= 'buffered' then redis.call('UNLINK', KEYS[7], KEYS[11]) end
 for id, why in pairs(cjson.decode(ARGV[5])) do
   redis.call('HDEL', KEYS[7], id)
   redis.call('HDEL', KEYS[8], id)
@@ -173,6 +175,7 @@ class RoundStore:
             (
                 *(keys.state, keys.tickets, self.federation.fence, keys.events),
                 *(keys.evicted, keys.pulls, keys.quarantined, keys.members),
+                keys.receipts(round_),
             ),
             fence,
             round_,
@@ -185,8 +188,14 @@ class RoundStore:
         )
 
     async def close(self, fence: int, round_: int, position: str) -> None:
-        """Ends the collection of updates; `position` is the position of the round's last event."""
-        keys = (self.keys.state, self.federation.fence, self.keys.events)
+        """Ends the collection of updates, and deletes the tickets unless the policy is buffered.
+
+        Args:
+            fence: the worker's fencing token.
+            round_: the number of the round.
+            position: the position of the round's last event.
+        """
+        keys = (self.keys.state, self.federation.fence, self.keys.events, self.keys.tickets)
         await self.redis.run(CLOSE, keys, fence, round_, position)
 
     async def publish(

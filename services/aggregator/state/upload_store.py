@@ -8,8 +8,12 @@ from rampart_fl.services.aggregator.state.redis_access import Call, RedisAccess
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt
 
+KEPT = 86_400
+"""Seconds for which the receipts of a closed round are kept. While they are kept, a repeated upload
+gets the receipt of the first upload."""
+
 ACCEPT = """
--- KEYS state tickets receipts evicted events; ARGV client round kind digest receipt_json
+-- KEYS state tickets receipts evicted events; ARGV client round kind digest receipt_json kept
 if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 1 then return {'evicted'} end
 local field = ARGV[3] .. ':' .. ARGV[1]
 local held = redis.call('HGET', KEYS[3], field)
@@ -22,13 +26,21 @@ local wanted = {update = 'train', probe = 'probe', evaluation = 'evaluate'}
 local raw = redis.call('HGET', KEYS[2], ARGV[1])
 local ticket = raw and cjson.decode(raw)
 if not ticket or ticket.round ~= tonumber(ARGV[2]) or ticket.kind ~= wanted[ARGV[3]] then
-  return {tonumber(ARGV[2]) < tonumber(f[1]) and 'late' or 'no-ticket'}
+  -- At the end of a round, its tickets are deleted unless the policy is buffered.
+  local ended = ARGV[2] == f[1] and ARGV[3] ~= 'evaluation' and f[3] ~= 'buffered' and
+    (f[2] == 'aggregating' or f[2] == 'published' or f[2] == 'failed')
+  return {(tonumber(ARGV[2]) < tonumber(f[1]) or ended) and 'late' or 'no-ticket'}
 end
 local open = ARGV[3] == 'evaluation' and f[2] == 'evaluating' or ARGV[3] ~= 'evaluation' and
   (f[2] == 'collecting' or (f[3] == 'buffered' and f[2] ~= 'evaluating' and f[2] ~= 'done'))
 if not open then return {'late'} end
 -- The receipt's own text is kept: re-encoding would round its numbers.
 redis.call('HSET', KEYS[3], field, ARGV[5])
+-- Under the buffered policy, a round may be over when its first upload arrives.
+if (ARGV[2] ~= f[1] or f[2] == 'published' or f[2] == 'failed')
+    and redis.call('TTL', KEYS[3]) == -1 then
+  redis.call('EXPIRE', KEYS[3], ARGV[6])
+end
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('XADD', KEYS[5], '*', 'type', ARGV[3], 'client', ARGV[1], 'round', ARGV[2],
   'receipt', ARGV[5])
@@ -85,7 +97,7 @@ class UploadStore:
                     *(keys.state, keys.tickets, keys.receipts(r.round)),
                     *(keys.evicted, keys.events),
                 ),
-                (r.client, r.round, r.kind, r.digest, text),
+                (r.client, r.round, r.kind, r.digest, text, KEPT),
             )
             for r, text in zip(receipts, texts, strict=True)
         ]

@@ -214,7 +214,9 @@ def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: s
     if out is not None:
         raise refusals.Evicted(out.reason)
     if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
-        if round_ < brief.round:
+        # At the end of a round, its tickets are deleted unless the policy is buffered.
+        over = brief.phase in ("aggregating", "published", "failed") and brief.policy != "buffered"
+        if round_ < brief.round or (over and round_ == brief.round and kind != "evaluation"):
             raise refusals.Late(f"round {round_} is closed; the current round is {brief.round}")
         raise refusals.NoTicket(
             f"this client has no ticket for an upload of kind {kind!r} in round {round_}"
@@ -252,7 +254,9 @@ async def heartbeat(client: ClientDep) -> None:
     response_class=Response,
     responses={
         200: {"description": "The model", "content": BYTES},
-        **problems(refusals.NotMember, refusals.NotStarted, refusals.RunOver, *BODY),
+        **problems(
+            *(refusals.NotMember, refusals.Evicted, refusals.NotStarted, refusals.RunOver), *BODY
+        ),
     },
     dependencies=[MemberDep],
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},

@@ -126,3 +126,39 @@ async def test_abstentions_of_the_last_round_are_stored_and_emitted_as_an_event(
     await live_run.quarantine(1)
     assert (await live_run.run.state.read()).abstained == ()
     assert (await live_run.happened()).count("abstained") == 1
+
+
+async def test_tickets_end_with_the_round_unless_updates_are_still_accepted(live_run: Any) -> None:
+    """A client that is late would otherwise get its ticket again, and upload in a loop."""
+    run = live_run.run
+    await live_run.open(0, ["a"])
+    await run.rounds.close(live_run.fence, 0, "0-0")
+    assert await run.tickets.of("a") is None
+    assert await run.uploads.accept(live_run.receipt("a")) == ("late", None)
+    await live_run.publish(RoundRecord(round=0, status="published"))
+    await live_run.open(1, ["a"])
+    await live_run.publish(RoundRecord(round=1, status="failed", reason="too few updates"))
+    assert await run.tickets.of("a") is None, "a round that fails is not closed before"
+    assert await run.uploads.accept(live_run.receipt("a", 1)) == ("late", None)
+    assert await run.uploads.accept(live_run.receipt("a", 2)) == ("no-ticket", None)
+
+
+@pytest.mark.parametrize("policy", ["buffered"])
+async def test_buffered_tickets_outlive_the_round(live_run: Any) -> None:
+    await live_run.open(0, ["a"])
+    await live_run.run.rounds.close(live_run.fence, 0, "0-0")
+    await live_run.publish(RoundRecord(round=0, status="published"))
+    assert await live_run.run.tickets.of("a") is not None
+
+
+async def test_receipts_of_evaluations_do_not_expire(live_run: Any) -> None:
+    """The evaluation has the number of the last round, whose receipts expire."""
+    run, redis = live_run.run, live_run.stores.redis.client
+    await live_run.open(0, ["a"])
+    await run.uploads.accept(live_run.receipt("a"))
+    await live_run.publish(RoundRecord(round=0, status="published"))
+    assert await redis.ttl(run.uploads.keys.receipts(0)) > 0
+    await live_run.open(0, ["a"], kind="evaluate", phase="evaluating")
+    assert await redis.ttl(run.uploads.keys.receipts(0)) == -1
+    assert (await run.uploads.accept(live_run.receipt("a", kind="evaluation")))[0] == "accepted"
+    assert await redis.ttl(run.uploads.keys.receipts(0)) == -1

@@ -1,10 +1,11 @@
 """Uploads and their receipts, in a real Redis."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.upload_store import KEPT
 from rampart_fl.shared.protocol.messages import Receipt, RoundRecord
 
 pytestmark = pytest.mark.anyio
@@ -98,3 +99,19 @@ async def test_probe_and_update_of_one_round_have_separate_receipts(live_run: An
         ("update", OTHER),
     ]
     assert len(await run.uploads.every_receipt()) == 2
+
+
+@pytest.mark.parametrize("policy", ["buffered"])
+@pytest.mark.parametrize("status", ["published", "failed"])
+async def test_receipts_expire_even_if_the_first_upload_follows_the_round(
+    live_run: Any, status: Literal["published", "failed"]
+) -> None:
+    run, redis = live_run.run, live_run.stores.redis.client
+    await live_run.open(0, ["a", "b"])
+    await live_run.publish(RoundRecord(round=0, status=status))
+    assert (await run.uploads.accept(live_run.receipt("a")))[0] == "accepted"
+    assert 0 < await redis.ttl(run.uploads.keys.receipts(0)) <= KEPT
+    await redis.delete(run.uploads.keys.receipts(0))
+    await run.rounds.open(live_run.fence, 1, "collecting", 0.0, None, {}, [], clear=False)
+    assert (await run.uploads.accept(live_run.receipt("b")))[0] == "accepted"
+    assert 0 < await redis.ttl(run.uploads.keys.receipts(0)) <= KEPT

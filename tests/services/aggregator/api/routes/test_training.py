@@ -133,3 +133,28 @@ async def test_failed_fsync_counts_none_of_the_uploads(
     answers = await put_all(api, tokens)
     assert {answer.status_code for answer in answers} == {200}
     assert len(await live_run.run.uploads.receipts(0)) == len(NAMES)
+
+
+async def test_a_barred_client_gets_no_customized_model(api: Api, live_run: Any) -> None:
+    await shrink(live_run.run)
+    eve, dan = await enrol(api, "eve"), await enrol(api, "dan")
+    for name in ("eve", "dan"):
+        await live_run.run.members.answer(name, AnswerRecord(accept=True, at=0.0), 100)
+    assert (await api.ask("POST", f"{RUN}/clients/eve/evict", json={})).status_code == 200
+    assert (await api.ask("POST", "/v1/clients/dan/evict", json={})).status_code == 200
+    for token in (eve, dan):
+        headers = {"Content-Type": wire.MEDIA_TYPE}
+        refused = await api.ask(
+            "POST", f"{RUN}/customize", token, content=upload(3), headers=headers
+        )
+        assert (refused.status_code, slug(refused)) == (403, "evicted")
+
+
+async def test_an_upload_after_the_end_of_the_round_is_refused_before_it_is_read(
+    api: Api, live_run: Any, tokens: list[str]
+) -> None:
+    await live_run.run.rounds.close(live_run.fence, 0, "0-0")
+    refused = await put(api, tokens[0], b"not even an update")
+    assert (refused.status_code, slug(refused)) == (410, "late")
+    waiting = await api.ask("GET", "/v1/ticket", tokens[0])
+    assert waiting.json()["kind"] == "wait"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class AttemptCounter:
             now: Unix time.
         """
         key = self.keys.attempts(name, int(now // window))
-        count = int(await self.redis.ask("incr", key))
-        if count == 1:
-            await self.redis.ask("expire", key, 2 * window)
-        return count
+        # One transaction: a counter without a time to live would stay forever.
+        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
+            pipe.incr(key)
+            pipe.expire(key, 2 * window)
+            count, _ = await pipe.execute()
+        return int(count)

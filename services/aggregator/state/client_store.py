@@ -221,6 +221,17 @@ class ClientStore:
         act = Act("revoke-join-token", by, join_hash)
         return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), join_hash))[0]
 
+    async def forget_join_tokens(self, expired_before: float) -> int:
+        """Deletes the unused join tokens that expired before a Unix time; returns their number."""
+        cursor, count = 0, 0
+        while True:
+            cursor, joins = await self.redis.ask("hscan", self.keys.joins, cursor, count=1000)
+            old = [hash_ for hash_, text in joins.items() if _expired(text, expired_before)]
+            if old:
+                count += await self.redis.ask("hdel", self.keys.joins, *old)
+            if not cursor:
+                return count
+
     async def join(
         self,
         join_hash: str,
@@ -340,3 +351,9 @@ class ClientStore:
             pipe.zadd(self.keys.seen, {client: at for client, (at, _) in requests.items()})
             pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
             await pipe.execute()
+
+
+def _expired(join: str, before: float) -> bool:
+    """Whether a join token was never used, and expired before a Unix time."""
+    fields = json.loads(join)
+    return "used" not in fields and fields["expires_at"] < before

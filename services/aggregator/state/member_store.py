@@ -49,6 +49,14 @@ if answer.accept and f[2] then
   if slot == '' then return {'full'} end
   redis.call('HSET', KEYS[3], ARGV[1], slot)
 end
+local former = redis.call('HGET', KEYS[2], ARGV[1])
+if former and slot == '' then
+  former = cjson.decode(former)
+  if former.accept == answer.accept and former.reason == answer.reason
+      and former.slot == answer.slot then
+    return {'recorded', ''}
+  end
+end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 local event = answer.accept and (slot ~= '' and 'joined' or 'accepted') or 'declined'
 redis.call('XADD', KEYS[5], '*', 'type', event, 'client', ARGV[1])

@@ -18,6 +18,7 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 SWEEP = 600.0
 """Seconds between sweeps; also the minimum age of the unreferenced blobs that a sweep removes."""
+DAY = 86_400
 
 
 class Housekeeping:
@@ -43,6 +44,8 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
+            # For a day, a client that presents an expired token is told that it has expired.
+            await self._stores.clients.forget_join_tokens(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
             await asyncio.sleep(SWEEP)

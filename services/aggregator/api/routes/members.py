@@ -24,6 +24,8 @@ from rampart_fl.shared.protocol.messages import ClientId, Decision
 from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Member
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
+ANSWERS = 60
+"""Maximum number of answers to offers per client and minute."""
 
 
 @router.put(
@@ -51,7 +53,10 @@ async def acceptance(
         raise refusals.NotMember(
             f"run {run.run} selects clients by labels, and the labels of {client} do not match"
         )
-    answer = AnswerRecord(body.accept, time.time(), body.reason, body.slot)
+    now = time.time()
+    if await runtime.stores.attempts.count(f"acceptance:{client}", 60, now) > ANSWERS:
+        raise refusals.TooMany("this client answered too often", retry_after=60)
+    answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted(f"{client} is barred from run {run.run}"),

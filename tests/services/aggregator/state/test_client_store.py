@@ -119,3 +119,13 @@ async def test_barred_client_can_be_readmitted(live_run: Any) -> None:
     assert (await live_run.run.tickets.standing("a")).barred.reason == "a test"
     assert await clients.readmit("a", BY) == "readmitted"
     assert (await clients.facts(["a"]))["a"].barred is None
+
+
+async def test_unused_join_tokens_are_deleted_after_they_expired(stores: Stores) -> None:
+    joins = {f"old-{n}": JoinTokenRecord(NOW - 1) for n in range(1500)}
+    await stores.clients.add_join_tokens(joins | {"valid": JoinTokenRecord(NOW + 1)}, BY)
+    await stores.clients.add_join_tokens({"used": JoinTokenRecord(NOW - 1)}, BY)
+    assert (await stores.clients.join("used", "t", "ada", "", NOW - 2, NOW + 60))[0] == "joined"
+    assert await stores.clients.forget_join_tokens(NOW) == 1500
+    assert await stores.clients.forget_join_tokens(NOW) == 0
+    assert set(await stores.redis.ask("hkeys", stores.keys.joins)) == {"valid", "used"}

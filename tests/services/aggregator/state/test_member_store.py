@@ -126,3 +126,17 @@ async def test_barred_clients_do_not_count_as_acceptances(
 async def test_ended_run_accepts_no_new_members(offered: RunStores) -> None:
     await offered.state.end(1, NOW)
     assert (await offered.members.answer("a", yes(), SLOTS))[0] == "over"
+
+
+async def test_repeated_answers_are_recorded_once(offered: RunStores) -> None:
+    answers = [
+        *[AnswerRecord(accept=True, at=at) for at in (1.0, 2.0)],
+        *[AnswerRecord(accept=True, at=at, slot=1) for at in (3.0, 4.0)],
+        *[AnswerRecord(accept=False, at=at, reason="no time") for at in (5.0, 6.0)],
+    ]
+    before = len(await offered.events.read("0-0", 0.001))
+    for answer in answers:
+        assert await offered.members.answer("a", answer, 2) == ("recorded", "")
+    events = (await offered.events.read("0-0", 0.001))[before:]
+    assert [event.type for event in events] == ["accepted", "accepted", "declined"]
+    assert (await offered.members.answers())["a"] == answers[4]

@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from rampart_fl.services.aggregator.api.routes.members import ANSWERS
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
@@ -225,3 +226,10 @@ async def test_unknown_token_cannot_tell_which_runs_exist(api: Api) -> None:
         for path in ("rounds", "models/global", "experiment", "members"):
             refused = await api.ask("GET", f"/v1/runs/{run}/{path}", mint())
             assert (refused.status_code, slug(refused)) == (401, "unauthorized")
+
+
+async def test_a_client_that_changes_its_answer_too_often_is_refused(api: Api) -> None:
+    run, ada = await next_run(api), await enrol(api, "ada")
+    outcomes = [await answer(api, ada, run, accept=bool(n % 2)) for n in range(ANSWERS + 1)]
+    assert {status for status, _ in outcomes[:-1]} == {200}
+    assert outcomes[-1] == (429, "too-many-requests")

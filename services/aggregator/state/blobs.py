@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol
@@ -159,11 +160,30 @@ class Blobs:
         return self.path(digest).exists() or self._segments.holds(digest)
 
     @converted_disk_errors()
-    def delete(self, digests: Iterable[str]) -> None:
-        """Deletes blobs; ignores blobs that do not exist."""
+    def delete(self, digests: Iterable[str], before: float = inf) -> dict[str, float]:
+        """Deletes the blobs that were stored before a Unix time; ignores blobs that do not exist.
+
+        Returns:
+            The blobs that were stored later, and are kept: the time of each, keyed by digest.
+        """
+        later = dict[str, float]()
         for digest in digests:
-            if not self._remove(self.path(digest)):
-                self._segments.delete([digest])
+            if before < inf and (stored_at := self.stored_at(digest)) >= before:
+                later[digest] = stored_at
+            else:
+                self._delete(digest)
+        return later
+
+    def _delete(self, digest: str) -> None:
+        if not self._remove(self.path(digest)):
+            self._segments.delete([digest])
+
+    def stored_at(self, digest: str) -> float:
+        """The Unix time at which a blob was last stored; -inf if it does not exist."""
+        try:
+            return self.path(digest).stat().st_ctime  # the time of the rename
+        except FileNotFoundError:
+            return self._segments.stored_at(digest)
 
     def _remove(self, path: Path) -> bool:
         """Deletes a file; returns whether it existed."""

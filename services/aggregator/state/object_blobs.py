@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -150,11 +150,18 @@ class ObjectBlobs(Blobs):
             return False
         return True
 
-    def delete(self, digests: Iterable[str]) -> None:
-        for digest in digests:
-            super().delete([digest])
-            with contextlib.suppress(FileNotFoundError), converted_store_errors():
-                self._obstore.delete(self._remote, digest)
+    def _delete(self, digest: str) -> None:
+        super()._delete(digest)
+        with contextlib.suppress(FileNotFoundError), converted_store_errors():
+            self._obstore.delete(self._remote, digest)
+
+    def stored_at(self, digest: str) -> float:
+        try:
+            with converted_store_errors():
+                head = self._obstore.head(self._remote, digest)
+        except FileNotFoundError:
+            return float("-inf")
+        return float(head["last_modified"].timestamp())
 
     def sweep(self, referenced: set[str], before: float) -> int:
         removed = super().sweep(referenced, before)

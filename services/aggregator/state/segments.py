@@ -12,6 +12,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,6 +88,17 @@ class Segments:
             self._scan()  # Another process has deleted the segment.
             place = self._find(digest)
         return place is not None
+
+    def stored_at(self, digest: str) -> float:
+        """The Unix time at which the newest segment with a blob was stored; -inf if none has it."""
+        self._find(digest)
+        with self._lock:
+            names = [*self._places.get(digest, ())]
+        newest = -inf
+        for name in names:
+            with suppress(FileNotFoundError):  # Another process has deleted the segment.
+                newest = max(newest, (self._folder / name).stat().st_ctime)
+        return newest
 
     def delete(self, digests: Iterable[str]) -> None:
         """Deletes blobs; their bytes remain on disk as long as the segment has other blobs."""

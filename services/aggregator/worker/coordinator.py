@@ -36,6 +36,7 @@ from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
 from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
+from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -76,7 +77,6 @@ class Coordinator:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.stores = stores
-        self.blobs = blobs
         self.records = records
         self.round_engine = round_engine
         self.compute = compute
@@ -91,6 +91,7 @@ class Coordinator:
         self.observers: list[Observer] = []
         self.warnings: list[str] = []
         self.kept_models = KeptModels(models_kept)
+        self.unused_blobs = UnusedBlobs(stores, blobs, compute, experiment.policy == "buffered")
 
     @property
     def snapshot(self) -> Snapshot:
@@ -124,6 +125,7 @@ class Coordinator:
             closing=run.closing,
             selected=frozenset(run.selected),
             pulls=snapshot.pulls,
+            slots_assigned=run.slots_assigned,
         )
         return state, events.LeaseTaken()
 
@@ -311,15 +313,13 @@ class Coordinator:
         await self.compute(self.round_engine.abandon_round, snapshot)
         log.warning("round failed: %s", reason, extra={"round": state.round})
         self.observe(record, None)
-        await self.drop(
-            {r.digest for r in opened.receipts.values()} | opened.uploads, state.position
-        )
+        used = {receipt.digest for receipt in opened.receipts.values()} | opened.uploads
+        await self.drop(used, state.position)
 
     async def drop(self, digests: set[str], position: str) -> None:
         """Deletes blobs unless something refers to them, such as an event after `position`."""
         kept = self.snapshot.blobs() | self.kept_models.digests
-        kept |= await blobs_in_use(self.stores, position)
-        await self.compute(self.blobs.delete, sorted(digests - kept))
+        await self.unused_blobs.delete(digests, kept, position)
 
     def observe(self, record: RoundRecord, pool_bytes: int | None) -> None:
         """Reports a finished round to the observers, such as the metrics."""

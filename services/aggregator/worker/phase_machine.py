@@ -110,7 +110,9 @@ class PhaseMachine:
         late = event.deadline is not None and now >= event.deadline
         wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
         least = self.experiment.clients.least if late else wanted
-        if event.status == "paused" or event.clients < least:
+        # Once slots are assigned, the run no longer waits for clients, even if a member is evicted.
+        enough = state.slots_assigned or event.clients >= least
+        if event.status == "paused" or not enough:
             return Step(state, (), _wait(state, now))
         after = replace(state, phase="selecting")
         return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))

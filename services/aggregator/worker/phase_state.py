@@ -41,6 +41,8 @@ class State:
     evicted: frozenset[str] = frozenset()
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
+    slots_assigned: bool = False
+    """Whether the worker that took over the run in the phase `joining` found assigned slots."""
     stale: bool = True
     """Whether the run's status or the barred clients may have changed since they were read."""
 

@@ -177,6 +177,14 @@ JOINED = [
         phase="selecting",
     ),
     case(
+        "assigned slots are enough, although a member was evicted before the worker took over",
+        replace(JOINING, slots_assigned=True),
+        ClientsRead("running", None, 2),
+        AssignSlots(),
+        ReadCandidates(0),
+        phase="selecting",
+    ),
+    case(
         "one is too few before the deadline",
         JOINING,
         ClientsRead("running", NOW + 1, 1),

@@ -22,7 +22,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
 from rampart_fl.services.aggregator.state.keys import RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.services.aggregator.state.round_entry import (
@@ -216,7 +216,8 @@ class RecordStore:
 
     async def _on_disk(self, function: Callable[..., T], *args: Any) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.disk, function, *args)
+        with converted_disk_errors(FileNotFoundError):
+            return await loop.run_in_executor(self.disk, function, *args)
 
 
 def _with_late(entries: Mapping[int, str], late: Mapping[int, str]) -> dict[int, str]:

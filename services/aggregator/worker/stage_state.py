@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from rampart_fl.services.aggregator.state.blobs import BlobReader, Blobs
+from rampart_fl.services.aggregator.state.blobs import BlobReader, Blobs, converted_disk_errors
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.shared.protocol import wire
@@ -102,7 +102,7 @@ def load_state(
     if digest is None:
         return State()
     storage = BlockStorage() if storage is None else storage
-    with blobs.open(digest) as file:
+    with converted_disk_errors(FileNotFoundError), blobs.open(digest) as file:
         size = file.seek(0, 2)
         file.seek(0)
         begin, head = wire.parse_header(file, size)

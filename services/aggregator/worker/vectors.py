@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.services.aggregator.state.blobs import BlobReader
+from rampart_fl.services.aggregator.state.blobs import BlobReader, converted_disk_errors
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.shards import Part
@@ -36,7 +36,7 @@ class Vectors:
         dim = self._here.stop - self._here.start
         target_D = torch.empty(dim, device=self._device) if out_D is None else out_D
         host_D = target_D.numpy() if target_D.device.type == "cpu" else np.empty(dim, "f4")
-        with self._blobs.open(digest) as file:
+        with converted_disk_errors(FileNotFoundError), self._blobs.open(digest) as file:
             size = file.seek(0, 2)
             file.seek(0)
             head = wire.read_stored_header(file, size, self._spec)

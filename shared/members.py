@@ -32,9 +32,9 @@ class Members:
     @cached_property
     def spec(self) -> "ModelSpec":
         """The model's tensors; the model is built when a constraint first asks for its tensors."""
-        from rampart_fl.shared.learning.network.vector import build_module, spec_of
+        from rampart_fl.shared.learning.network.vector import outline, spec_of
 
-        return spec_of(build_module(self.experiment))
+        return spec_of(outline(self.experiment))
 
 
 def build(experiment: Experiment) -> Members:

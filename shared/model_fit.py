@@ -36,7 +36,7 @@ class _Network:
 
 
 def misfits(members: Members) -> Misfits:
-    """Builds the experiment's model, and lists what does not fit the model."""
+    """Builds the experiment's model without values, and lists what does not fit the model."""
     from rampart_fl.shared.learning.network.models import models
 
     experiment = members.experiment
@@ -50,12 +50,12 @@ def misfits(members: Members) -> Misfits:
 @lru_cache(maxsize=1024)
 def _checked(network: _Network) -> Misfits:
     """Like `misfits`, but cached, because the experiments of a sweep often have the same model."""
-    from rampart_fl.shared.learning.network.vector import build_module, spec_of
+    from rampart_fl.shared.learning.network.vector import outline, spec_of
     from rampart_fl.shared.learning.training.privacy import require_accountable
 
     members = network.members
     try:
-        module = build_module(members.experiment)
+        module = outline(members.experiment)
     except ConfigurationError as error:
         return Misfits([str(error)])
     personalizer, privacy = members.personalizer, members.experiment.training.privacy

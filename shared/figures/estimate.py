@@ -5,7 +5,7 @@ customized models.
 """
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.learning.network.vector import build_module, spec_of
+from rampart_fl.shared.learning.network.vector import outline, spec_of
 from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
@@ -51,7 +51,7 @@ def estimate(experiment: Experiment) -> Estimate:
     >>> needs.clients, needs.down_bytes // 1000
     (20, 153)
     """
-    return of_model(experiment, spec_of(build_module(experiment)), build_plan(experiment))
+    return of_model(experiment, spec_of(outline(experiment)), build_plan(experiment))
 
 
 def of_model(

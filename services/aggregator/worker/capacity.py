@@ -5,7 +5,7 @@ from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import of_model
-from rampart_fl.shared.learning.network.vector import build_module, spec_of
+from rampart_fl.shared.learning.network.vector import outline, spec_of
 from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.round.rounds import check_divides
@@ -18,7 +18,7 @@ def needs(experiment: Experiment, settings: Settings, ranks: Ranks) -> Estimate:
         ConfigurationError: a stage or the model cannot be divided among the ranks, or the run needs
             more memory than RAMPART_POOL_MEMORY.
     """
-    spec, plan, limit = spec_of(build_module(experiment)), build_plan(experiment), None
+    spec, plan, limit = spec_of(outline(experiment)), build_plan(experiment), None
     if ranks.size > 1:
         check_divides(plan, spec)
     if settings.pool_memory is not None:

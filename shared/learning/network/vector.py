@@ -111,6 +111,20 @@ def build_module(experiment: Experiment) -> nn.Module:
         return member.build(data.shape, data.classes)
 
 
+def outline(experiment: Experiment) -> nn.Module:
+    """The experiment's model without values if possible; it then needs no memory, however large.
+
+    A model of a user's own package may need values while it is built. It is then built as usual.
+    """
+    try:
+        with torch.device("meta"):
+            return build_module(experiment)
+    except ConfigurationError:
+        raise
+    except Exception:
+        return build_module(experiment)
+
+
 def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
     """The model's spec and the first global model (D,) in float32, the same in every process.
 

@@ -122,3 +122,10 @@ def test_round_traffic_estimate_matches_a_simulation() -> None:
     needs, run = estimate(experiment), simulate(experiment).summary()["bytes_per_client"]
     assert needs.down_bytes == run["down"]
     assert abs(needs.up_bytes - run["up"]) < 400
+
+
+def test_a_model_that_does_not_fit_into_memory_is_estimated() -> None:
+    """The estimate says that the model is too large; it does not run out of memory itself."""
+    huge = {"name": "cnn", "channels": [16, 10**8], "hidden": 10**6}
+    experiment = Experiment.load("digits-benign").model_copy(update={"model": huge})
+    assert estimate(experiment).memory_bytes > 10**15

@@ -10,6 +10,8 @@ from torch import nn
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.network.models import Model, models
 
+Side = Annotated[int, Field(ge=1)]
+
 
 @models.register("cnn")
 class CNN(Model):
@@ -30,10 +32,10 @@ class CNN(Model):
     """
 
     paper = "FedCAP, section VI-A1"
-    channels: list[int] = Field(default=[16, 32], min_length=1)
+    channels: list[Annotated[int, Field(ge=1)]] = Field(default=[16, 32], min_length=1)
     hidden: int | list[int] = 64
     """Width of the hidden layer, or a list with the width of each hidden layer."""
-    kernel: int | tuple[int, int] = 3
+    kernel: Side | tuple[Side, Side] = 3
     """Side of a square convolution window, or the window's height and width."""
     padding: int | None = Field(default=None, ge=0)
     """Width of the zero padding; by default, convolutions keep the image's size."""

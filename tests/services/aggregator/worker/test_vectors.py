@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import torch
-from rampart_fl.shared.robust.base import State
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
@@ -17,6 +16,7 @@ from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.robust.base import State
 
 SPEC = ModelSpec.of([("w", (3,))])
 CPU = torch.device("cpu")

@@ -1,5 +1,7 @@
 """The convolutional family: layer sizes of published and other networks, and invalid shapes."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -64,3 +66,11 @@ def test_lenet_has_the_published_number_of_parameters() -> None:
 def test_hidden_layer_without_units_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="at least one unit"):
         models.build("cnn", hidden=[8, 0])
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"channels": [16, 0]}, {"channels": [-4]}, {"kernel": 0}, {"kernel": [1, 0]}]
+)
+def test_sizes_below_one_are_rejected(sizes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="greater than or equal to 1"):
+        models.parse({"name": "cnn", **sizes})

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, FilePath, model_validator
 
 from rampart_fl.shared.agent.client import POLL
 from rampart_fl.shared.errors import ConfigurationError
@@ -35,7 +35,7 @@ class AgentSettings(ServiceSettings):
     client: one token for every client, then a second token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
-    data_file: Path | None = None
+    data_file: FilePath | None = None
     """The client's own data (.npz with x_train, y_train, x_test, y_test), which replaces the data
     of the client's slot."""
     accept: Path | None = None
@@ -62,6 +62,9 @@ class AgentSettings(ServiceSettings):
     """What the process does when all of its clients are barred from the federation: true to wait
     for SIGTERM, false to exit. Choose true if the platform restarts every process that exits, as a
     Kubernetes StatefulSet does."""
+    stay_after_errors: bool = False
+    """What a client does if it cannot train in a run: true to wait for the run's end and to take
+    part in later runs, false to fail."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

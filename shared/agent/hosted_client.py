@@ -1,5 +1,6 @@
 """One client of a process: its identity, and the runs in which it takes part."""
 
+import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,14 +16,19 @@ from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.former_state import adopt_former_state
 from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
 from rampart_fl.shared.agent.learning_client import RunFiles, client_experiment
-from rampart_fl.shared.agent.loop import participate
+from rampart_fl.shared.agent.loop import ParticipantError, own_errors, participate
 from rampart_fl.shared.agent.membership import next_run, sit_out
 from rampart_fl.shared.agent.run_experiment import run_experiment, run_folder
-from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
+from rampart_fl.shared.learning.data.client_data import client_data_from_file
+from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
+PAUSE = 30.0
+"""Seconds until a client tries again after its disk has failed, for example because it was full."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +77,19 @@ class HostedClient:
                 async with token_renewal(connection, folder):
                     while True:
                         decide = partial(self._decide, activity)
-                        last = await next_run(connection, decide, identity.client_id, last)
-                        if not last.run:
-                            return
-                        last = await self._take_part(connection, identity, folder, activity, last)
+                        try:
+                            last = await next_run(connection, decide, identity.client_id, last)
+                            if not last.run:
+                                return
+                            last = await self._take_part(
+                                connection, identity, folder, activity, last
+                            )
+                        except OSError as error:
+                            where = {"client": identity.client_id}
+                            log.error("the disk failed; trying again: %s", error, extra=where)
+                            await asyncio.sleep(PAUSE)
+                            last = None
+                            continue
                         if leaves and last.kind == "evicted":
                             return
             finally:
@@ -89,10 +104,26 @@ class HostedClient:
             answer = decide(self.policy, experiment)
             if answer.accept and self.check is not None:
                 self.check(experiment)
+            own = self._own_samples(answer)
+            if answer.accept and own is not None:
+                answer = await self._check_samples(own, experiment, answer)
         except RampartError as error:
             answer = Answer(False, error.detail[:LONGEST_REASON])
         activity.record_decision(run, answer)
         return answer.accept, answer.reason, self.settings.hosted[self.position]
+
+    async def _check_samples(self, own: Path, experiment: Experiment, answer: Answer) -> Answer:
+        """Declines an experiment that the client's own samples do not fit.
+
+        The reason for the aggregator names neither the file nor its content.
+        """
+        dataset, loop = datasets.parse(experiment.data.dataset), asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self.thread, client_data_from_file, own, dataset)
+        except ConfigurationError as error:
+            log.error("the client's own data cannot be used: %s", error)
+            return Answer(False, "the client's own data do not fit this experiment")
+        return answer
 
     def _own_samples(self, answer: Answer) -> Path | None:
         """The file with the client's samples; None if the client uses its slot's data.
@@ -139,9 +170,20 @@ class HostedClient:
             activity,
             self._own_samples(answer),
         )
-        with plugins.record_lookups(experiment.packages):
-            participant = await self.build(context)
-        last = await participate(connection, participant, context.client, first.run, activity)
+        try:
+            with own_errors(), plugins.record_lookups(experiment.packages):
+                participant = await self.build(context)
+            last = await participate(connection, participant, context.client, first.run, activity)
+        except ParticipantError as error:
+            if not self.settings.stay_after_errors:
+                raise error.cause from None
+            where = {"client": identity.client_id, "run": first.run}
+            log.error(
+                "the client cannot train; it waits for the run's end",
+                extra=where,
+                exc_info=error.cause,
+            )
+            return await sit_out(connection, first)
         if last.kind == "done" or last.run != first.run:
             RunFiles(own).finish()
         return last

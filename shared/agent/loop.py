@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused, TicketAndModel
+from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,29 @@ class Receiver(Protocol):
         """Receives a ticket's additional models by name, before `work` or `evaluate` is called."""
 
 
+class ParticipantError(RampartError):
+    """An error in a participant's own code or data.
+
+    Args:
+        cause: the error.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.cause = cause
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Converts errors to `ParticipantError`, except refused requests and errors of the disk."""
+    try:
+        yield
+    except (OSError, RequestRefused):
+        raise
+    except Exception as error:
+        raise ParticipantError(error) from error
+
+
 async def participate(
     connection: AggregatorClient,
     participant: Participant,
@@ -47,6 +71,9 @@ async def participate(
 
     If the run is deleted, the returned ticket names a different run or no run. If `activity` is
     given, each upload is recorded in this log before the upload is sent.
+
+    Raises:
+        ParticipantError: the participant raised an error.
     """
     known: str | None = None
     cached: tuple[str, bytes] = ("", b"")
@@ -74,7 +101,8 @@ async def participate(
                 # new task. Request only a ticket that differs from it.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
-                await participant.idle(ticket)
+                with own_errors():
+                    await participant.idle(ticket)
         except RequestRefused as refusal:
             # The aggregator refuses a request if the upload is late, or if the client has been
             # evicted or has a newer ticket. The next ticket contains the client's next task.
@@ -95,7 +123,8 @@ async def _hand_over(
         loaded = {
             digest: await connection.model(ticket.run, digest) for digest in {*others.values()}
         }
-        await participant.receive(ticket, {name: loaded[d] for name, d in others.items()})
+        with own_errors():
+            await participant.receive(ticket, {name: loaded[d] for name, d in others.items()})
 
 
 async def _answer(
@@ -108,10 +137,12 @@ async def _answer(
     """Processes a ticket; returns the next ticket if the response to the upload contains one."""
     async with _signs_of_life(connection):
         if ticket.kind == "evaluate":
-            metrics = await participant.evaluate(ticket, model)
+            with own_errors():
+                metrics = await participant.evaluate(ticket, model)
             await connection.evaluate(ticket.run, ticket.round, metrics)
             return None
-        data = await participant.work(ticket, model)
+        with own_errors():
+            data = await participant.work(ticket, model)
     kind = "update" if ticket.kind == "train" else "probe"
     held = ticket.models["model"]
     if activity is not None:

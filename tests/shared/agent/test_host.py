@@ -57,6 +57,7 @@ def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: lis
         ({"slots": " "}, "`slots` is empty: a process hosts at least one client"),
         ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
         ({"slots": "-1"}, "'-1' is not a list of numbers"),
+        ({"data_file": "nofile.npz"}, "Path does not point to a file"),
         ({"slots": "100000"}, "'100000' is not a list of numbers"),
         ({"slots": "5-3"}, "the range 5-3 runs backwards"),
         ({"slots": "0-4,2,4"}, "listed twice: 2,4"),
@@ -65,7 +66,7 @@ def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: lis
         ({"slots": "0 1", "ordinal": 2}, "`ordinal` is 2, but `slots` has lists for 2 processes"),
     ],
 )
-def test_invalid_lists_of_slots_are_refused(settings: dict[str, Any], refusal: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(refusal)):
         AgentSettings.model_validate(settings)
 
@@ -218,14 +219,17 @@ async def test_policy_decides_on_the_samples_before_the_settings(
     tmp_path: Path, data: dict[str, str] | None, own: str | None
 ) -> None:
     """If the policy offers the slot's samples, the client does not train on its own file."""
-    settings = AgentSettings(state=tmp_path, data_file=Path("all.npz"))
+    file = tmp_path / "all.npz"
+    file.touch()
+    settings = AgentSettings(state=tmp_path, data_file=file)
     policy = Policy(data=data)
     with ThreadPoolExecutor(1) as thread:
         client = HostedClient(
             settings, policy, build_honest_client(settings), check_capabilities(settings), thread, 0
         )
     answer = decide(policy, Experiment.load("digits-benign"))
-    assert client._own_samples(answer) == (None if own is None else Path(own))
+    expected = file if own == "all.npz" else None if own is None else Path(own)
+    assert client._own_samples(answer) == expected
 
 
 @pytest.mark.parametrize(

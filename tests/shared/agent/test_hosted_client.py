@@ -1,0 +1,146 @@
+"""A client of a process: what it does when its disk, its data or its own code fails."""
+
+import errno
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rampart_fl.shared.agent import hosted_client as module
+from rampart_fl.shared.agent.acceptance import Policy
+from rampart_fl.shared.agent.activity_log import ActivityLog
+from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.host import build_honest_client, check_capabilities
+from rampart_fl.shared.agent.hosted_client import HostedClient
+from rampart_fl.shared.agent.identity import Identity
+from rampart_fl.shared.agent.loop import ParticipantError, own_errors
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import Ticket
+
+pytestmark = pytest.mark.anyio
+TRAIN = Ticket(kind="train", run="test-1", slot=0, models={"model": "0" * 64})
+BARRED = Ticket(kind="evicted", reason="by the operator")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No aggregator: the client has an identity, and its tickets are in the test."""
+
+    async def establish(*_: Any, **__: Any) -> Identity:
+        return Identity(client_id="ada", token="t" * 43)
+
+    @asynccontextmanager
+    async def token_renewal(*_: Any) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(module, "establish", establish)
+    monkeypatch.setattr(module, "token_renewal", token_renewal)
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+
+
+def hosted(folder: Path, thread: ThreadPoolExecutor, **settings: Any) -> HostedClient:
+    known = AgentSettings(state=folder, **settings)
+    build, check = build_honest_client(known), check_capabilities(known)
+    return HostedClient(known, Policy(), build, check, thread, 0)
+
+
+@pytest.mark.usefixtures("offline")
+async def test_a_client_takes_part_again_after_its_disk_was_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tickets, took_part = [TRAIN, TRAIN, BARRED], list[Ticket]()
+
+    async def next_run(*_: Any) -> Ticket:
+        return tickets.pop(0)
+
+    async def take_part(self: HostedClient, *arguments: Any) -> Ticket:
+        took_part.append(arguments[-1])
+        if len(took_part) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return TRAIN.model_copy(update={"kind": "done"})
+
+    monkeypatch.setattr(module, "next_run", next_run)
+    monkeypatch.setattr(HostedClient, "_take_part", take_part)
+    with ThreadPoolExecutor(1) as thread:
+        await hosted(tmp_path, thread).live(tmp_path / "ada", None, leaves=False)
+    assert took_part == [TRAIN, TRAIN]
+    assert "No space left on device" in caplog.text
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("fails", ["build", "work"])
+async def test_a_client_that_cannot_train_waits_for_the_next_run_if_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stays: bool, fails: str
+) -> None:
+    tickets, sat_out = [TRAIN, BARRED], list[Ticket]()
+    experiment = Experiment.load("digits-benign")
+
+    async def next_run(*_: Any) -> Ticket:
+        return tickets.pop(0)
+
+    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
+        return experiment, 100
+
+    async def build(*_: Any) -> Any:
+        if fails == "build":
+            raise RuntimeError("cannot train")
+
+    async def participate(*_: Any) -> Ticket:
+        with own_errors():
+            raise RuntimeError("cannot train")
+
+    async def sit_out(_: Any, ticket: Ticket) -> Ticket:
+        sat_out.append(ticket)
+        return ticket.model_copy(update={"kind": "done"})
+
+    for name, double in {
+        "next_run": next_run,
+        "run_experiment": run_experiment,
+        "participate": participate,
+        "sit_out": sit_out,
+    }.items():
+        monkeypatch.setattr(module, name, double)
+    with ThreadPoolExecutor(1) as thread:
+        known = AgentSettings(state=tmp_path, stay_after_errors=stays)
+        client = HostedClient(known, Policy(), build, None, thread, 0)
+        if stays:
+            await client.live(tmp_path / "ada", None, leaves=False)
+        else:
+            with pytest.raises(RuntimeError, match="cannot train"):
+                await client.live(tmp_path / "ada", None, leaves=False)
+    assert sat_out == ([TRAIN] if stays else [])
+
+
+def test_refused_requests_and_disk_errors_are_not_the_participants_errors() -> None:
+    for error in (OSError("full"), ValueError("a bug")):
+        with pytest.raises((OSError, ParticipantError)) as caught, own_errors():
+            raise error
+        assert isinstance(caught.value, OSError) == isinstance(error, OSError)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x_train": (4, 8, 8), "y_train": [0, 1, 2, 3]},
+        {"x_train": (4, 3, 3), "y_train": [0, 1, 2, 3]},
+        {"x_train": (4, 8, 8), "y_train": [0, 1, 2, 10]},
+    ],
+)
+async def test_a_client_declines_runs_that_its_own_data_do_not_fit(
+    tmp_path: Path, arrays: Mapping[str, Any]
+) -> None:
+    own = tmp_path / "secret.npz"
+    x, y = np.zeros(arrays["x_train"], np.float32), np.array(arrays["y_train"])
+    np.savez(own, x_train=x, y_train=y, x_test=x, y_test=y)
+    part = Experiment.load("digits-benign").client_part()
+    with ThreadPoolExecutor(1) as thread:
+        client = hosted(tmp_path, thread, data_file=own)
+        accept, reason, _ = await client._decide(ActivityLog(tmp_path), "test-1", part)
+    fits = x.shape == (4, 8, 8) and max(y) < 10
+    assert accept == fits
+    assert reason == ("" if fits else "the client's own data do not fit this experiment")

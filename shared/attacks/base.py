@@ -206,7 +206,14 @@ class ModelAttack(Attack, ABC):
         known_BD = knowledge.honest_BD if self.asks_for != "agnostic" else None
         if known_BD is not None and not bool(known_BD.isfinite().all(dim=1).any()):
             return own_FD.clone()  # Training has diverged, so no finite update is known.
-        return self.craft(own_FD, knowledge).to(own_FD)
+        with self.own_errors():
+            crafted_FD = self.craft(own_FD, knowledge)
+        if crafted_FD.shape != own_FD.shape:
+            raise ConfigurationError(
+                f"attack {self.origin} crafted updates of shape {tuple(crafted_FD.shape)} instead "
+                f"of {tuple(own_FD.shape)}"
+            )
+        return crafted_FD.to(own_FD)
 
     @abstractmethod
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:

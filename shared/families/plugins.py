@@ -60,6 +60,11 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
         raise ConfigurationError(
             f"{family} {name!r} of {packages}: {entry.value} is not a subclass of {kind.__name__}"
         )
+    missing = sorted(getattr(member, "__abstractmethods__", ()))
+    if missing:
+        raise ConfigurationError(
+            f"{family} {name!r} of {packages}: {entry.value} lacks {', '.join(missing)}"
+        )
     return member
 
 

@@ -9,7 +9,8 @@ missing, of a wrong type or out of range; the message lists the known parameters
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from threading import RLock
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rampart_fl.shared.errors import ConfigurationError, UnknownMember
+from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
 from rampart_fl.shared.families import plugins
 
 if TYPE_CHECKING:
@@ -42,6 +43,29 @@ class Member(BaseModel):
     package: ClassVar[str] = ""
     """The package and version from which the member comes, such as "my-rules==1.2"; "" for
     Rampart's own members."""
+
+    @property
+    def origin(self) -> str:
+        """The member's name and package, for error messages."""
+        return f"{self.name!r} of {self.package}" if self.package else repr(self.name)
+
+    @contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Names the member in errors of its own code, if it comes from another package.
+
+        Raises:
+            ConfigurationError: the code raised an error that is not a `RampartError`.
+        """
+        try:
+            yield
+        except RampartError:
+            raise
+        except Exception as error:
+            if not self.package:
+                raise
+            raise ConfigurationError(
+                f"{self.origin} failed: {type(error).__name__}: {error}"
+            ) from error
 
 
 M = TypeVar("M", bound=Member)

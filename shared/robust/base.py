@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.errors import PreconditionError
+from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.experiment.eviction import Decision as Decision
 from rampart_fl.shared.experiment.eviction import RequestedDecision as RequestedDecision
 from rampart_fl.shared.families.registry import Member
@@ -243,6 +243,25 @@ class Detector(Stage):
         evidence in the state, because the final decision may be different. The engine calls
         `forget` when a client is barred.
         """
+
+    def judge(
+        self, rows: Rows, state: State, context: Context
+    ) -> tuple[tuple[Verdict, ...], State]:
+        """Calls `apply`, and checks that each row has one verdict.
+
+        Raises:
+            ConfigurationError: a row has no verdict or several, or a verdict is about a client that
+                sent no row.
+        """
+        with self.own_errors():
+            verdicts, state = self.apply(rows, state, context)
+        judged = {verdict.client for verdict in verdicts}
+        if len(judged) < len(verdicts) or not {*rows.ids} <= judged <= {*rows.ids, *rows.dropped}:
+            raise ConfigurationError(
+                f"detector {self.origin} must give one verdict per row: it gave {len(verdicts)} "
+                f"verdicts for {len(rows)} rows"
+            )
+        return verdicts, state
 
     def history_rows(self, clients: int) -> int:
         # While `forget` copies the next state, the old state is also still in memory.

@@ -111,7 +111,7 @@ class Plan:
                 self.pipeline.apply(rows, self.pipeline.init(1), context)
             for stage in self.detectors:
                 if not stage.needs():
-                    stage.apply(rows, stage.init(1), context)
+                    stage.judge(rows, stage.init(1), context)
         except MissingRow:
             return  # In a round, the client whose row is missing may send one.
         except PreconditionError as error:
@@ -302,7 +302,7 @@ def _judge(
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
         if stage.when == when:
-            own, states[key] = stage.apply(rows, states.get(key, State()), context)
+            own, states[key] = stage.judge(rows, states.get(key, State()), context)
             verdicts += own
     return verdicts
 

@@ -87,12 +87,17 @@ class Pipeline:
             )
         keys, states, reports = self._keys(), split_state(state), []
         for key, stage in zip(keys, self.preaggregators, strict=False):
-            rows, states[key], report = stage.apply(rows, states.get(key, State()), context)
+            with stage.own_errors():
+                rows, states[key], report = stage.apply(rows, states.get(key, State()), context)
             reports.append(report)
-        last = keys[-1]
-        aggregate_D, states[last], report = self.rule.apply(
-            rows, states.get(last, State()), context
-        )
+        last, rule = keys[-1], self.rule
+        with rule.own_errors():
+            aggregate_D, states[last], report = rule.apply(rows, states.get(last, State()), context)
+        if aggregate_D.shape != (rows.dim,):
+            raise ConfigurationError(
+                f"rule {rule.origin} returned an aggregate of shape {tuple(aggregate_D.shape)} "
+                f"for rows of {rows.dim} coordinates"
+            )
         return aggregate_D, join_states(states), (*reports, report)
 
     def _keys(self) -> list[str]:

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from rampart_fl.shared.attacks import craft
-from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
 from rampart_fl.shared.robust.engine import Plan
@@ -146,3 +147,12 @@ def test_craft_passes_the_jacobian_to_the_attack() -> None:
         steps=200,
     )
     torch.testing.assert_close(out_D, target_D / 2)
+
+
+def test_crafted_updates_of_another_shape_are_refused() -> None:
+    class Broadcast(ModelAttack):
+        def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
+            return own_FD[0]
+
+    with pytest.raises(ConfigurationError, match=r"shape \(2,\) instead of \(3, 2\)"):
+        Broadcast().apply(torch.ones(3, 2), everything())

@@ -205,3 +205,21 @@ def test_broken_entry_point_is_named_with_its_package(
     with pytest.raises(ConfigurationError, match=problem) as caught:
         rules.get("midrange")
     assert "my-rules==1.2" in str(caught.value)
+
+
+def test_errors_of_a_users_member_name_the_member(install: Install) -> None:
+    code = RULE.replace("        middle", "        raise IndexError('row 9')\n        middle")
+    install("my-rules", "1.2", code, rules="midrange = my_rules:Midrange")
+    experiment = Experiment.load("digits-benign").tables()
+    experiment["server"] = {"rule": "midrange"}
+    with pytest.raises(
+        ConfigurationError, match=r"'midrange' of my-rules==1.2 failed: IndexError: row 9"
+    ):
+        validate(Experiment.from_tables(experiment))
+
+
+def test_member_without_its_methods_is_refused(install: Install) -> None:
+    code = RULE.replace("def apply", "def aply")
+    install("my-rules", "1.2", code, rules="midrange = my_rules:Midrange")
+    with pytest.raises(ConfigurationError, match=r"my-rules==1.2: my_rules:Midrange lacks apply"):
+        rules.build("midrange")

@@ -341,3 +341,22 @@ def test_non_finite_model_is_never_published(isolates: bool) -> None:
     else:
         with pytest.raises(PreconditionError, match="would not be finite"):
             run_round(plan, rows, plan.init(1), context)
+
+
+@pytest.mark.parametrize("judged", [[], ["0"], ["0", "1", "1"], ["0", "1", "2", "stranger"]])
+def test_detector_that_does_not_judge_each_row_once_is_refused(judged: list[str]) -> None:
+    """Otherwise, a client without a verdict would count as accepted."""
+
+    class Forgetful(Detector):
+        def apply(
+            self, rows: Rows, state: State, context: Context
+        ) -> tuple[tuple[Verdict, ...], State]:
+            return tuple(
+                Verdict(client, "accepted", "forgetful", 0.0, 1.0, "fine") for client in judged
+            ), state
+
+    rows = Rows.of(torch.ones(3, 2), ids=["0", "1", "2"])
+    with pytest.raises(ConfigurationError, match="one verdict per row"):
+        Forgetful().judge(rows, State(), Context())
+    with pytest.raises(ConfigurationError, match="one verdict per row"):
+        Plan.of("median", [Forgetful()]).check_rows(3)

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
 from rampart_fl.shared.robust import Context, Pipeline, Report, Rows, State, aggregate
-from rampart_fl.shared.robust.base import PreAggregator
+from rampart_fl.shared.robust.base import PreAggregator, Rule
 from rampart_fl.shared.robust.pipeline import join_states, split_state, substate
 from rampart_fl.shared.robust.rules.krum import Krum
 from rampart_fl.shared.robust.rules.median import Median
@@ -148,3 +149,14 @@ def test_states_are_joined_and_split_without_loss() -> None:
     nested = join_states({"outer": joined})
     assert set(substate(nested, "outer").tensors) == set(joined.tensors)
     assert not split_state(State())
+
+
+def test_an_aggregate_of_another_shape_is_refused() -> None:
+    class Short(Rule):
+        """A rule that forgets a coordinate."""
+
+        def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
+            return rows.block_ND[0, :-1], state, Report(self.name, rows.ids)
+
+    with pytest.raises(ConfigurationError, match=r"aggregate of shape \(0,\) for rows of 1 coord"):
+        aggregate(BLOCK_ND, Short())

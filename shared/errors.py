@@ -110,9 +110,18 @@ class Unavailable(RampartError):
 
 
 def refusal(check: Callable[..., object], *args: Any) -> list[str]:
-    """A list with the error message of `check`; empty if `check` accepts the arguments."""
+    """A list with the error message of `check`; empty if `check` accepts the arguments.
+
+    An error that is not a `ConfigurationError` counts only if it has a note, which says whose code
+    raised the error.
+    """
     try:
         check(*args)
     except ConfigurationError as error:
         return [str(error)]
+    except Exception as error:
+        notes = getattr(error, "__notes__", ())
+        if not notes:
+            raise
+        return [f"{type(error).__name__}: {error} ({'; '.join(notes)})"]
     return []

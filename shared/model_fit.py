@@ -50,12 +50,14 @@ def misfits(members: Members) -> Misfits:
 @lru_cache(maxsize=1024)
 def _checked(network: _Network) -> Misfits:
     """Like `misfits`, but cached, because the experiments of a sweep often have the same model."""
-    from rampart_fl.shared.learning.network.vector import outline, spec_of
+    from rampart_fl.shared.learning.network.vector import build_module, outline, spec_of
     from rampart_fl.shared.learning.training.privacy import require_accountable
 
     members = network.members
     try:
-        module = outline(members.experiment)
+        # A user's personalizer may look at the model's values.
+        build = build_module if members.personalizer.package else outline
+        module = build(members.experiment)
     except ConfigurationError as error:
         return Misfits([str(error)])
     personalizer, privacy = members.personalizer, members.experiment.training.privacy

@@ -14,7 +14,6 @@ from rampart_fl.shared.runtime.process import run_service
 class ClientSettings(AgentSettings):
     """Settings of a process that hosts honest clients; RAMPART_<FIELD> sets a field."""
 
-    stay_after_errors: bool = True
     client: str | None = None
     """MODULE:FUNCTION that makes your own clients. The agent calls FUNCTION with a slot, and gets a
     client (see docs/your-own-client.md). By default, the experiment determines what a client

@@ -63,8 +63,8 @@ class AgentSettings(ServiceSettings):
     for SIGTERM, false to exit. Choose true if the platform restarts every process that exits, as a
     Kubernetes StatefulSet does."""
     stay_after_errors: bool = False
-    """What a client does if it cannot train in a run: true to wait for the run's end and to take
-    part in later runs, false to fail."""
+    """What a client does if it cannot train in a run: true to wait for the run's end, and to take
+    part in later runs; false to fail."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

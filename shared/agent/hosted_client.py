@@ -16,7 +16,7 @@ from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.former_state import adopt_former_state
 from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
 from rampart_fl.shared.agent.learning_client import RunFiles, client_experiment
-from rampart_fl.shared.agent.loop import ParticipantError, own_errors, participate
+from rampart_fl.shared.agent.loop import ParticipantError, of_disk, own_errors, participate
 from rampart_fl.shared.agent.membership import next_run, sit_out
 from rampart_fl.shared.agent.run_experiment import run_experiment, run_folder
 from rampart_fl.shared.errors import ConfigurationError, RampartError
@@ -27,6 +27,9 @@ from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
+AWAY = 300.0
+"""Seconds between two requests of a client that cannot train in a run. Between these requests, the
+client counts as offline, so that rounds do not wait for it."""
 PAUSE = 30.0
 """Seconds until a client tries again after its disk has failed, for example because it was full."""
 
@@ -85,6 +88,8 @@ class HostedClient:
                                 connection, identity, folder, activity, last
                             )
                         except OSError as error:
+                            if not of_disk(error):
+                                raise
                             where = {"client": identity.client_id}
                             log.error("the disk failed; trying again: %s", error, extra=where)
                             await asyncio.sleep(PAUSE)
@@ -183,7 +188,7 @@ class HostedClient:
                 extra=where,
                 exc_info=error.cause,
             )
-            return await sit_out(connection, first)
+            return await sit_out(connection, first, AWAY)
         if last.kind == "done" or last.run != first.run:
             RunFiles(own).finish()
         return last

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Protocol, runtime_checkable
@@ -37,6 +38,15 @@ class Receiver(Protocol):
         """Receives a ticket's additional models by name, before `work` or `evaluate` is called."""
 
 
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+"""Error numbers of a disk that is full or fails."""
+
+
+def of_disk(error: Exception) -> bool:
+    """Whether an error reports that the disk is full or fails, so that a repetition may succeed."""
+    return isinstance(error, OSError) and error.errno in DISK
+
+
 class ParticipantError(RampartError):
     """An error in a participant's own code or data.
 
@@ -54,9 +64,11 @@ def own_errors() -> Iterator[None]:
     """Converts errors to `ParticipantError`, except refused requests and errors of the disk."""
     try:
         yield
-    except (OSError, RequestRefused):
+    except RequestRefused:
         raise
     except Exception as error:
+        if of_disk(error):
+            raise
         raise ParticipantError(error) from error
 
 

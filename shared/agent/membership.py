@@ -1,5 +1,6 @@
 """The search for a client's next run: the client answers offers until it takes part in a run."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -44,16 +45,18 @@ async def next_run(
         ticket = await connection.ticket(known)
 
 
-async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
+async def sit_out(connection: AggregatorClient, ticket: Ticket, pause: float = 0.0) -> Ticket:
     """Waits without training until the run ends or the client is evicted; returns the last ticket.
 
     Args:
         connection: the client's connection.
         ticket: the client's current ticket, which names the run.
+        pause: seconds between two requests; without a pause, a request waits for the next ticket.
     """
     run = ticket.run
     while ticket.run == run and ticket.kind not in ("evicted", "done"):
-        ticket = await connection.ticket(ticket.etag, run=run) or ticket
+        await asyncio.sleep(pause)
+        ticket = await connection.ticket(None if pause else ticket.etag, run=run) or ticket
     return ticket
 
 

@@ -51,21 +51,18 @@ class Member(BaseModel):
 
     @contextmanager
     def own_errors(self) -> Iterator[None]:
-        """Names the member in errors of its own code, if it comes from another package.
+        """Adds a note that names the member to errors of its own code.
 
-        Raises:
-            ConfigurationError: the code raised an error that is not a `RampartError`.
+        The error keeps its type, because ranks and callers distinguish types of errors.
         """
         try:
             yield
         except RampartError:
             raise
         except Exception as error:
-            if not self.package:
-                raise
-            raise ConfigurationError(
-                f"{self.origin} failed: {type(error).__name__}: {error}"
-            ) from error
+            if self.package:
+                error.add_note(f"raised by {self.origin}")
+            raise
 
 
 M = TypeVar("M", bound=Member)

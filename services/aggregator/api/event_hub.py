@@ -32,6 +32,8 @@ FOR_ONE: frozenset[EventType] = frozenset(
     }
 )
 FOR_ALL: frozenset[EventType] = frozenset({"started", "slots_assigned", "ended", "deleted"})
+BEGINNING = "0-0"
+"""The position before the first event of a stream."""
 ANYONE = ""
 """The topic of requests that do not wait for events about one client or one task of a worker. The
 topic is the empty string, which is no client's id."""
@@ -173,7 +175,7 @@ class EventHub:
                         # federation's stream and the new run's stream.
                         positions = {self._stores.events.key: event.position}
                         self._run = event.run
-                        positions[self._stores.of_run(self._run).events.key] = "0-0"
+                        positions[self._stores.of_run(self._run).events.key] = BEGINNING
                     await self._dispatch(event)
                 if any(event.type == "taken_over" for _, event in events):
                     # The worker that took over may have converted the state and renamed keys, so
@@ -195,7 +197,7 @@ class EventHub:
         `BATCH` of them. Only a full batch can therefore come after a gap.
         """
         redis, sizes = self._stores.redis, Counter(stream for stream, _ in events)
-        full = [stream for stream, size in sizes.items() if size >= BATCH]
+        full = [one for one, size in sizes.items() if size >= BATCH and positions[one] != BEGINNING]
         return any([await EventLog(redis, one).may_lack(positions[one]) for one in full])
 
     def _lose_track(self) -> dict[str, str]:

@@ -65,7 +65,7 @@ def round_figures(record: bytes, client: str | None = None) -> RoundFigures:
 def client_figures(fields: RecordFields, client: str) -> ClientFigures:
     """What one client did in a round, from the fields of the round's record."""
     verdicts = (
-        VerdictRecord.model_validate(verdict)
+        VerdictRecord.model_validate(verdict, extra="ignore")
         for verdict in fields["verdicts"]
         if verdict["client"] == client
     )

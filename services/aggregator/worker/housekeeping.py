@@ -11,7 +11,6 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
-from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.runs import OVER
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
@@ -58,7 +57,7 @@ class Housekeeping:
             try:
                 with self.alone(info.run):
                     swept = await self._sweep_run(info.run)
-            except (LeaseLost, Unavailable):
+            except LeaseLost:
                 raise
             except Exception:  # A run that cannot be read must not stop the federation.
                 log.exception(

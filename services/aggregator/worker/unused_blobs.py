@@ -8,7 +8,7 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.shared.runtime.compute import Compute
 
-GRACE = 10.0
+GRACE = 30.0
 """Seconds after which an upload that was stored is surely recorded as accepted or refused."""
 
 

@@ -29,6 +29,8 @@ from rampart_fl.shared.runtime.compute import compute_on
 from rampart_fl.shared.runtime.memory import release_unused_memory
 
 log = logging.getLogger(__name__)
+UNREADABLE = 60.0
+"""Seconds between attempts to read a run that this release cannot read."""
 TICK = 1.0
 """Seconds between checks of conditions that no event reports, such as a run that waits too long."""
 
@@ -243,7 +245,12 @@ class Worker:
             ConfigurationError: the run's global model is not among the blobs.
         """
         stores, blobs = self._stores.of_run(run), self._blobs.of_run(run)
-        state = await stores.state.read()
+        try:
+            state = await stores.state.read()
+        except ConfigurationError as error:
+            log.error("the current run cannot be read; waiting: %s", error, extra={"run": run})
+            await asyncio.sleep(UNREADABLE)
+            return
         assert state is not None
         if state.server_seed == state.experiment.seed:
             log.warning("clients can predict the server's random draws", extra={"run": run})
@@ -304,4 +311,5 @@ class Worker:
 def why(error: Exception) -> str:
     """Why a run failed, in a sentence for the operator."""
     text = error.detail if isinstance(error, RampartError) else f"{type(error).__name__}: {error}"
-    return text[:2000]
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{text}{notes}"[:2000]

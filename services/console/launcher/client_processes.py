@@ -103,8 +103,6 @@ class ClientProcesses:
         """Starts the process that hosts these clients, with the clients' stored state."""
         state = self.folder / "clients" / name
         environment = {
-            # If a client cannot train, the launched run fails, instead of waiting for the client.
-            "RAMPART_STAY_AFTER_ERRORS": "false",
             "RAMPART_AGGREGATOR": self.operator.url,
             "RAMPART_SLOTS": format_ranges(slots),
             "RAMPART_STATE": str(state),

@@ -112,16 +112,14 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def outline(experiment: Experiment) -> nn.Module:
-    """The experiment's model without values if possible; it then needs no memory, however large.
+    """One of Rampart's own models without values, which needs no memory, however large it is.
 
-    A model of a user's own package may need values while it is built. It is then built as usual.
+    A user's model is built as usual: its code may need values.
     """
-    try:
-        with torch.device("meta"):
-            return build_module(experiment)
-    except ConfigurationError:
-        raise
-    except Exception:
+    member = models.parse(experiment.network)
+    if member.package or member.name == "module":
+        return build_module(experiment)
+    with torch.device("meta"):
         return build_module(experiment)
 
 

@@ -94,7 +94,8 @@ async def test_a_client_that_cannot_train_waits_for_the_next_run_if_it_is_told_t
         with own_errors():
             raise RuntimeError("cannot train")
 
-    async def sit_out(_: Any, ticket: Ticket) -> Ticket:
+    async def sit_out(_: Any, ticket: Ticket, pause: float) -> Ticket:
+        assert pause > 120, "the client counts as offline"
         sat_out.append(ticket)
         return ticket.model_copy(update={"kind": "done"})
 
@@ -116,11 +117,21 @@ async def test_a_client_that_cannot_train_waits_for_the_next_run_if_it_is_told_t
     assert sat_out == ([TRAIN] if stays else [])
 
 
-def test_refused_requests_and_disk_errors_are_not_the_participants_errors() -> None:
-    for error in (OSError("full"), ValueError("a bug")):
-        with pytest.raises((OSError, ParticipantError)) as caught, own_errors():
-            raise error
-        assert isinstance(caught.value, OSError) == isinstance(error, OSError)
+@pytest.mark.parametrize(
+    ("error", "disk"),
+    [
+        (OSError(errno.ENOSPC, "full"), True),
+        (OSError(errno.EIO, "broken"), True),
+        (FileNotFoundError(errno.ENOENT, "my.csv"), False),
+        (TimeoutError(), False),
+        (ValueError("a bug"), False),
+    ],
+)
+def test_only_errors_of_a_full_or_broken_disk_are_worth_a_repetition(
+    error: Exception, disk: bool
+) -> None:
+    with pytest.raises(OSError if disk else ParticipantError), own_errors():
+        raise error
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """How an agent finds its next run, against a scripted aggregator."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from rampart_fl.shared.agent import membership
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.membership import next_run
 from rampart_fl.shared.protocol.messages import Ticket
@@ -107,3 +109,25 @@ async def test_client_continues_after_its_answer_is_refused() -> None:
     script = Script(ticket("offer"), ticket("offer", "x-3"), ticket("train", "x-3"), refused=409)
     assert (await find(script)).run == "x-3"
     assert [answer["run"] for answer in script.answers] == ["x-1", "x-3"]
+
+
+async def test_a_client_that_cannot_train_asks_rarely_whether_the_run_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While it does not ask, it counts as offline, so that rounds do not wait for it."""
+    pauses, asked = list[float](), list[str | None]()
+    tickets = [ticket("train", slot=1, round=2), ticket("done", slot=1)]
+
+    class Connection:
+        async def ticket(self, known: str | None, run: str) -> Ticket:
+            asked.append(known)
+            return tickets.pop(0)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(membership, "asyncio", SimpleNamespace(sleep=sleep))
+    train = ticket("train", slot=1)
+    assert (await membership.sit_out(Connection(), train, 300.0)).kind == "done"  # type: ignore[arg-type]  # a double
+    assert pauses == [300.0, 300.0]
+    assert asked == [None, None], "a request that waits for news would keep the client online"

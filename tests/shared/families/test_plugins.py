@@ -213,7 +213,7 @@ def test_errors_of_a_users_member_name_the_member(install: Install) -> None:
     experiment = Experiment.load("digits-benign").tables()
     experiment["server"] = {"rule": "midrange"}
     with pytest.raises(
-        ConfigurationError, match=r"'midrange' of my-rules==1.2 failed: IndexError: row 9"
+        ConfigurationError, match=r"IndexError: row 9 \(raised by 'midrange' of my-rules==1.2\)"
     ):
         validate(Experiment.from_tables(experiment))
 

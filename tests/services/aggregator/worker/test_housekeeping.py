@@ -128,7 +128,7 @@ async def test_a_sweep_keeps_uploads_that_wait_for_a_worker_after_their_receipts
     assert set(held.digests()) == {upload, started}
 
 
-@pytest.mark.parametrize("broken", ["experiment", "record"])
+@pytest.mark.parametrize("broken", ["experiment", "record", "disk"])
 async def test_a_run_that_cannot_be_read_keeps_its_blobs_and_stops_nothing(
     live_run: Any, blobs: RunBlobs, aged: Callable[[Blobs, set[str]], None], broken: str
 ) -> None:
@@ -142,8 +142,12 @@ async def test_a_run_that_cannot_be_read_keeps_its_blobs_and_stops_nothing(
         newer = json.dumps({**tables, "key_of_a_newer_release": 1})
         await live_run.stores.redis.client.hset(run.uploads.keys.state, "experiment", newer)
     else:
-        entry = await live_run.records.entry(0)
-        held.path(entry.record).write_bytes(b"damaged")
+        path = held.path((await live_run.records.entry(0)).record)
+        path.unlink()
+        if broken == "record":
+            path.write_bytes(b"damaged")
+        else:
+            path.mkdir()  # Reading a folder is an OSError, as reading from a broken disk is.
     aged(held, {held.put(b"left behind")})
     before = set(held.digests())
     housekeeping = Housekeeping(live_run.stores, blobs, live_run.fence)

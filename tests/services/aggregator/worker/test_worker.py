@@ -16,6 +16,7 @@ from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stores import Stores
+from rampart_fl.services.aggregator.worker import worker as worker_module
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.worker import Worker
 from rampart_fl.shared.experiment import Experiment
@@ -106,6 +107,26 @@ async def test_next_worker_takes_over_the_current_run(stores: Stores, blobs: Run
     async with working(stores, blobs):
         await stores.of_run(info.run).state.set_status("stopping", BY)
         assert (await until(stores, info.run, "cancelled")).started_at == started
+
+
+async def test_a_worker_waits_if_it_cannot_read_the_current_run(
+    stores: Stores, blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example, after a rollback: a newer release can still continue the run."""
+    monkeypatch.setattr(worker_module, "UNREADABLE", 0.05)
+    info, _ = await stores.runs.submit(experiment(), "first", BY)
+    state, redis = stores.keys.of_run(info.run).state, stores.redis.client
+    async with working(stores, blobs):
+        await until(stores, info.run, "running")
+    original = await redis.hget(state, "experiment")
+    newer = json.dumps({**json.loads(original), "key_of_a_newer_release": 1})
+    await redis.hset(state, "experiment", newer)
+    async with working(stores, blobs) as worker:
+        await asyncio.sleep(0.3)
+        assert worker.round_engine is None
+        await redis.hset(state, "experiment", original)
+        await stores.of_run(info.run).state.set_status("stopping", BY)
+        await until(stores, info.run, "cancelled")
 
 
 async def drawing(worker: Worker) -> int:

@@ -5,9 +5,11 @@ from torch import nn
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.network.vector import (
+    build_module,
     flatten,
     initial_model,
     load,
+    outline,
     spec_of,
     unflatten,
 )
@@ -32,3 +34,26 @@ def test_initial_model_depends_only_on_the_seed() -> None:
     other_D = initial_model(experiment.model_copy(update={"seed": 2}))[1]
     assert first_D.shape == (spec.dim,)
     assert not torch.equal(other_D, first_D)
+
+
+class Scheduled(nn.Linear):
+    """A user's network whose code needs values while it is built."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(shape[0], classes)
+        self.rates = [rate.item() for rate in torch.linspace(0, 0.5, 3)]
+
+
+def test_outline_needs_no_memory_but_has_the_same_tensors() -> None:
+    experiment = Experiment.load("digits-benign")
+    module = outline(experiment)
+    assert all(parameter.is_meta for parameter in module.parameters())
+    assert spec_of(module) == spec_of(build_module(experiment))
+
+
+def test_outline_of_a_users_network_has_values() -> None:
+    tables = Experiment.load("digits-benign").tables()
+    tables["data"] = {"dataset": "phishing", "clients": 2}
+    tables["model"] = {"name": "module", "path": f"{__name__}:Scheduled"}
+    module = outline(Experiment.from_tables(tables))
+    assert isinstance(module, Scheduled) and module.rates == [0, 0.25, 0.5]

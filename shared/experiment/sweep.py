@@ -6,9 +6,10 @@
     server.rule = ["median", ["nnm", "krum"]]                   # a list of any values
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # both settings change
 
-The path of a parameter, such as `server.rule`, names an axis. If there are several axes, the grid
-has every combination of their values. To choose the seeds yourself, set `seeds = [...]` instead of
-`runs`.
+The path of a parameter, such as `server.rule`, names an axis. The path may lead into a table that
+the file lacks, as `training.privacy.clip` does: the sweep then adds the table. If there are several
+axes, the grid has every combination of their values. To choose the seeds yourself, set `seeds =
+[...]` instead of `runs`.
 """
 
 import hashlib
@@ -245,22 +246,43 @@ def _name(path: str) -> str:
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
     """Sets the parameter at a dotted path in an experiment's nested dictionaries.
 
-    >>> tables = {"server": {"rule": [{"name": "krum"}]}}
+    A table on the way that the experiment lacks is created. The validation of the experiment then
+    refuses an unknown table, and names the keys that the new table still needs.
+
+    Raises:
+        ConfigurationError: the path names an entry that a list lacks, or leads into a value that is
+            neither a table nor a list.
+
+    >>> tables = {"server": {"rule": [{"name": "krum"}], "root": None}}
     >>> put(tables, "server.rule.0.f", 3)
+    >>> put(tables, "server.root.size", 50)
     >>> tables
-    {'server': {'rule': [{'name': 'krum', 'f': 3}]}}
+    {'server': {'rule': [{'name': 'krum', 'f': 3}], 'root': {'size': 50}}}
     """
     place: Any = tables
-    *way, last = path.split(".")
-    try:
-        for part in way:
-            place = place[int(part)] if isinstance(place, list) else place[part]
+    way = path.split(".")
+    for depth, part in enumerate(way):
+        here = ".".join(way[:depth])
         if isinstance(place, list):
-            place[int(last)] = value
+            key: int | str = _index(place, part, here, path)
+        elif isinstance(place, dict):
+            key = part
         else:
-            place[last] = value
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigurationError(f"{path}: the experiment has no such key") from None
+            raise ConfigurationError(f"{path}: {here} is {place!r}, which has no keys")
+        if depth == len(way) - 1:
+            place[key] = value
+        elif isinstance(place, dict) and place.get(part) is None:
+            place[part] = {}
+        place = place[key]
+
+
+def _index(entries: Sequence[Any], part: str, here: str, path: str) -> int:
+    """The index that a part of `path` names in the list at the path `here`."""
+    if part.isdecimal() and int(part) < len(entries):
+        return int(part)
+    last = len(entries) - 1
+    held = f"the entries 0 to {last}" if last > 0 else "one entry, 0" if entries else "no entries"
+    raise ConfigurationError(f"{path}: no entry {part!r}: {here} has {held}")
 
 
 def averaged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -70,6 +70,23 @@ def test_one_axis_can_set_several_parameters_down_to_zero_attackers() -> None:
         assert sum(role is not None for role in run.roles) == run.server.f == point.at["count"]
 
 
+def test_axes_add_optional_tables_that_the_file_lacks() -> None:
+    result = sweep(
+        "clients.least = [2]\ntraining.privacy.clip = [0.5, 2.0]\n"
+        'training.privacy.delta = [1e-6]\nevaluation.trigger.name = ["dba"]\n'
+        'server.root.dataset = ["digits"]\nmodel.start.run = ["before-1"]'
+    )
+    runs = [point.runs[0] for point in result._points()]
+    assert [run.training.privacy and run.training.privacy.clip for run in runs] == [0.5, 2.0]
+    for run in runs:
+        assert run.clients.least == 2
+        assert run.training.privacy is not None and run.training.privacy.delta == 1e-6
+        assert run.evaluation.trigger == {"name": "dba"}
+        assert run.server.root is not None and run.server.root.dataset == {"name": "digits"}
+        assert run.start is not None and run.start.run == "before-1"
+    assert result.base.training.privacy is None
+
+
 def test_axes_with_the_same_last_key_are_labelled_by_their_full_paths() -> None:
     result = sweep("server.momentum = [0.1]\ntraining.momentum = [0.2]\nserver.rule.0.f = [1]")
     assert [axis.key for axis in result.axes] == ["server.momentum", "f", "training.momentum"]
@@ -123,8 +140,18 @@ def test_invalid_sweeps_are_rejected_with_a_reason(axes: str, said: str) -> None
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ("server.rule.5.f = [1]", "server.rule.5.f: the experiment has no such key"),
-        ("serve.f = [1]", "serve.f: the experiment has no such key"),
+        (
+            "server.rule.5.f = [1]",
+            "server.rule.5.f: no entry '5': server.rule has the entries 0 to 1",
+        ),
+        ("server.rule.-1.f = [1]", "no entry '-1': server.rule has the entries 0 to 1"),
+        ("attackers.3.count = [1]", "attackers.3.count: no entry '3': attackers has one entry, 0"),
+        ("attackers.3 = [{ count = 1 }]", "attackers.3: no entry '3': attackers has one entry, 0"),
+        ("server.detectors.0.f = [1]", "no entry '0': server.detectors has no entries"),
+        ("rounds.most = [1]", "rounds.most: rounds is 2, which has no keys"),
+        ("serve.f = [1]", "serve: no such key .did you mean 'server'"),
+        ("training.privacy.clp = [1]", "training.privacy.clp: no such key .did you mean 'clip'"),
+        ("server.root.size = [9]", "server.root.dataset: Field required"),
         ("5 = [1]", "5: no such key"),
         ("server.g = [1]", "server.g"),
         ('server.rule = ["medain"]', "did you mean 'median'"),

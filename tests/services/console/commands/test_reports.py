@@ -136,6 +136,10 @@ def test_run_check_estimates_an_experiment_without_submitting_it(
     )
     said = rampart("run", "digits-benign", "--set", "model=lenet9", "--check")
     assert (said.code, "unknown model 'lenet9'" in said.err) == (1, True)
+    more = ("--set", "clients.least=1", "--set", "server.test.dataset=digits")
+    assert json.loads(good(rampart(*arguments, *more, "--json")))["clients"] == 6
+    said = rampart(*arguments, "--set", "clients.last=1")
+    assert (said.code, "no such key (did you mean 'least'?)" in said.err) == (1, True)
     assert len(hosted.operator.runs()) == 2
 
 

@@ -16,6 +16,7 @@ from rampart_fl.shared.agent.http_client import (
     tls_context,
 )
 from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.protocol.refusals import RunNotFound
 from rampart_fl.shared.runtime.retries import repeat_blocking
 
 T = TypeVar("T")
@@ -117,4 +118,7 @@ class AggregatorConnection:
 
 
 def _refusal(answer: httpx.Response) -> OperatorRefused:
-    return OperatorRefused(detail_of(answer))
+    detail = detail_of(answer)
+    if f"urn:rampart:{RunNotFound.slug}" in answer.text:
+        detail += "; the command `rampart runs` lists all runs"
+    return OperatorRefused(detail)

@@ -18,6 +18,7 @@ from rampart_fl.shared.protocol.refusals import (
     Malformed,
     NotMember,
     ReadOnly,
+    RunNotFound,
     Unauthorized,
 )
 from rampart_fl.shared.runtime.tokens import token_hash
@@ -137,11 +138,21 @@ async def client_or_operator(caller: AnyoneDep) -> str | None:
 CallerDep = Annotated[str | None, Depends(client_or_operator)]
 
 
+def check_run_id(run: str) -> None:
+    """Raises `RunNotFound` for a text that is not a run's id, before the text is part of a key.
+
+    For an operator, a mistyped id and the id of a run that does not exist are the same error.
+    """
+    if not re.fullmatch(RUN_ID, run):
+        raise RunNotFound(f"there is no run {run[:80]}")
+
+
 async def of_path(
     runtime: RuntimeDep,
-    run: Annotated[str, Path(pattern=RUN_ID, examples=["digits-benign-1"])],
+    run: Annotated[str, Path(examples=["digits-benign-1"], json_schema_extra={"pattern": RUN_ID})],
 ) -> RunParts:
     """The `RunParts` of the run that the request's path names."""
+    check_run_id(run)
     return await runtime.run(run)
 
 

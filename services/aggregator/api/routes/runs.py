@@ -9,7 +9,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.deps import (
+    ActorDep,
+    OperatorDep,
+    RunDep,
+    RuntimeDep,
+    check_run_id,
+)
 from rampart_fl.services.aggregator.api.links import OF_RUN
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.clients import ReasonQuery
@@ -27,15 +33,21 @@ PATIENCE = 30.0
 """Maximum time in seconds that the API waits until a worker has checked an experiment."""
 
 
-@router.get("")
+@router.get("", responses=problems(refusals.RunNotFound))
 async def runs(
     runtime: RuntimeDep,
     before: Annotated[
-        str | None, Query(pattern=RUN_ID, description="only runs submitted before this one")
+        str | None,
+        Query(
+            description="only runs submitted before this one",
+            json_schema_extra={"pattern": RUN_ID},
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
 ) -> list[RunInfo]:
     """Lists the newest runs in the order of submission, and what each run waits for."""
+    if before is not None:
+        check_run_id(before)
     last = inf if before is None else number_of(before)
     queue, current = await queued_and_current(runtime)
     entries = await runtime.stores.runs.entries()

@@ -163,5 +163,14 @@ def test_compare_refuses_a_single_run_and_unknown_runs(hosted: Hosted, rampart: 
     del hosted
     said = rampart("compare", "scripted-1")
     assert (said.code, "compare needs at least two run ids" in said.err) == (2, True)
-    said = rampart("compare", "scripted-1", "nothing-9")
-    assert (said.code, "there is no run nothing-9" in said.err) == (1, True)
+    for unknown in ("nothing-9", "nothing"):
+        why = f"error: there is no run {unknown}; the command `rampart runs` lists all runs\n"
+        for command in (
+            ("compare", "scripted-1", unknown),
+            ("status", "--run", unknown),
+            ("watch", "--run", unknown),
+            ("pause", unknown),
+            ("delete", unknown),
+        ):
+            said = rampart(*command)
+            assert (said.code, said.err) == (1, why), command

@@ -47,14 +47,17 @@ async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str
     if len(headers) > 1:
         raise Malformed("more than one Authorization header")
     scheme, _, token = "".join(headers).partition(" ")
-    if scheme.lower() != "bearer" or not 16 <= len(token) <= 512:
+    if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("an Authorization header with a bearer token is needed")
+    if not 16 <= len(token) <= 512:  # Nobody has such a token, so it need not be looked up.
+        raise Unauthorized(UNKNOWN)
     return token
 
 
 Bearer = Annotated[str, Depends(bearer)]
 PRODUCT = re.compile(r"[!-~]{1,64}(?= |$)")
 """The name and version of a product, as in `rampart-fl/0.1`."""
+UNKNOWN = "unknown token"
 UNKNOWN_CLIENT = "unknown or revoked client token"
 
 
@@ -100,7 +103,7 @@ async def identify_operator(request: Request, runtime: RuntimeDep, token: Bearer
         return check_role(request, actor)
     if await runtime.identities.of(token_hash(token)) is not None:
         raise Forbidden("this request needs an operator's token")
-    raise Unauthorized("unknown token")
+    raise Unauthorized(UNKNOWN)
 
 
 def check_role(request: Request, actor: Actor) -> Actor:

@@ -71,10 +71,21 @@ async def test_unknown_tokens_all_get_the_same_error(api: Api) -> None:
     token = await api.add("bob")
     await api.ask("DELETE", "/v1/operators/bob")
     errors = []
-    for unknown in (mint(), token[:-1] + ("A" if token[-1] != "A" else "B"), token_hash(token)):
+    similar = token[:-1] + ("A" if token[-1] != "A" else "B")
+    for unknown in (mint(), similar, token_hash(token), "wrong", "x" * 600, "two words"):
         answer = await api.ask("GET", "/v1/whoami", unknown)
         errors.append((answer.status_code, answer.json()["type"], answer.json()["detail"]))
     assert set(errors) == {(401, "urn:rampart:unauthorized", "unknown token")}
+    for method, path in (("POST", "/v1/clients"), ("GET", "/v1/ticket"), ("GET", f"{RUN}/events")):
+        answer = await api.ask(method, path, "wrong", json={"token_hash": token_hash(mint())})
+        assert (answer.status_code, answer.json()["detail"]) == (401, "unknown token"), path
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YWRhOnNlY3JldA==", "wrong"])
+async def test_a_request_without_a_bearer_token_is_told_to_send_one(api: Api, header: str) -> None:
+    answer = await api.ask("GET", "/v1/whoami", headers={"Authorization": header})
+    needed = "an Authorization header with a bearer token is needed"
+    assert (answer.status_code, answer.json()["detail"]) == (401, needed)
 
 
 async def test_the_owner_can_be_neither_added_nor_revoked(api: Api) -> None:

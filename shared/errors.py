@@ -58,18 +58,27 @@ class UnknownMember(ConfigurationError):
         name: the unknown name.
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
+        most: how many of the known names the message lists, the most similar first; None lists
+            all names in the given order.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
     >>> str(UnknownMember("rule", "mine", ("krum", "median"), "my-rules==1.2"))
     "rule 'mine' comes from my-rules==1.2, which is not installed here"
+    >>> str(UnknownMember("rule", "krun", ("fltrust", "krum", "median"), most=1))
+    "unknown rule 'krun' (did you mean 'krum'?); known: krum and 2 more"
     """
 
     slug = "unknown-member"
     title = "Unknown member"
 
     def __init__(
-        self, family: str, name: str, known: tuple[str, ...], package: str | None = None
+        self,
+        family: str,
+        name: str,
+        known: tuple[str, ...],
+        package: str | None = None,
+        most: int | None = None,
     ) -> None:
         from difflib import get_close_matches
 
@@ -79,7 +88,11 @@ class UnknownMember(ConfigurationError):
             return
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        super().__init__(f"unknown {family} {name!r}{hint}; known: {', '.join(known)}")
+        listed = list(known)
+        if most is not None and most < len(known):
+            listed = get_close_matches(name, known, n=most, cutoff=0)
+        more = f" and {len(known) - len(listed)} more" if len(listed) < len(known) else ""
+        super().__init__(f"unknown {family} {name!r}{hint}; known: {', '.join(listed)}{more}")
 
 
 class PreconditionError(RampartError, ValueError):

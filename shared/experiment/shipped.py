@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
-from rampart_fl.shared.errors import UnknownMember
+from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 
 SHIPPED = Path(__file__).parents[1] / "experiments"
 """The folder of the shipped experiments."""
+SUGGESTED = 8
+"""How many shipped experiments an error message names."""
 
 
 def shipped() -> tuple[str, ...]:
@@ -17,12 +19,19 @@ def find(source: str | Path) -> Path:
     """The file at the path `source`, or the file of the shipped experiment named `source`.
 
     Raises:
-        UnknownMember: there is neither a file nor a shipped experiment with this name.
+        UnknownMember: `source` is a name, and no shipped experiment has this name.
+        ConfigurationError: `source` is a path, and there is no file at this path.
 
     >>> find("digits-benign").name
     'digits-benign.toml'
     """
-    for path in (Path(source), SHIPPED / f"{source}.toml"):
+    given = Path(source)
+    for path in (given, SHIPPED / f"{source}.toml"):
         if path.is_file():
             return path
-    raise UnknownMember("experiment", str(source), shipped())
+    if given.exists():
+        raise ConfigurationError(f"{given} is {'a folder' if given.is_dir() else 'not a file'}")
+    name = str(source)
+    if "/" in name or name.endswith(".toml"):
+        raise ConfigurationError(f"no file {name}")
+    raise UnknownMember("experiment", name, shipped(), most=SUGGESTED)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rampart_fl.shared.errors import ConfigurationError
+
 
 def replace(path: Path, pieces: Iterable[bytes], mode: int = 0o666) -> None:
     """Replaces a file's content with these bytes, atomically and durably.
@@ -48,6 +50,19 @@ def create(path: Path, pieces: Iterable[bytes]) -> None:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder for results, unless it exists.
+
+    Raises:
+        ConfigurationError: the folder cannot be made; the message says why.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigurationError(f"cannot write to the folder {path}: {why}") from None
 
 
 @contextmanager

@@ -75,6 +75,8 @@ def certify(
     options = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in options.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
+    if out is not None:
+        durable.make_folder(out)  # An unusable folder is reported before the training.
     if ray is None:
         downloads.fetch_all([chosen])
     with Progress(chosen.name) as progress:
@@ -117,7 +119,7 @@ def describe(certificate: "Certificate") -> str:
 def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: str) -> None:
     from rampart_fl.services.console.studies.plots import MatplotlibMissing, curves
 
-    out.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(out)
     durable.replace_text(out / "certificate.json", json.dumps(tables, indent=1) + "\n")
     line = {
         f"{certificate.voters} {certificate.scheme}": [100 * share for share in certificate.curve]

@@ -23,6 +23,6 @@ def report(
     from rampart_fl.shared.runtime import durable
 
     content = made(source)
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(out.absolute().parent)
     durable.replace(out, [content.encode()])
     sys.stdout.write(f"{out}\n")

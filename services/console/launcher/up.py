@@ -47,7 +47,8 @@ def run_folder(experiment: Experiment, parent: Path) -> Path:
     while folder.exists():
         number += 1
         folder = folder.with_name(f"{folder.name.partition('.')[0]}.{number}")
-    folder.mkdir(parents=True)
+    durable.make_folder(parent)
+    folder.mkdir()
     return folder
 
 

@@ -25,6 +25,7 @@ from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.attacks.triggers import Backdoor
 from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.validation import validate
 
@@ -273,6 +274,7 @@ def follow(
     device: str = "cpu",
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
+    durable.make_folder(folder)  # An unusable folder is reported before the first run.
     before = [cell for cell in cells if _place(cell, folder).exists()]
     ahead = [cell for cell in cells if not _place(cell, folder).exists()]
     for cell, figures in run(before, folder):

@@ -157,7 +157,7 @@ def write(matrix: Matrix, folder: Path, about: dict[str, Any], accuracy: str) ->
     Raises:
         MatplotlibMissing: matplotlib is not installed; matrix.md and matrix.json have been written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     durable.replace_text(folder / "matrix.md", markdown(matrix, about))
     tables = matrix.tables(about)
     cells = ",\n".join(json.dumps(cell) for cell in tables.pop("cells"))

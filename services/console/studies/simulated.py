@@ -59,7 +59,7 @@ class Folder:
             except ValidationError as error:
                 raise ConfigurationError(f"{self.records}: {explain(error)}") from None
             simulation.recall(memory, records)
-        self.path.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(self.path)
         durable.replace_text(self.path / "experiment.toml", to_toml(simulation.experiment.tables()))
         kept = (f"{record.model_dump_json()}\n".encode() for record in records)
         durable.replace(self.records, kept)

@@ -60,6 +60,8 @@ def sweep(
         pool: where to run the points; by default, one after another in this process.
     """
     points, results = grid.points(validate), defaultdict[int, dict[int, Figures]](dict)
+    if folder is not None:
+        durable.make_folder(folder)  # An unusable folder is reported before the first run.
     # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
     runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
@@ -139,7 +141,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
     Raises:
         MatplotlibMissing: matplotlib is not installed; sweep.json has been written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     durable.replace_text(folder / "sweep.json", json.dumps(result, indent=1) + "\n")
     plots = panels(result)
     if plots.lines:

@@ -313,8 +313,28 @@ def test_failure_to_create_the_run_folder_is_reported_in_one_line(
     (tmp_path / "file").touch()
     said = rampart("up", "digits-benign", "--folder", str(tmp_path / "file" / "runs"))
     assert said.code == 1
-    assert said.err.startswith("error: [Errno 20] Not a directory")
-    assert len(said.err.splitlines()) == 1
+    folder = tmp_path / "file" / "runs"
+    assert said.err == f"error: cannot write to the folder {folder}: Not a directory\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "digits-benign", "--out"),
+        ("simulate", "mean-estimation-sweep", "--out"),
+        ("certify", "digits-flcert", "--out"),
+        ("matrix", "--experiment", "digits-matrix", "--output"),
+    ],
+    ids=" ".join,
+)
+def test_file_in_place_of_a_folder_for_results_is_reported_before_any_run(
+    rampart: Rampart, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    said = rampart(*command, str(file))
+    why = f"error: cannot write to the folder {file}: it is a file\n"
+    assert (said.code, said.err) == (1, why)  # No progress bar: no run has begun.
 
 
 def test_missing_connection_settings_are_named(
@@ -345,7 +365,10 @@ def test_commands_find_the_last_run_in_the_current_folder(
     ("source", "text"),
     [
         ("digits-bening", "did you mean 'digits-benign'?"),
-        ("none.toml", "unknown experiment 'none.toml'"),
+        ("none.toml", "error: no file none.toml\n"),
+        ("no/folder", "error: no file no/folder\n"),
+        ("/dev", "error: /dev is a folder\n"),
+        ("/dev/null", "error: /dev/null is not a file\n"),
     ],
 )
 def test_unknown_experiment_is_refused_before_anything_starts(

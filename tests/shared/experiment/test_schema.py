@@ -67,8 +67,17 @@ def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     file.write_text((SHIPPED / "digits-benign.toml").read_text())
     assert find(file) == file
     assert Experiment.load(file) == Experiment.load(str(file)) == Experiment.load("digits-benign")
-    with pytest.raises(UnknownMember, match="did you mean 'digits-benign'"):
+    with pytest.raises(UnknownMember, match="did you mean 'digits-benign'") as unknown:
         Experiment.load("digits-bening")
+    listed, rest = str(unknown.value).partition("; known: ")[2].split(" and ")
+    assert listed.startswith("digits-benign, ")
+    assert len(listed.split(", ")) + int(rest.removesuffix(" more")) == len(shipped())
+    assert len(str(unknown.value)) < 300
+    for missing in (file.with_name("missing.toml"), file.with_name("missing"), "missing.toml"):
+        with pytest.raises(ConfigurationError, match=f"^no file {missing}$"):
+            Experiment.load(missing)
+    with pytest.raises(ConfigurationError, match=f"^{tmp_path} is a folder$"):
+        Experiment.load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def write(
     Raises:
         MatplotlibMissing: matplotlib is not installed; the table has been written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     base = f"{name}-{scale}"
     durable.replace_text(folder / f"{base}.md", markdown(definition, scale, outcomes, command))
     lines = ",\n".join(json.dumps(cell) for cell in plain(outcomes))

@@ -22,6 +22,7 @@ from rampart_fl.services.console.studies.simulated import run as simulated
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import KINDS
+from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation import SimulationResult
 
 PARTS = ("accuracy", "attack_success", "error")
@@ -112,7 +113,7 @@ def _run(
     runs: Sequence[Run], folder: Path, pool: Pool | None, device: str
 ) -> Iterator[tuple[Run, Figures]]:
     """Yields the runs with their results; runs with cached results come first."""
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     one = partial(figures_of, folder=folder.absolute(), device=device)
     for ended, figures in run_all_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
         if failed(figures):

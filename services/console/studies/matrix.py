@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -151,7 +151,16 @@ def plan(
         seeds: number of consecutive seeds.
         rounds: number of rounds of every run; by default, the base experiment's number.
         network: whether the cells run over HTTP.
+    Raises:
+        ConfigurationError: there is no attack or no defence, or one is listed twice; or a cell is
+            not a valid experiment.
     """
+    for kind, listed in (("attack", attacks), ("defence", defences)):
+        if not listed:
+            raise ConfigurationError(f"a matrix needs at least one {kind}")
+        for name, times in Counter(listed).items():
+            if times > 1:
+                raise ConfigurationError(f"{kind} {name!r} is listed {times} times; list it once")
     cells = []
     for seed in range(base.seed, base.seed + seeds):
         changes = {"seed": seed, "rounds": rounds or base.rounds}

@@ -155,6 +155,22 @@ def test_thirty_percent_attack_if_the_base_has_no_attackers() -> None:
     assert (cell.experiment.attackers[0].count, cell.experiment.server.f) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("attacks", "defences", "message"),
+    [
+        ([], ["median"], "a matrix needs at least one attack"),
+        (["ipm"], [], "a matrix needs at least one defence"),
+        (["none", "ipm", "none"], ["median"], "attack 'none' is listed 2 times; list it once"),
+        (["ipm"], ["median", "median"], "defence 'median' is listed 2 times; list it once"),
+    ],
+)
+def test_empty_lists_and_duplicates_are_refused(
+    attacks: list[str], defences: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan(BASE, attacks, defences)
+
+
 def test_invalid_attacks_and_defences_are_refused_before_anything_runs() -> None:
     with pytest.raises(UnknownMember, match="label_flip"):
         plan(BASE, ["sing_flip"], ["median"])

@@ -157,6 +157,11 @@ CONSTRAINTS = (
         "groups; use norm_bound or no detector",
     ),
     Constraint(
+        "No detector is listed twice.",
+        lambda m: [d.name for i, d in enumerate(m.plan.detectors) if d in m.plan.detectors[:i]],
+        "server.detectors lists {culprit} twice with the same parameters; list it once",
+    ),
+    Constraint(
         "If groups are isolated, the model has no running statistics.",
         lambda m: (
             refusal(m.plan.check_statistics) if m.customizer.isolates and m.spec.statistics else []

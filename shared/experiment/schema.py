@@ -24,7 +24,7 @@ from rampart_fl.shared.experiment.placement import Placement, hostile_slots
 from rampart_fl.shared.experiment.selection import drawn_count, select
 from rampart_fl.shared.experiment.shipped import find
 from rampart_fl.shared.experiment.start import Start, from_file, start_of, with_start, without_start
-from rampart_fl.shared.experiment.tables import MemberSpec
+from rampart_fl.shared.experiment.tables import MemberSpec, MemberSpecs
 from rampart_fl.shared.experiment.tables import Table as Table
 from rampart_fl.shared.families.registry import explain
 
@@ -109,9 +109,7 @@ class Server(Table):
 
     later: ClassVar[frozenset[str]] = frozenset({"test"})
 
-    rule: Annotated[
-        list[MemberSpec], BeforeValidator(lambda v: v if isinstance(v, list) else [v])
-    ] = [{"name": "weighted_mean"}]
+    rule: MemberSpecs = [{"name": "weighted_mean"}]
     """A rule, or a list: pre-aggregators in the order in which they are applied, then a rule."""
     f: int | None = Field(default=None, ge=0)
     """Declared bound on the number of hostile clients; all stages use this bound. `f` also bounds
@@ -206,11 +204,13 @@ class Experiment(Table):
         return self
 
     @model_validator(mode="after")
-    def _least_is_possible(self) -> "Experiment":
-        if self.clients.least > self.data.clients:
-            raise ValueError(
-                f"clients.least is {self.clients.least}, but data.clients is {self.data.clients}"
-            )
+    def _enough_clients(self) -> "Experiment":
+        least, wanted = self.clients.least, self.phases.collecting.count.min
+        if least > self.data.clients:
+            raise ValueError(f"clients.least is {least}, but data.clients is {self.data.clients}")
+        if wanted > self.most_clients:
+            most = f"but only {self.most_clients} clients"
+            raise ValueError(f"phases.collecting.count.min is {wanted:g}, {most}")
         return self
 
     @staticmethod

@@ -16,10 +16,11 @@ from importlib.metadata import EntryPoint
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from rampart_fl.shared.errors import ConfigurationError, RampartError, UnknownMember
 from rampart_fl.shared.families import plugins
+from rampart_fl.shared.families.numbers import refuse_booleans
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -43,6 +44,12 @@ class Member(BaseModel):
     package: ClassVar[str] = ""
     """The package and version from which the member comes, such as "my-rules==1.2"; "" for
     Rampart's own members."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_not_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        refuse_booleans(value, cls.model_fields[str(info.field_name)].annotation)
+        return value
 
     @property
     def origin(self) -> str:

@@ -40,6 +40,13 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "flcert isolates groups from each other, but running statistics are medians over all "
         "clients: use a model without batch normalization",
     ),
+    "No detector is listed twice.": (
+        {
+            **DIGITS,
+            "server": {"detectors": ["norm_bound", {"name": "norm_bound", "threshold": 10}]},
+        },
+        "server.detectors lists norm_bound twice with the same parameters; list it once",
+    ),
     "If detectors share challenges, they draw and sketch challenges alike.": (
         {**DIGITS, "server": {"detectors": ["response", {"name": "challenge", "blocks": 8}]}},
         "`response` compares the challenges of the detector `challenge` with its own decoys; set "
@@ -145,6 +152,11 @@ def test_broken_constraint_is_rejected_with_its_message(constraint: Constraint) 
 def test_every_constraint_has_an_example() -> None:
     assert BREAKS.keys() == {constraint.holds for constraint in CONSTRAINTS}
     assert len(BREAKS) == len(CONSTRAINTS), "each constraint has a name of its own"
+
+
+def test_a_detector_may_be_listed_twice_with_different_parameters() -> None:
+    detectors = ["norm_bound", {"name": "norm_bound", "threshold": 5}]
+    validate(Experiment.from_tables({**DIGITS, "server": {"detectors": detectors}}))
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,24 @@ def test_experiments_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         ("training.learning_rate", 0, "training.learning_rate: .*greater than 0"),
         ("training.learning_rate", float("nan"), "training.learning_rate: .*finite number"),
         ("training.momentum", 1, "training.momentum: .*less than 1"),
+        ("training.epochs", True, "training.epochs: true is not a number"),
+        ("training.momentum", False, "training.momentum: false is not a number"),
+        ("server.f", True, "server.f: true is not a number"),
+        (
+            "attackers",
+            [{"count": 1, "attack": {"name": "ipm", "epsilon": float("nan")}}],
+            "attackers.0.attack: epsilon: nan is not a finite number",
+        ),
+        (
+            "server.rule",
+            [{"name": "x", "bounds": [{"most": float("-inf")}]}],
+            "server.rule.0: bounds.0.most: -inf is not a finite number",
+        ),
+        (
+            "phases.collecting.count",
+            {"min": 30},
+            "phases.collecting.count.min is 30, but only 20 clients",
+        ),
         ("server.f", -1, "server.f: .*greater than or equal to 0"),
         ("phases.collecting.time", {"min": 5, "max": 2}, "min 5 is above max 2"),
         ("data.clients", "many", "data.clients: .*valid integer"),
@@ -214,6 +232,14 @@ def test_error_messages_name_the_file(tmp_path: Path) -> None:
     file.write_text("rounds = 3\n")
     with pytest.raises(ConfigurationError, match=r"own\.toml: .*name: Field required"):
         Experiment.load(file)
+
+
+def test_a_round_can_wait_for_all_clients_that_may_join() -> None:
+    phases: dict[str, Any] = {"joining": {"clients": 30}, "collecting": {"count": {"min": 30}}}
+    assert Experiment.from_tables({**SMALL, "phases": phases}).most_clients == 30
+    phases["joining"]["clients"] = 29
+    with pytest.raises(ConfigurationError, match=r"count\.min is 30, but only 29 clients"):
+        Experiment.from_tables({**SMALL, "phases": phases})
 
 
 def test_name_alone_equals_a_table_with_that_name() -> None:

@@ -44,6 +44,8 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Shape]:
 
         radius: float = Field(gt=0)
         f: int = Field(default=0, ge=0)
+        filled: bool | int = True
+        sides: list[int] = Field(default=[])
 
     @family.register("dot")
     class Dot(Shape):
@@ -118,6 +120,9 @@ def test_an_unknown_name_lists_the_known_ones(shapes: Registry[Shape]) -> None:
         ({"radius": 0}, "greater than 0"),
         ({"radius": "wide"}, "valid number"),
         ({"radius": float("nan")}, "finite"),
+        ({"radius": True}, "radius: true is not a number"),
+        ({"radius": 1, "f": False}, "f: false is not a number"),
+        ({"radius": 1, "sides": [2, True]}, "sides: true is not a number"),
         ({"radius": 1, "raduis": 2}, "raduis"),
         ({"radius": 1, "f": -1}, "greater than or equal to 0"),
     ],
@@ -127,7 +132,8 @@ def test_invalid_parameters_are_rejected_with_the_list_of_valid_ones(
 ) -> None:
     with pytest.raises(ConfigurationError, match=problem) as caught:
         shapes.build("circle", **parameters)
-    assert "shape 'circle'" in str(caught.value) and "parameters: radius, f=0" in str(caught.value)
+    known = "parameters: radius, f=0, filled=True, sides=[]"
+    assert "shape 'circle'" in str(caught.value) and known in str(caught.value)
 
 
 def test_a_member_is_frozen(shapes: Registry[Shape]) -> None:
@@ -166,5 +172,5 @@ def test_registering_a_name_twice_fails(shapes: Registry[Shape]) -> None:
 
 
 def test_a_signature_shows_defaults(shapes: Registry[Shape]) -> None:
-    assert signature(shapes.get("circle")) == "radius, f=0"
+    assert signature(shapes.get("circle")) == "radius, f=0, filled=True, sides=[]"
     assert signature(shapes.get("dot")) == "none"

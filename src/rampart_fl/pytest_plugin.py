@@ -11,8 +11,8 @@ The federation consists of the real services on loopback: the aggregator, and Re
 every write. The federation starts once per session, and is stopped at the end of the session. Each
 call of `rampart_run` submits one run, which is stopped and deleted after the test, even if the test
 fails. Clients that the test starts by name stay enrolled, so the same name denotes the same client
-in every test. The tokens of other clients are revoked after the test. All files are in pytest's
-temporary folders.
+in every test. Other clients are barred from the federation after the test, so their agents end. All
+files are in pytest's temporary folders.
 
 `rampart_fl.services.console.testing` starts federations of real services without pytest.
 

@@ -110,7 +110,7 @@ def test_documented_test_passes(my_client: Path) -> None:
         (text,) = re.findall(rf"```\w+\n(# {re.escape(name)}\n.*?)```", manual, re.DOTALL)
         (folder / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "."],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(DOCS.parents[1] / "src")},
         capture_output=True,
@@ -119,6 +119,7 @@ def test_documented_test_passes(my_client: Path) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
+    assert re.match(r"\.\s+\[100%\]\n1 passed in [^\n]*\n$", done.stdout), "a clean run"
 
 
 @pytest.mark.processes

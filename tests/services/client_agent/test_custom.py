@@ -116,7 +116,7 @@ def test_documented_test_passes(my_client: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     assert re.match(r"\.\s+\[100%\]\n1 passed in [^\n]*\n$", done.stdout), "a clean run"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
@@ -113,7 +113,7 @@ class MadeUpRun(LocalServers):
         valid = [client for client in self.clients if re.match(CLIENT_ID, client)]
         joins = {f"join-{client}": JoinTokenRecord(time.time() + 60) for client in valid}
         by = Attribution("owner", "made up", time.time())
-        await stores.clients.add_join_tokens(joins, by)
+        await stores.join_tokens.add(joins, by)
         for client in valid:
             now = time.time()
             await stores.clients.join(f"join-{client}", f"t-{client}", client, "", now, now + 3600)

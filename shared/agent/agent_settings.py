@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, FilePath, model_validator
+from pydantic import Field, model_validator
 
 from rampart_fl.shared.agent.client import POLL
 from rampart_fl.shared.errors import ConfigurationError
@@ -35,7 +35,7 @@ class AgentSettings(ServiceSettings):
     client: one token for every client, then a second token for every client, and so on."""
     join_token: str | None = None
     """A single join token; ignored if `join_tokens` is set."""
-    data_file: FilePath | None = None
+    data_file: Path | None = None
     """The client's own data (.npz with x_train, y_train, x_test, y_test), which replaces the data
     of the client's slot."""
     accept: Path | None = None

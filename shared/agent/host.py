@@ -11,6 +11,7 @@ from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.hosted_client import HostedClient
 from rampart_fl.shared.agent.learning_client import LearningClient
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.members import build_of_clients
 from rampart_fl.shared.runtime.device import device as named_device
@@ -63,7 +64,7 @@ async def host(
         check: raises an error for an experiment that the clients must decline, even if the owner's
             file (`settings.accept`) allows the experiment.
     Raises:
-        ConfigurationError: the device cannot be used.
+        ConfigurationError: the device cannot be used, or there is no data file.
 
     A client that fails does not stop the other clients. For example, a client fails if its token is
     revoked or its data cannot be read. If a client failed, the process fails after all clients have
@@ -72,6 +73,8 @@ async def host(
     torch.set_num_threads(settings.threads)
     named_device(settings.device)
     policy = Policy.load(settings.accept)
+    if settings.data_file is not None and not settings.data_file.is_file():
+        raise ConfigurationError(f"data file {settings.data_file}: there is no such file")
     thread = ThreadPoolExecutor(1, thread_name_prefix="training")
     try:
         ends = await asyncio.gather(

@@ -26,7 +26,7 @@ from pydantic import SecretStr
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.console.launcher.local import to_toml
@@ -290,7 +290,7 @@ class Hosted(TestClients):
         joins, tokens, now = [mint() for _ in names], [mint() for _ in names], time.time()
 
         async def join(stores: Stores) -> None:
-            await stores.clients.add_join_tokens(
+            await stores.join_tokens.add(
                 {token_hash(one): JoinTokenRecord(now + 60) for one in joins},
                 Attribution("owner", "a test", now),
             )

@@ -12,6 +12,7 @@ from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.customization_store import CustomizationStore
 from rampart_fl.services.aggregator.state.event_log import EventLog
 from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenStore
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys, prefix_of
 from rampart_fl.services.aggregator.state.lease_store import LeaseStore
 from rampart_fl.services.aggregator.state.member_store import MemberStore
@@ -62,6 +63,7 @@ class Stores:
     redis: RedisAccess
     keys: FederationKeys
     lease: LeaseStore
+    join_tokens: JoinTokenStore
     clients: ClientStore
     attempts: AttemptCounter
     operators: OperatorStore
@@ -95,6 +97,7 @@ class Stores:
             redis=redis,
             keys=keys,
             lease=LeaseStore(redis, keys),
+            join_tokens=JoinTokenStore(redis, keys, audit),
             clients=ClientStore(redis, keys, audit),
             attempts=AttemptCounter(redis, keys),
             operators=OperatorStore(redis, keys, audit),

@@ -44,7 +44,7 @@ class Housekeeping:
         while True:
             await self.sweep()
             # For a day, a client that presents an expired token is told that it has expired.
-            await self._stores.clients.forget_join_tokens(time.time() - DAY)
+            await self._stores.join_tokens.forget(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
             await asyncio.sleep(SWEEP)

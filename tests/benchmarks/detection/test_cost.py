@@ -7,7 +7,7 @@ from benchmarks.detection.cost import plan, write
 from benchmarks.detection.loud import WITHIN
 from benchmarks.detection.options import Options
 
-OPTIONS = Options(({"name": "response"},), 1, 2, ("digits", "mnist"), (), 0, 0, "command")
+OPTIONS = Options(({"name": "response"},), 1, 2, ("digits",), (), 0, 0, "command")
 
 
 def test_attacks_within_the_spread_run_only_where_the_spread_is_wide() -> None:

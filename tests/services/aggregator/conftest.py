@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -74,9 +74,7 @@ class LiveRun:
     async def register(self, *clients: str) -> None:
         """Registers clients."""
         for client in clients:
-            await self.stores.clients.add_join_tokens(
-                {f"join-{client}": JoinTokenRecord(NOW + 60)}, BY
-            )
+            await self.stores.join_tokens.add({f"join-{client}": JoinTokenRecord(NOW + 60)}, BY)
             answer = await self.stores.clients.join(
                 f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600
             )

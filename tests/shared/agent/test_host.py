@@ -57,7 +57,6 @@ def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: lis
         ({"slots": " "}, "`slots` is empty: a process hosts at least one client"),
         ({"slots": "0,,1"}, "'0,,1' is not a list of numbers and ranges"),
         ({"slots": "-1"}, "'-1' is not a list of numbers"),
-        ({"data_file": "nofile.npz"}, "Path does not point to a file"),
         ({"slots": "100000"}, "'100000' is not a list of numbers"),
         ({"slots": "5-3"}, "the range 5-3 runs backwards"),
         ({"slots": "0-4,2,4"}, "listed twice: 2,4"),
@@ -66,9 +65,15 @@ def test_a_process_hosts_any_list_of_slots(settings: dict[str, Any], hosted: lis
         ({"slots": "0 1", "ordinal": 2}, "`ordinal` is 2, but `slots` has lists for 2 processes"),
     ],
 )
-def test_invalid_settings_are_refused(settings: dict[str, Any], refusal: str) -> None:
+def test_invalid_lists_of_slots_are_refused(settings: dict[str, Any], refusal: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(refusal)):
         AgentSettings.model_validate(settings)
+
+
+async def test_process_with_a_data_file_that_does_not_exist_does_not_start(tmp_path: Path) -> None:
+    settings = AgentSettings(state=tmp_path, data_file=tmp_path / "typo.npz")
+    with pytest.raises(ConfigurationError, match=r"typo\.npz: there is no such file"):
+        await host(settings, build_honest_client(settings))
 
 
 @pytest.mark.parametrize("stays", [False, True])

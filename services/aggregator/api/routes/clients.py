@@ -21,7 +21,8 @@ from rampart_fl.services.aggregator.api.links import OF_CLIENT, OF_JOIN_TOKENS
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import ClientRecord, JoinTokenRecord
+from rampart_fl.services.aggregator.state.client_store import ClientRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.messages import (
@@ -64,7 +65,7 @@ async def mint_join_tokens(
         token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
         for token, client_id in zip(tokens, client_ids, strict=True)
     }
-    await runtime.stores.clients.add_join_tokens(joins, actor.because(body.reason))
+    await runtime.stores.join_tokens.add(joins, actor.because(body.reason))
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 
 
@@ -82,7 +83,7 @@ async def revoke_join_token(
     reason: ReasonQuery = NO_REASON,
 ) -> None:
     """Revokes a join token that no client has used."""
-    answer = await runtime.stores.clients.revoke_join_token(join_hash, actor.because(reason))
+    answer = await runtime.stores.join_tokens.revoke(join_hash, actor.because(reason))
     if answer == "unknown":
         raise refusals.NotFound("no such join token")
     if answer == "used":

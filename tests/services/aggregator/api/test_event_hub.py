@@ -11,7 +11,7 @@ import pytest
 from rampart_fl.services.aggregator.api import event_hub
 from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.errors import Unavailable
@@ -152,7 +152,7 @@ async def test_all_waiters_wake_after_a_redis_outage(
                 raise Unavailable("Redis is away")
 
             monkeypatch.setattr(event_hub, "read_streams", away)
-            await stores.clients.add_join_tokens({"j": JoinTokenRecord(9.0)}, BY)
+            await stores.join_tokens.add({"j": JoinTokenRecord(9.0)}, BY)
             await stores.clients.join("j", "h", "x", "", 1.0, 9.0)
             assert await wait(10)
             assert hub.token_changes > before, "nor is any token remembered"

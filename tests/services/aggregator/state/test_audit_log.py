@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution, AuditLog
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.audit import START, ActName, AuditBroken, check_chain
@@ -38,8 +38,8 @@ ACTS: dict[str, tuple[str, Callable[[Any], Awaitable[Any]]]] = {
     "label": ("a", lambda f: f.stores.clients.label("a", {"site": "eu"}, BY)),
     "replace-token": ("a", lambda f: f.stores.clients.change_token("a", "new", NOW, BY)),
     "revoke-token": ("a", lambda f: f.stores.clients.change_token("a", "", 0, BY)),
-    "make-join-tokens": ("", lambda f: f.stores.clients.add_join_tokens({"fresh": JOIN}, BY)),
-    "revoke-join-token": ("spare", lambda f: f.stores.clients.revoke_join_token("spare", BY)),
+    "make-join-tokens": ("", lambda f: f.stores.join_tokens.add({"fresh": JOIN}, BY)),
+    "revoke-join-token": ("spare", lambda f: f.stores.join_tokens.revoke("spare", BY)),
     "add-operator": ("vic", lambda f: f.stores.operators.add("vic", "viewer", "t1", None, BY)),
     "revoke-operator": ("vera", lambda f: f.stores.operators.revoke("vera", BY)),
 }
@@ -56,7 +56,7 @@ async def eventful(live_run: Any, experiment: Experiment) -> Any:
     await live_run.quarantine(0, doubtful=held(3, "proposal"))
     await live_run.run.evictions.evict("barred", BY)
     await stores.clients.bar("out", BY)
-    await stores.clients.add_join_tokens({"spare": JOIN}, BY)
+    await stores.join_tokens.add({"spare": JOIN}, BY)
     assert await stores.operators.add("vera", "viewer", "t0", None, BY) == "added"
     return live_run
 
@@ -113,8 +113,8 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
     assert await stores.runs.delete("test-9", BY) == "unknown"
     assert await stores.clients.change_token("nobody", "x", NOW, BY) == "unknown"
     assert await stores.clients.change_token("a", "token-barred", NOW, BY) == "taken"
-    assert await stores.clients.revoke_join_token("nothing", BY) == "unknown"
-    assert await stores.clients.revoke_join_token("join-a", BY) == "used"
+    assert await stores.join_tokens.revoke("nothing", BY) == "unknown"
+    assert await stores.join_tokens.revoke("join-a", BY) == "used"
     assert await stores.operators.add("vera", "operator", "t9", None, BY) == "taken"
     assert await stores.operators.revoke("nobody", BY) == "unknown"
     assert await eventful.run.state.set_status("running", BY) == ("over", "stopping")
@@ -171,7 +171,7 @@ async def test_new_audit_log_is_empty(stores: Stores) -> None:
 
 async def test_join_token_entry_states_count_expiry_and_client_ids(live_run: Any) -> None:
     joins = {name: JOIN._replace(client_id=name) for name in ("a", "b")}
-    await live_run.stores.clients.add_join_tokens(joins, BY)
+    await live_run.stores.join_tokens.add(joins, BY)
     (entry,) = await live_run.stores.audit.entries(1, 10)
     until = "1970-01-12T13:47:40.000Z"
     assert entry.details == {"count": 2, "expires_at": until, "clients": ["a", "b"]}

@@ -124,7 +124,7 @@ def test_sweep_of_an_object_store_uses_the_timestamps_of_the_store(tmp_path: Pat
     blobs = ObjectBlobs("memory://", tmp_path)
     kept, old = blobs.put(b"kept"), blobs.put(b"old")
     assert blobs.sweep({kept}, time.time() - 60) == 0
-    Blobs.delete(blobs, [old])  # Deletes it only from the cache.
+    Blobs._delete(blobs, old)  # Deletes it only from the cache.
     assert blobs.sweep({kept}, time.time() + 1) >= 1
     assert (blobs.exists(kept), blobs.exists(old)) == (True, False)
 
@@ -132,7 +132,7 @@ def test_sweep_of_an_object_store_uses_the_timestamps_of_the_store(tmp_path: Pat
 def test_blob_missing_from_the_cache_is_fetched_from_the_object_store(tmp_path: Path) -> None:
     blobs = ObjectBlobs("memory://", tmp_path)
     blobs.put(DATA)
-    Blobs.delete(blobs, [DIGEST])
+    Blobs._delete(blobs, DIGEST)
     assert blobs.exists(DIGEST)
     assert read(blobs, DIGEST) == DATA
     assert Blobs.exists(blobs, DIGEST), "and fills the cache again"

@@ -7,9 +7,9 @@ import pytest
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.client_store import (
     ClientRecord,
-    JoinTokenRecord,
     TokenRecord,
 )
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.shared.protocol.clients import BarReason
 
@@ -21,7 +21,7 @@ BY = Attribution("ada", "a test", NOW)
 async def test_join_token_registers_one_client_even_if_the_request_is_repeated(
     stores: Stores,
 ) -> None:
-    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60)}, BY)
+    await stores.join_tokens.add({"j": JoinTokenRecord(NOW + 60)}, BY)
     first = await stores.clients.join("j", "hash", None, "client-1", NOW, NOW + 600)
     assert first[:2] == ("joined", "client-1")
     assert first[2] == ClientRecord(NOW, "hash", NOW + 600)
@@ -38,16 +38,14 @@ async def test_join_token_registers_one_client_even_if_the_request_is_repeated(
 
 
 async def test_join_token_can_fix_the_client_id_and_the_sample_cap(stores: Stores) -> None:
-    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60, "bank", 5)}, BY)
+    await stores.join_tokens.add({"j": JoinTokenRecord(NOW + 60, "bank", 5)}, BY)
     answer, client, known = await stores.clients.join("j", "h", "wished", "fresh", NOW, NOW + 9)
     assert known is not None
     assert (answer, client, known.sample_cap) == ("joined", "bank", 5)
 
 
 async def test_refused_joins_state_the_reason_and_do_not_use_up_the_token(stores: Stores) -> None:
-    await stores.clients.add_join_tokens(
-        {name: JoinTokenRecord(NOW) for name in ("a", "b", "c")}, BY
-    )
+    await stores.join_tokens.add({name: JoinTokenRecord(NOW) for name in ("a", "b", "c")}, BY)
     assert (await stores.clients.join("garbage", "h", None, "x", NOW, NOW))[0] == "unknown"
     assert (await stores.clients.join("a", "h", None, "x", NOW + 1, NOW))[0] == "expired"
     assert (await stores.clients.join("a", "h", "bank", "x", NOW, NOW))[0] == "joined"
@@ -100,7 +98,7 @@ async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: 
 
 async def test_labels_are_set_by_the_join_token_and_can_be_changed(stores: Stores) -> None:
     joins = {"j": JoinTokenRecord(NOW + 60, labels={"site": "eu", "ward": "3"})}
-    await stores.clients.add_join_tokens(joins, BY)
+    await stores.join_tokens.add(joins, BY)
     await stores.clients.join("j", "h", None, "a", NOW, NOW + 9)
     assert (await stores.clients.records())["a"].labels == {"site": "eu", "ward": "3"}
     assert await stores.clients.label("a", {"site": "us"}, BY) == "done"
@@ -123,9 +121,9 @@ async def test_barred_client_can_be_readmitted(live_run: Any) -> None:
 
 async def test_unused_join_tokens_are_deleted_after_they_expired(stores: Stores) -> None:
     joins = {f"old-{n}": JoinTokenRecord(NOW - 1) for n in range(1500)}
-    await stores.clients.add_join_tokens(joins | {"valid": JoinTokenRecord(NOW + 1)}, BY)
-    await stores.clients.add_join_tokens({"used": JoinTokenRecord(NOW - 1)}, BY)
+    await stores.join_tokens.add(joins | {"valid": JoinTokenRecord(NOW + 1)}, BY)
+    await stores.join_tokens.add({"used": JoinTokenRecord(NOW - 1)}, BY)
     assert (await stores.clients.join("used", "t", "ada", "", NOW - 2, NOW + 60))[0] == "joined"
-    assert await stores.clients.forget_join_tokens(NOW) == 1500
-    assert await stores.clients.forget_join_tokens(NOW) == 0
+    assert await stores.join_tokens.forget(NOW) == 1500
+    assert await stores.join_tokens.forget(NOW) == 0
     assert set(await stores.redis.ask("hkeys", stores.keys.joins)) == {"valid", "used"}

@@ -3,7 +3,7 @@
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
-from rampart_fl.services.aggregator.state.client_store import JoinTokenRecord
+from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.redis_access import LeaseLost
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
@@ -98,7 +98,7 @@ async def test_slot_of_an_evicted_client_is_given_only_on_explicit_request(
     offered: RunStores, stores: Stores
 ) -> None:
     members = offered.members
-    await stores.clients.add_join_tokens({"j": JoinTokenRecord(NOW + 60)}, BY)
+    await stores.join_tokens.add({"j": JoinTokenRecord(NOW + 60)}, BY)
     await stores.clients.join("j", "h", "a", "", NOW, NOW + 600)
     await members.answer("a", yes(), 1)
     assert await members.assign_slots(1, {"a": 0}, 1)
@@ -114,7 +114,7 @@ async def test_barred_clients_do_not_count_as_acceptances(
     offered: RunStores, stores: Stores
 ) -> None:
     for name in ("a", "b", "c"):
-        await stores.clients.add_join_tokens({name: JoinTokenRecord(NOW + 60)}, BY)
+        await stores.join_tokens.add({name: JoinTokenRecord(NOW + 60)}, BY)
         await stores.clients.join(name, name, name, "", NOW, NOW + 600)
         await offered.members.answer(name, yes(), SLOTS)
     await offered.evictions.evict("a", BY)

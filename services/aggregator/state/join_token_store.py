@@ -1,0 +1,104 @@
+"""The join tokens, with which clients register."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
+from rampart_fl.services.aggregator.state.keys import FederationKeys
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+from rampart_fl.shared.protocol.audit import timestamp
+from rampart_fl.shared.protocol.messages import LABELS
+
+ADD_JOINS = (
+    AUDITED
+    + """
+-- KEYS joins; ARGV joins_json (by hash)
+local joins = cjson.decode(ARGV[1])
+for hash in pairs(joins) do
+  if redis.call('HEXISTS', KEYS[1], hash) == 1 then return {'added'} end
+end
+if not recorded() then return {'moved'} end
+for hash, join in pairs(joins) do redis.call('HSET', KEYS[1], hash, join) end
+return {'added'}
+"""
+)
+
+REVOKE_JOIN = (
+    AUDITED
+    + """
+-- KEYS joins; ARGV join_hash
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+if not raw then return {'unknown'} end
+local used = cjson.decode(raw).used
+if used then return {'used', used} end
+if not recorded() then return {'moved'} end
+redis.call('HDEL', KEYS[1], ARGV[1])
+return {'revoked'}
+"""
+)
+
+
+class JoinTokenRecord(NamedTuple):
+    """What Redis stores about an unused join token; the fields are the keys of the stored JSON."""
+
+    expires_at: float
+    """Unix time at which the join token expires."""
+    client_id: str | None = None
+    """The id that the joining client gets; None if the client may request an id."""
+    sample_cap: int | None = None
+    """The cap on the client's sample count; None if each run's own cap applies."""
+    labels: Mapping[str, str] = LABELS
+
+    def to_json(self) -> str:
+        """The record as JSON, without empty fields, because the Lua scripts treat null as true."""
+        return json.dumps({name: value for name, value in self._asdict().items() if value})
+
+
+@dataclass(frozen=True)
+class JoinTokenStore:
+    """Makes, revokes and forgets join tokens; `ClientStore.join` uses them.
+
+    Args:
+        redis: the connection to Redis.
+        keys: the name of the Redis key of the join tokens.
+        audit: the log of operators' actions.
+    """
+
+    redis: RedisAccess
+    keys: FederationKeys
+    audit: AuditLog
+
+    async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> None:
+        """Stores join tokens, keyed by their hash."""
+        clients = [join.client_id for join in joins.values() if join.client_id is not None]
+        until = max(join.expires_at for join in joins.values())
+        details: dict[str, Any] = {"count": len(joins), "expires_at": timestamp(until)}
+        if clients:
+            details["clients"] = clients
+        act = Act("make-join-tokens", by, details=details)
+        texts = {hash_: join.to_json() for hash_, join in joins.items()}
+        await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
+
+    async def revoke(self, join_hash: str, by: Attribution) -> str:
+        """Revokes a join token; returns "revoked", "unknown", or "used" if a client has used it."""
+        act = Act("revoke-join-token", by, join_hash)
+        return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), join_hash))[0]
+
+    async def forget(self, expired_before: float) -> int:
+        """Deletes the unused join tokens that expired before a Unix time; returns their number."""
+        cursor, count = 0, 0
+        while True:
+            cursor, joins = await self.redis.ask("hscan", self.keys.joins, cursor, count=1000)
+            old = [hash_ for hash_, text in joins.items() if _expired(text, expired_before)]
+            if old:
+                count += await self.redis.ask("hdel", self.keys.joins, *old)
+            if not cursor:
+                return count
+
+
+def _expired(join: str, before: float) -> bool:
+    """Whether a join token was never used, and expired before a Unix time."""
+    fields = json.loads(join)
+    return "used" not in fields and fields["expires_at"] < before

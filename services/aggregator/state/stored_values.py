@@ -33,5 +33,4 @@ def read_record(kind: type[Record], stored: str | Mapping[str, Any]) -> Record:
     Place(row=3, column=4)
     """
     fields = json.loads(stored) if isinstance(stored, str) else stored
-    known: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]  # it is a named tuple
-    return kind(**{name: value for name, value in fields.items() if name in known})
+    return kind(**{name: fields[name] for name in kind.__annotations__ if name in fields})

@@ -2,7 +2,7 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -128,6 +128,7 @@ async def test_a_client_that_cannot_train_asks_rarely_whether_the_run_has_ended(
 
     monkeypatch.setattr(membership, "asyncio", SimpleNamespace(sleep=sleep))
     train = ticket("train", slot=1)
-    assert (await membership.sit_out(Connection(), train, 300.0)).kind == "done"  # type: ignore[arg-type]  # a double
+    connection = cast(AggregatorClient, Connection())
+    assert (await membership.sit_out(connection, train, 300.0)).kind == "done"
     assert pauses == [300.0, 300.0]
     assert asked == [None, None], "a request that waits for news would keep the client online"

@@ -28,7 +28,8 @@ class FailingFile(io.BytesIO):
     def read(self, *_: Any) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
-    readinto = read  # type: ignore[assignment]  # it never returns
+    def readinto(self, *_: Any) -> int:
+        raise OSError(errno.EIO, "Input/output error")
 
 
 class FailingBlobs(Blobs):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from benchmarks.detection import report
 from benchmarks.detection.combinations import FACTORS
-from benchmarks.detection.loud import ATTACKS, HOSTILE, ROUNDS, RUNS_WIDE, WITHIN, sample
+from benchmarks.detection.loud import HOSTILE, ROUNDS, RUNS_WIDE, WITHIN, attacked, sample
 from benchmarks.detection.options import Options
 from benchmarks.detection.runs import Figures, Run
 
@@ -17,9 +17,7 @@ def plan(options: Options) -> list[Run]:
         for fraction in FACTORS["fraction"]:
             count = options.runs or RUNS_WIDE
             for one in sample(options.seed, count, options.data_sets, attack, fraction, True):
-                hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
-                tables = one.tables(options.detectors, hostile)
-                label = {"attack": attack, **asdict(one)}
+                tables, label = attacked(one, attack, options), {"attack": attack, **asdict(one)}
                 runs.append(Run(tables, label, 2 * one.seconds, without="attackers"))
     return runs
 

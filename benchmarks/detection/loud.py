@@ -56,6 +56,12 @@ def sample(
     return draw(name, count, refusal, levels, often=0).combinations
 
 
+def attacked(one: Combination, attack: str, options: Options) -> dict[str, Any]:
+    """The tables of a combination in which the share `HOSTILE` of the clients attack."""
+    hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
+    return one.tables(options.detectors, hostile)
+
+
 def plan(options: Options) -> list[Run]:
     """Runs of every attack at every fraction."""
     cells = [
@@ -69,11 +75,9 @@ def plan(options: Options) -> list[Run]:
         own = RUNS_WIDE if wide else RUNS
         count = own if options.runs is None else min(own, options.runs)
         for one in sample(options.seed, count, options.data_sets, attack, fraction, wide):
-            hostile = [{"count": round(HOSTILE * one.clients), "attack": ATTACKS[attack]}]
             label = {"attack": attack, "spread": "wide" if wide else "", **asdict(one)}
             # With `settles`, a run ends early once all attackers are evicted.
-            tables = one.tables(options.detectors, hostile)
-            runs.append(Run(tables, label, one.seconds, settles=True))
+            runs.append(Run(attacked(one, attack, options), label, one.seconds, settles=True))
     return runs
 
 

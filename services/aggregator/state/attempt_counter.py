@@ -27,7 +27,7 @@ class AttemptCounter:
             now: Unix time.
         """
         key = self.keys.attempts(name, int(now // window))
-        # One transaction: a counter without a time to live would stay forever.
+        # If only the first command ran, the counter would stay forever: use a transaction.
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.incr(key)
             pipe.expire(key, 2 * window)

@@ -43,7 +43,7 @@ if training then
   end
 end
 if ARGV[6] == '1' then redis.call('DEL', KEYS[2]) end
--- The evaluation has the number of the last round, whose receipts will expire.
+-- The evaluation reuses the number of the last round, whose receipts have a time to live.
 if not training then redis.call('PERSIST', KEYS[9]) end
 for id, ticket in pairs(cjson.decode(ARGV[7])) do
   redis.call('HDEL', KEYS[6], id)

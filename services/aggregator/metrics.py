@@ -79,6 +79,12 @@ class Metrics:
         self.redis_up = Gauge(
             "rampart_redis_up", "1 if Redis answered this scrape", registry=registry
         )
+        self.redis_memory = Gauge(
+            "rampart_redis_memory_bytes",
+            "Memory that Redis uses, and its limit (if Redis has a limit and tells it)",
+            ["part"],
+            registry=registry,
+        )
         self.loop_lag = Gauge(
             "rampart_event_loop_lag_seconds", "Lateness of the event loop", registry=registry
         )
@@ -121,6 +127,19 @@ class Metrics:
         self.paused.set(paused)
         for name in PHASES:
             self.phase.labels(name).set(name == phase)
+
+    def set_no_run(self) -> None:
+        """Sets the gauges for the time between two runs; the number of the round remains."""
+        for name in PHASES:
+            self.phase.labels(name).set(name == "done")
+        for gauge in (self.paused, self.evictions, self.quarantines, self.proposals):
+            gauge.set(0)
+        self.clients.labels("members").set(0)
+
+    def set_redis_memory(self, used: int, limit: int) -> None:
+        """Sets the gauges for the memory of Redis, in bytes; a value of 0 is unknown."""
+        for part, size in (("used", used), ("limit", limit)):
+            self.redis_memory.labels(part).set(size or nan)
 
     async def watch_loop(self) -> None:
         """Measures the event loop's lag periodically until the task is cancelled."""

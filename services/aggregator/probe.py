@@ -15,7 +15,7 @@ PORT = 8440
 """The port on which the aggregator listens unless RAMPART_PORT names another."""
 
 
-def ask(path: str, seconds: float = 3.0) -> str | None:
+def ask(path: str, seconds: float = 4.5) -> str | None:
     """The reason why the aggregator did not answer with status 200; None if the status was 200."""
     tls = bool(os.environ.get("RAMPART_TLS_CERTIFICATE"))
     scheme = "https" if tls else "http"

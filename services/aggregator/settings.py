@@ -1,12 +1,13 @@
 """Settings of the aggregator: environment variables with the prefix RAMPART_, or flags."""
 
 import os
+import re
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, ByteSize, Field, SecretStr, model_validator
 
 from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.process import ServiceSettings
@@ -21,6 +22,16 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 def processes() -> int:
     """Number of processes that torchrun started for the worker; 1 without torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _plain(size: Any) -> Any:
+    if isinstance(size, str) and not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]*\s*", size):
+        raise ValueError(f"{size!r} is not a size such as 2147483648 or 2GiB")
+    return size
+
+
+Size = Annotated[ByteSize, BeforeValidator(_plain)]
+"""Number of bytes. `ByteSize` alone would read 2e9 as two exabytes."""
 
 
 class Settings(ServiceSettings):
@@ -70,13 +81,13 @@ class Settings(ServiceSettings):
     models_kept: int = Field(default=1, ge=1)
     """For each run, the number of newest rounds whose global models the aggregator keeps. Later
     runs can start from the kept models (`model.start`)."""
-    disk_quota: ByteSize | None = None
+    disk_quota: Size | None = None
     """Maximum size of the blobs of all runs, such as 200GiB. A run waits in the queue until there
     is room for the estimated size of its blobs. By default, there is no limit."""
     start_models: Path | None = None
     """Folder with safetensors files that submitted experiments may start from (`model.start`). By
     default, runs can start only from models of earlier runs."""
-    pool_memory: ByteSize | None = None
+    pool_memory: Size | None = None
     """Maximum size, such as 2GiB, of all rows that each process of the worker holds in memory. The
     rows are the updates of a round, and the data that stages keep from earlier rounds. Blocks of
     rows that exceed the limit are kept in files in the blobs' folder, and read piece by piece. On a

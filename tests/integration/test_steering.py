@@ -116,6 +116,9 @@ def test_pause_finishes_the_open_round_and_opens_no_further_round(host: Host) ->
     assert "rampart_paused 0.0" in hosted.operator.request("GET", "/metrics").text
     hosted.wait()
     assert len(hosted.operator.rounds()) == 3
+    ended = hosted.operator.request("GET", "/metrics").text
+    assert 'rampart_phase{phase="done"} 1.0' in ended
+    assert 'rampart_redis_memory_bytes{part="used"}' in ended
 
 
 def test_run_paused_before_its_first_round_waits_until_resumed(host: Host) -> None:

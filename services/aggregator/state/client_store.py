@@ -247,6 +247,10 @@ class ClientStore:
         raw = await self.redis.ask("hget", self.keys.clients, client)
         return None if raw is None else read_record(ClientRecord, raw)
 
+    async def count(self) -> int:
+        """Number of registered clients."""
+        return int(await self.redis.ask("hlen", self.keys.clients))
+
     async def records(self) -> dict[str, ClientRecord]:
         """Every registered client's record, keyed and sorted by id."""
         stored = by_client(await self.redis.ask("hgetall", self.keys.clients))

@@ -134,3 +134,16 @@ class RedisAccess:
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis: {error}") from error
         return config.get("appendonly") == "yes" and config.get("appendfsync") == "always"
+
+    async def memory(self) -> tuple[int, int]:
+        """Redis's used memory and its limit in bytes; both 0 if Redis does not tell them.
+
+        The limit is 0 if Redis has no limit. Some providers of Redis forbid the command `INFO`.
+        """
+        try:
+            told = await self.client.info("memory")
+        except ResponseError:
+            return 0, 0
+        except (RedisError, OSError) as error:
+            raise Unavailable(f"Redis: {error}") from error
+        return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))

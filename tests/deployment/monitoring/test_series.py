@@ -16,7 +16,7 @@ OF_TARGETS = {"federation", "instance", "job"}
 VALUES = {
     "decision": set(get_args(Decision)),
     "outcome": {"accepted"},
-    "part": {"free", "total"},
+    "part": {"free", "total", "used", "limit"},
     "phase": set(PHASES),
     "state": {"registered"},
     "status": {"published", "failed"},

@@ -40,6 +40,32 @@ def test_metrics_count_rounds_phases_and_verdicts() -> None:
         assert line in lines
 
 
+def test_gauges_of_a_run_are_reset_when_it_has_ended() -> None:
+    metrics = Metrics()
+    metrics.set_phase("collecting", 7, paused=True)
+    metrics.proposals.set(2)
+    metrics.clients.labels("members").set(5)
+    metrics.set_no_run()
+    lines = metrics.text().decode().splitlines()
+    for line in (
+        'rampart_phase{phase="collecting"} 0.0',
+        'rampart_phase{phase="done"} 1.0',
+        "rampart_round 7.0",
+        "rampart_paused 0.0",
+        "rampart_proposals 0.0",
+        'rampart_clients{state="members"} 0.0',
+    ):
+        assert line in lines
+
+
+def test_memory_of_redis_without_a_known_limit_has_no_limit() -> None:
+    metrics = Metrics()
+    metrics.set_redis_memory(100, 0)
+    text = metrics.text().decode()
+    assert 'rampart_redis_memory_bytes{part="used"} 100.0' in text
+    assert 'rampart_redis_memory_bytes{part="limit"} NaN' in text
+
+
 def test_counters_that_alerts_watch_begin_at_zero() -> None:
     lines = Metrics().text().decode().splitlines()
     for line in (

@@ -27,6 +27,8 @@ TOKEN = "operators-own-token"
         {"operator_token": TOKEN, "device": "gpu"},
         {"operator_token": TOKEN, "port": 70_000},
         {"operator_token": TOKEN, "lease": 0.1},
+        {"operator_token": TOKEN, "pool_memory": "2.147483648e+09"},
+        {"operator_token": TOKEN, "disk_quota": "2e9"},
         {"operator_token": TOKEN, "role": "boss"},
         {"operator_token": TOKEN, "threads": 0},
         {"operator_token": TOKEN, "body_idle": 0},
@@ -61,3 +63,8 @@ def test_only_a_worker_may_run_as_several_processes(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ValidationError, match="torchrun started 2 processes"):
         Settings(operator_token=TOKEN)
     assert Settings(operator_token=TOKEN, role="worker").threads == max(1, one // 2)
+
+
+@pytest.mark.parametrize("size", ["2147483648", 2147483648, "2GiB", " 2 GiB "])
+def test_sizes_are_bytes_or_have_a_unit(size: Any) -> None:
+    assert Settings(operator_token=TOKEN, pool_memory=size).pool_memory == 2 << 30

@@ -77,7 +77,8 @@ async def metrics(runtime: RuntimeDep) -> Response:
     known = runtime.metrics
     try:
         async with health_timeout():
-            known.clients.labels("registered").set(len(await runtime.stores.clients.records()))
+            known.clients.labels("registered").set(await runtime.stores.clients.count())
+            known.set_redis_memory(*await runtime.stores.redis.memory())
             queue, run = await runtime.stores.runs.queue(), await runtime.stores.runs.current()
             known.queued.set(len(queue))
             waiting = [run] if run else queue[:1]
@@ -92,6 +93,8 @@ async def metrics(runtime: RuntimeDep) -> Response:
                 known.quarantines.set(len(barred.quarantined))
                 known.proposals.set(len(barred.proposals))
                 known.clients.labels("members").set(barred.clients)
+            else:
+                known.set_no_run()
         known.redis_up.set(1)
     except Unavailable:
         known.redis_up.set(0)

@@ -25,6 +25,9 @@ spec:
 {{- define "rampart.clients.set" -}}
 {{- $root := index . 0 -}}
 {{- $values := index $root.Values (index . 1) -}}
+{{- if not $values.slots }}
+{{- fail (printf "%s.enabled needs %s.slots: the slots of the pods" (index . 1) (index . 1)) }}
+{{- end -}}
 serviceName: {{ include "rampart.name" . }}
 replicas: {{ len (splitList " " $values.slots) }}
 podManagementPolicy: Parallel

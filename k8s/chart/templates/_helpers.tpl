@@ -6,8 +6,13 @@
 {{/* The labels that select a component's pods; they never change. Takes (list $ COMPONENT). */}}
 {{- define "rampart.selector" -}}
 app.kubernetes.io/name: rampart
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* A value as text. From a values file, helm reads 1000000 as a float and would print it as 1e+06. */}}
+{{- define "rampart.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
 {{- end }}
 
 {{/* An object's labels. Takes (list $ COMPONENT). */}}
@@ -69,6 +74,10 @@ securityContext:
 
 {{- define "rampart.tlsSecret" -}}
 {{ .Values.tls.secret | default (include "rampart.name" (list . "api-tls")) }}
+{{- end }}
+
+{{- define "rampart.redis.conf" -}}
+{{ .Files.Get "files/redis.conf" | replace "maxmemory 768mb" (printf "maxmemory %s" .Values.redis.maxmemory) }}
 {{- end }}
 
 {{/* The class of pods for which clients wait. */}}

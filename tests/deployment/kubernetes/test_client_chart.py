@@ -135,3 +135,14 @@ def test_existing_claim_needs_a_file_name_unless_conditions_name_files(
         render(*claim)
     (pod,) = render(*claim, "--set", 'accept=data.mnist = "/data/ours.npz"').pods
     assert "/data" in {mount["mountPath"] for mount in pod.container["volumeMounts"]}
+
+
+def test_client_reaches_the_port_in_the_aggregators_url(render: Callable[..., Manifests]) -> None:
+    for url, ports in {
+        "https://a.example": {443, 8440},
+        "https://a.example:9443/fed": {443, 8440, 9443},
+        "http://[fd00::1]:8441": {443, 8440, 8441},
+    }.items():
+        (policy,) = render("--set", f"aggregator={url}").of("NetworkPolicy")
+        reached = {one["port"] for one in policy["spec"]["egress"][0]["ports"]}
+        assert reached == ports, url

@@ -1,6 +1,7 @@
 """The manifests equal the chart, presets combine, and releases share nothing. Needs helm."""
 
 import itertools
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
+from rampart_fl.services.aggregator.settings import Settings
 from tests.deployment.kubernetes.conftest import FILES, Manifests, matches
 from tests.deployment.kubernetes.test_isolation import outside, restricted
 from tests.deployment.kubernetes.test_schemas import RELEASES
@@ -124,6 +126,11 @@ def test_unchanged_job_keeps_its_name(render: Render) -> None:
         ("worker.device=tpu", "worker[/.]device"),
         ("worker.device=cuda,worker.processes=2", "worker.gpu.count is 1, but each of the"),
         ("redis.url=http://x", "redis[/.]url"),
+        ("redis.maxmemory=much", "redis[/.]maxmemory"),
+        ("federation.settings.threads=4", "threads"),
+        ("agents.slots=0  1", "agents[/.]slots"),
+        ("agents.slots=", "agents.enabled needs agents.slots"),
+        ("blobs.volume.accessMode=ReadWriteOncePod", "accessMode"),
         ("ingress.enabled=true", "ingress.host is the name"),
         ("backup.enabled=true,redis.url=redis://x", "backup.enabled copies the chart's own Redis"),
         ("httpRoute.enabled=true,httpRoute.host=x", "httpRoute.parents are the Gateways"),
@@ -141,13 +148,55 @@ def test_unusable_values_are_refused(render: Render, values: str, message: str) 
 
 def test_release_name_that_makes_too_long_names_is_refused(render: Render) -> None:
     longest = "r" * 42
-    for one in render("redteam", release=longest):
+    for one in render("redteam", release=longest, values="federation.name=f"):
         name = one["metadata"]["name"]
         # The pods of a StatefulSet get a label with its name and a hash of up to 10 characters.
         limits = {"StatefulSet": 52, "CronJob": 52, "PriorityClass": 253}
         assert len(name) <= limits.get(one["kind"], 63), name
     with pytest.raises(ValueError, match=r"has 43 characters.*leave room for 42"):
         render("redteam", release=f"{longest}r")
+
+
+def test_longest_prefix_of_keys_in_redis_is_one_that_the_services_accept(render: Render) -> None:
+    with pytest.raises(ValueError, match=r"has 41 characters.*set federation.name"):
+        render(release="r" * 41)
+    for one in (
+        Manifests(render(release="r" * 40)),
+        Manifests(render(release="r" * 42, values="federation.name=f")),
+        Manifests(render(values="federation.name=no")),
+    ):
+        name = one.variables(one.pod("api"))["RAMPART_NAMESPACE"]
+        assert Settings(namespace=name, operator_token="o" * 16).namespace == name
+
+
+def test_numbers_in_a_file_with_values_keep_all_their_digits(
+    render: Render, helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]]
+) -> None:
+    numbers = {"disk_quota": 214_748_364_800, "records_kept": 1_000_000, "offline_after": 1.5}
+    (tmp_path / "values.yaml").write_text(
+        json.dumps({"federation": {"settings": numbers}, "priorityClass": {"value": 2_000_000}})
+    )
+    command = [helm, "template", "fed", "k8s/chart", "-f", str(tmp_path / "values.yaml")]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    manifests = Manifests(load(done.stdout))
+    shown = manifests.variables(manifests.pod("worker"))
+    for setting, number in numbers.items():
+        assert shown[f"RAMPART_{setting.upper()}"] == str(number)
+    (priority,) = manifests.of("PriorityClass")
+    assert priority["value"] == 2_000_000
+    (tmp_path / "values.yaml").write_text(json.dumps({"settings": {"patience": 3_000_000}}))
+    command = [helm, "template", "site", "k8s/client-chart", "--set", "aggregator=http://a"]
+    command += ["-f", str(tmp_path / "values.yaml")]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    client = Manifests(load(done.stdout))
+    assert client.variables(client.pods[0])["RAMPART_PATIENCE"] == "3000000"
+
+
+def test_memory_limit_of_redis_is_a_value(render: Render) -> None:
+    (before,) = Manifests(render()).data("rampart-redis").values()
+    (after,) = Manifests(render(values="redis.maxmemory=3gb")).data("rampart-redis").values()
+    assert "maxmemory 768mb\n" in before
+    assert after == before.replace("maxmemory 768mb\n", "maxmemory 3gb\n")
 
 
 PROXY = "ingress.enabled=true,ingress.host=federation.example"

@@ -75,6 +75,8 @@ async def host(
     policy = Policy.load(settings.accept)
     if settings.data_file is not None and not settings.data_file.is_file():
         raise ConfigurationError(f"data file {settings.data_file}: there is no such file")
+    if settings.join_tokens is not None and not settings.join_tokens.exists():
+        log.warning("there is no file %s, so no client can join", settings.join_tokens)
     thread = ThreadPoolExecutor(1, thread_name_prefix="training")
     try:
         ends = await asyncio.gather(

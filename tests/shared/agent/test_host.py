@@ -319,3 +319,9 @@ async def test_second_process_cannot_run_the_same_client(tmp_path: Path) -> None
         await host(settings, build_honest_client(settings))
     assert "another process runs the client" in str(caught.value.exceptions[0])
     assert not (tmp_path / "client-0" / "identity.json").exists()
+
+
+def test_clients_that_have_joined_need_no_file_with_join_tokens(tmp_path: Path) -> None:
+    missing = AgentSettings(slots="0-1", join_tokens=tmp_path / "deleted")
+    assert missing.tokens() == [None, None]
+    assert missing.further_tokens(0) == []

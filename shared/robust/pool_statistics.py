@@ -15,12 +15,10 @@ class Geometry:
     Args:
         gram_MM: <row_i - c, row_j - c>, float64; infinite if float64 overflows.
         squared_MM: |row_i - row_j|², float64, symmetric, diagonal 0.
-        centre: the position of the row c in the block.
     """
 
     gram_MM: Tensor
     squared_MM: Tensor
-    centre: int
 
 
 @dataclass(eq=False)

@@ -87,18 +87,41 @@ def test_non_finite_rows_never_reach_the_result(
         torch.testing.assert_close(values(result), values(expected))
 
 
-@pytest.mark.parametrize("magnitude", [1e4, 1e20, 1e30, 3e38])
+BEHIND = (
+    "median",
+    "trimmed_mean",
+    "geometric_median",
+    "caf",
+    "mean_around_median",
+    "krum",
+    "multi_krum",
+    "minimum_diameter_averaging",
+)
+"""Rules that stay robust behind a pre-aggregator that leaves at least 2f + 3 rows."""
+
+
+@pytest.mark.parametrize("opposite", [False, True])
+@pytest.mark.parametrize("magnitude", [1e4, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30, 3e38])
 def test_rules_behind_a_pre_aggregator_stay_robust(
-    preaggregator: Any, updates_ND: Tensor, make_rows: MakeRows, magnitude: float
+    preaggregator: Any,
+    updates_ND: Tensor,
+    make_rows: MakeRows,
+    magnitude: float,
+    opposite: bool,
 ) -> None:
     preaggregator.skip("robust")
     hostile_ND = updates_ND.clone()
-    hostile_ND[[2, 8]] = magnitude * updates_ND[[2, 8]].clamp(0.5, 1)
     good = [i for i in range(11) if i not in (2, 8)]
     centre_D = updates_ND[good].mean(dim=0)
+    against_D = -centre_D / centre_D.abs().max()
+    hostile_ND[[2, 8]] = magnitude * (
+        against_D * torch.tensor([[0.98], [1.0]])
+        if opposite
+        else updates_ND[[2, 8]].clamp(0.5, 1)
+    )
     radius = float((updates_ND[good] - centre_D).norm(dim=1).max())
     mixed, _, _ = run(preaggregator, make_rows(hostile_ND))
-    for last in ("median", "trimmed_mean", "geometric_median", "caf", "mean_around_median"):
+    for last in BEHIND if len(mixed) >= 2 * F + 3 else BEHIND[:5]:
         rule = rules.build(last, f=F)
         result_D, _, _ = rule.apply(mixed, rule.init(40), preaggregator.context())
         assert float((result_D - centre_D).norm()) <= preaggregator.spread * radius, last

@@ -41,26 +41,25 @@ def squared_distances(rows: View) -> Tensor:
 
 
 def geometry(rows: View) -> Geometry:
-    """Distances and inner products of a view's rows, computed from those of the pool's rows.
+    """Distances and inner products of a view's rows.
 
-    The distances and inner products of the pool's rows are measured only once.
+    The geometry of the pool's rows is measured only once. If each row of the view is a weighted
+    mean of the pool's rows, the view's geometry follows from it. A view that scales rows is
+    measured by itself: after a huge row is scaled down, its distances would consist of the rounding
+    errors of its unscaled inner products.
     """
-    plain = unmixed(rows)
-    pool = _pool(plain)
     if rows.mix_MK is None:
-        return pool
-    shares_M = rows.mix_MK.sum(dim=1)
-    gram_KK, by_MK = pool.gram_MM, rows.mix_MK
-    if bool(((shares_M - 1).abs() > 1e-12).any()):
-        gram_KK = _with_origin(plain, pool)
-        by_MK = torch.cat([by_MK, 1 - shares_M[:, None]], dim=1)
+        return _pool(rows)
+    if bool(((rows.mix_MK.sum(dim=1) - 1).abs() > 1e-12).any()):
+        return _measure(rows)
+    gram_KK, by_MK = _pool(unmixed(rows)).gram_MM, rows.mix_MK
     # A row at an infinite distance must not affect a mix in which its coefficient is 0.
     known_K = gram_KK.diagonal().isfinite()
     gram_MM = by_MK[:, known_K] @ gram_KK[known_K][:, known_K] @ by_MK[:, known_K].T
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)
     gram_MM[lost_M] = torch.inf
     gram_MM[:, lost_M] = torch.inf
-    return Geometry((gram_MM + gram_MM.T) / 2, _distances(gram_MM), pool.centre)
+    return Geometry((gram_MM + gram_MM.T) / 2, _distances(gram_MM))
 
 
 def _pool(plain: View) -> Geometry:
@@ -71,49 +70,46 @@ def _pool(plain: View) -> Geometry:
         return geometry
     if geometry is not None and set(wanted) <= set(known):
         at = torch.tensor([known.index(row) for row in wanted], dtype=torch.long)
-        return Geometry(
-            geometry.gram_MM[at][:, at], geometry.squared_MM[at][:, at], geometry.centre
-        )
+        return Geometry(geometry.gram_MM[at][:, at], geometry.squared_MM[at][:, at])
     geometry = _measure(plain)
     statistics.positions, statistics.geometry = wanted, geometry
     return geometry
 
 
-def _measure(plain: View) -> Geometry:
-    centre = _middle(plain)
-    gram_MM = gram(plain, centre)
+def _measure(rows: View) -> Geometry:
+    centre = _middle(rows)
+    gram_MM = gram(rows, centre)
     squared_MM = _distances(gram_MM)
     radii_M = squared_MM.sort(dim=1).values[:, len(squared_MM) // 2]
     best = int(radii_M.argsort(stable=True)[0])
     if radii_M[centre] > OFF_CENTRE * radii_M[best]:
         centre = best
-        gram_MM = gram(plain, centre)
+        gram_MM = gram(rows, centre)
         squared_MM = _distances(gram_MM)
     near_MM = _near(gram_MM, squared_MM)
     for cluster in _clusters(near_MM):
         at = torch.tensor(cluster)
         within = near_MM[at][:, at]
         squared_MM[at[:, None], at] = torch.where(
-            within, _refined(plain.keep(cluster)), squared_MM[at[:, None], at]
+            within, _refined(rows.keep(cluster)), squared_MM[at[:, None], at]
         )
     squares_M = gram_MM.diagonal()
     by_distance_MM = (squares_M[:, None] + squares_M[None, :] - squared_MM) / 2
-    row = centre if plain.index_K is None else int(plain.index_K[centre])
-    return Geometry(torch.where(near_MM, by_distance_MM, gram_MM), squared_MM, row)
+    return Geometry(torch.where(near_MM, by_distance_MM, gram_MM), squared_MM)
 
 
-def _refined(plain: View) -> Tensor:
+def _refined(rows: View) -> Tensor:
     """Squared distances in a cluster, from a Gram matrix relative to the cluster's first row.
 
     The function calls itself for the clusters within this cluster.
     """
-    gram_SS = gram(plain, 0)
+    gram_SS = gram(rows, 0)
     squared_SS = _distances(gram_SS)
     near_SS = _near(gram_SS, squared_SS)
     for cluster in _clusters(near_SS):
         at = torch.tensor(cluster)
         squared_SS[at[:, None], at] = torch.where(
-            near_SS[at][:, at], _refined(plain.keep(cluster)), squared_SS[at[:, None], at]
+            near_SS[at][:, at], _refined(rows.keep(cluster)), squared_SS[at[:, None], at]
         )
     return squared_SS
 
@@ -157,28 +153,15 @@ def _clusters(near_MM: Tensor) -> list[list[int]]:
     return clusters
 
 
-def _middle(plain: View) -> int:
+def _middle(rows: View) -> int:
     """The row nearest to the coordinate-wise median, estimated from a sample of coordinates."""
-    drawn_C = torch.arange(min(plain.whole_dim, SAMPLE))
-    if plain.whole_dim > SAMPLE:
+    drawn_C = torch.arange(min(rows.whole_dim, SAMPLE))
+    if rows.whole_dim > SAMPLE:
         width = SAMPLE // PIECES
-        starts_P = torch.arange(PIECES) * ((plain.whole_dim - width) // (PIECES - 1))
+        starts_P = torch.arange(PIECES) * ((rows.whole_dim - width) // (PIECES - 1))
         drawn_C = (starts_P[:, None] + torch.arange(width)).flatten()
-    sample_NC = plain.place.gathered(plain.block_ND, drawn_C, plain.file)
+    sample_NC = rows.place.gathered(rows.block_ND, drawn_C, rows.file)
     sample = replace(
-        plain, block_ND=sample_NC, pool_statistics=PoolStatistics(), file=None, part=None
+        rows, block_ND=sample_NC, pool_statistics=PoolStatistics(), file=None, part=None
     )
     return int(norms(sample, median(sample)).argsort(stable=True)[0])
-
-
-def _with_origin(plain: View, pool: Geometry) -> Tensor:
-    """The pool's Gram matrix (K + 1, K + 1), with the zero vector as an additional last row."""
-    k, squares_K = len(plain), norms(plain).square()
-    centre = pool.centre if plain.index_K is None else plain.index_K.tolist().index(pool.centre)
-    square = squares_K[centre]
-    gram_KK = torch.empty(k + 1, k + 1, dtype=torch.float64)
-    gram_KK[:k, :k] = pool.gram_MM
-    # <row - c, 0 - c> = (|c|² + |row - c|² - |row|²) / 2.
-    gram_KK[:k, k] = gram_KK[k, :k] = (square + pool.gram_MM.diagonal() - squares_K) / 2
-    gram_KK[k, k] = square
-    return gram_KK

@@ -4,6 +4,7 @@ RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         a rule, attack, data set, ... is unknown; the message lists known ones
 ├── PreconditionError         a rule has no result for the rows, for example if there are too few
+│   ├── TooFewRows            a stage needs more rows for its bound f on hostile rows
 │   └── MissingRow            a rule needs the row of one particular client, but it is missing
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency cannot be reached; the request may succeed later
@@ -105,6 +106,10 @@ class PreconditionError(RampartError, ValueError):
     status = 422
     slug = "precondition-failed"
     title = "No result from these rows"
+
+
+class TooFewRows(PreconditionError):
+    """A stage needs more rows for its bound f on hostile rows."""
 
 
 class MissingRow(PreconditionError):

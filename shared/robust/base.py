@@ -6,14 +6,14 @@ Legend of shape suffixes: M rows that a stage sees, D coordinates.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError
+from rampart_fl.shared.errors import ConfigurationError, TooFewRows
 from rampart_fl.shared.experiment.eviction import Decision as Decision
 from rampart_fl.shared.experiment.eviction import RequestedDecision as RequestedDecision
 from rampart_fl.shared.families.registry import Member
@@ -22,6 +22,8 @@ from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.rows import Rows as Rows
 from rampart_fl.shared.robust.view import CHUNK as CHUNK
 from rampart_fl.shared.runtime.disk_block import Block, MappedFile
+
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,19 +177,21 @@ class ToleratesF(Stage):
     """A stage that tolerates up to `f` hostile rows."""
 
     f: int = Field(default=0, ge=0)
-    """Declared bound on the number of hostile rows. Rows that were dropped as non-finite are
-    treated as hostile rows."""
+    """Declared bound on the number of hostile rows. Rows that were left out because they are not
+    finite are treated as hostile rows. If detectors leave so few rows that no result is possible
+    with this bound, each client that they left out or evicted counts as a hostile row, too, as far
+    as necessary."""
 
     def tolerated(self, rows: Rows) -> int:
-        """The bound on hostile rows among the finite rows: max(0, f - dropped)."""
+        """The bound on hostile rows among the remaining rows: max(0, f - dropped)."""
         return max(0, self.f - len(rows.dropped))
 
     def require(self, rows: Rows, least: int, bound: str) -> None:
-        """Raises a `PreconditionError` with n and f if there are fewer than `least` rows."""
+        """Raises `TooFewRows` with n and f if there are fewer than `least` rows."""
         if len(rows) < least:
-            raise PreconditionError(
+            raise TooFewRows(
                 f"{self.name} needs {bound}: n={len(rows)}, f={self.tolerated(rows)}"
-                + (f" after dropping {len(rows.dropped)} non-finite rows" if rows.dropped else "")
+                + (f" after leaving out {len(rows.dropped)}" if rows.dropped else "")
             )
 
     def require_majority(self, rows: Rows) -> int:
@@ -195,6 +199,27 @@ class ToleratesF(Stage):
         f = self.tolerated(rows)
         self.require(rows, 2 * f + 1, f"n > 2f = {2 * f} rows")
         return f
+
+
+def with_tolerable_f(
+    apply: Callable[[Rows], Outcome], rows: Rows, left_out: Sequence[str]
+) -> Outcome:
+    """Applies stages to rows; lowers their bound f if there are too few rows for it.
+
+    Args:
+        apply: callback that applies the stages.
+        rows: the rows that remain.
+        left_out: clients that detectors have evicted, or left out of this round. As few of them as
+            possible count as hostile rows, because honest clients may be among them.
+    Raises:
+        TooFewRows: there are too few rows even if all these clients count as hostile.
+    """
+    for client in left_out:
+        try:
+            return apply(rows)
+        except TooFewRows:
+            rows = replace(rows, dropped=(*rows.dropped, client))
+    return apply(rows)
 
 
 class Rule(ToleratesF):

@@ -52,7 +52,8 @@ class Context:
         server_update_D: the server's own update in this round, trained on its root data (FLTrust).
         models: the models (D,) that the customizer made in the previous round, keyed by name; empty
             if the customizer does not start from these models (`Customizer.continues`).
-        aggregate_D: the rule's result, for `audit` detectors, which run after the rule.
+        aggregate_D: the rule's result, for `audit` detectors, which run after the rule; None if
+            the rule has no result.
         predict: function (models_KD, x_KB) -> logits (K, B, C) of every model on its own batch, in
             inference mode; gradients flow through the function.
         shape: shape of one sample in the network's input.

@@ -7,6 +7,7 @@ Legend: M rows of the round, D parameters, S running statistics, A = D + S.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,19 +16,24 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError, MissingRow, PreconditionError
 from rampart_fl.shared.experiment.eviction import BARRING, Eviction, Standing
 from rampart_fl.shared.robust import statistics
-from rampart_fl.shared.robust.base import Context, Detector, Report, Rows, Stage, State, Verdict
+from rampart_fl.shared.robust.base import (
+    Context,
+    Detector,
+    Report,
+    Rows,
+    Stage,
+    State,
+    Verdict,
+    with_tolerable_f,
+)
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.customizers import Customization, Customizer, customizers
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.eviction import apply_policy
+from rampart_fl.shared.robust.eviction import apply_policy, worst
 from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.linalg.finite import finite_rows
 from rampart_fl.shared.robust.pipeline import Pipeline, Spec, join_states, split_state
 from rampart_fl.shared.robust.server_step import ServerStep
-
-SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
-"""Severity of each decision that a detector may ask for; a higher number marks a more severe
-decision."""
 
 
 @dataclass(frozen=True)
@@ -238,20 +244,24 @@ def _decide(
     ended("screen")
     global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
+    left_out = sorted({*rows.ids, *standing.evicted} - {*accepted.ids})
     try:
         if len(accepted):
-            global_D, context, reports = _aggregate(plan, accepted, states, context)
+            global_D, context, reports = with_tolerable_f(
+                lambda kept: _aggregate(plan, kept, states, context), accepted, left_out
+            )
     except PreconditionError:
-        # If groups are isolated, the round continues without a new global model. Otherwise, a
-        # client of one group could stop the round for all groups by making the aggregation fail.
-        if not plan.customizer.isolates:
+        # The round continues without a new global model in two cases. If groups are isolated, a
+        # client of one group could otherwise stop the round for all groups. If detectors left out
+        # clients, their verdicts would otherwise be lost, so that nobody would ever be evicted.
+        if not plan.customizer.isolates and len(accepted) == len(rows):
             raise
     if global_D is None:
         assert context.reference_D is not None
         global_D = context.reference_D.clone()
     ended("aggregate")
 
-    asked = _worst(rows, screened + _judge(plan, "audit", judged, states, context))
+    asked = worst(rows, screened + _judge(plan, "audit", judged, states, context))
     verdicts = apply_policy(asked, rows.dropped, standing, plan.eviction, plan.f)
     _forget(plan, {v.client for v in verdicts if v.decision in BARRING}, states)
     survivors = _accepted(rows, verdicts)
@@ -302,7 +312,9 @@ def _judge(
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
         if stage.when == when:
-            own, states[key] = stage.judge(rows, states.get(key, State()), context)
+            assert context.standing is not None
+            judge = partial(stage.judge, state=states.get(key, State()), context=context)
+            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.evicted))
             verdicts += own
     return verdicts
 
@@ -319,18 +331,3 @@ def _accepted(rows: Rows, verdicts: Sequence[Verdict]) -> Rows:
     if not out.intersection(rows.ids):
         return rows
     return rows.keep([i for i, client in enumerate(rows.ids) if client not in out])
-
-
-def _worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """Each client's most severe verdict, ordered by client id; ties go to the first verdict."""
-    worst: dict[str, Verdict] = {
-        client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
-        for client in rows.dropped
-    }
-    for client in rows.ids:
-        worst[client] = Verdict(client, "accepted", "none", 0.0, 0.0, "no detector objects")
-    for verdict in verdicts:
-        held = worst[verdict.client]
-        if held.detector == "none" or SEVERITY[verdict.decision] > SEVERITY[held.decision]:
-            worst[verdict.client] = verdict
-    return tuple(worst[client] for client in sorted(worst))

@@ -6,7 +6,26 @@ from math import inf, isnan
 from typing import cast
 
 from rampart_fl.shared.experiment.eviction import Decision, Eviction, RequestedDecision, Standing
-from rampart_fl.shared.robust.base import Verdict
+from rampart_fl.shared.robust.base import Rows, Verdict
+
+SEVERITY = {"accepted": 0, "rejected": 1, "evicted": 2}
+"""Severity of each decision that a detector may ask for; a higher number marks a more severe
+decision."""
+
+
+def worst(rows: Rows, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Each client's most severe verdict, ordered by client id; ties go to the first verdict."""
+    found: dict[str, Verdict] = {
+        client: Verdict(client, "rejected", "finite", float("inf"), 0.0, "update is not finite")
+        for client in rows.dropped
+    }
+    for client in rows.ids:
+        found[client] = Verdict(client, "accepted", "none", 0.0, 0.0, "no detector objects")
+    for verdict in verdicts:
+        held = found[verdict.client]
+        if held.detector == "none" or SEVERITY[verdict.decision] > SEVERITY[held.decision]:
+            found[verdict.client] = verdict
+    return tuple(found[client] for client in sorted(found))
 
 
 def apply_policy(

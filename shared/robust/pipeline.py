@@ -83,7 +83,7 @@ class Pipeline:
         """The aggregate (D,), the next state, and one report per stage."""
         if not len(rows):
             raise PreconditionError(
-                f"nothing to aggregate: n=0 after dropping {len(rows.dropped)} non-finite rows"
+                f"nothing to aggregate: n=0 after leaving out {len(rows.dropped)}"
             )
         keys, states, reports = self._keys(), split_state(state), []
         for key, stage in zip(keys, self.preaggregators, strict=False):

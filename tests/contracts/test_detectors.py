@@ -13,7 +13,7 @@ from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.detectors import detectors
-from rampart_fl.shared.robust.engine import SEVERITY
+from rampart_fl.shared.robust.eviction import SEVERITY
 
 N, F, D = 11, 2, 40
 IDS = [f"client-{i:02d}" for i in range(N)]

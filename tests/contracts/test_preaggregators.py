@@ -115,9 +115,7 @@ def test_rules_behind_a_pre_aggregator_stay_robust(
     centre_D = updates_ND[good].mean(dim=0)
     against_D = -centre_D / centre_D.abs().max()
     hostile_ND[[2, 8]] = magnitude * (
-        against_D * torch.tensor([[0.98], [1.0]])
-        if opposite
-        else updates_ND[[2, 8]].clamp(0.5, 1)
+        against_D * torch.tensor([[0.98], [1.0]]) if opposite else updates_ND[[2, 8]].clamp(0.5, 1)
     )
     radius = float((updates_ND[good] - centre_D).norm(dim=1).max())
     mixed, _, _ = run(preaggregator, make_rows(hostile_ND))

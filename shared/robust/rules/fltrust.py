@@ -38,6 +38,8 @@ class FLTrust(Rule):
         length = linalg.norm(server_D, rows.part)
         # A zero row has trust 0; its norm is clamped only to avoid a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
+        # A row that is too short to be scaled to |u| in its own number format gets no trust, too.
+        trust_M[scales_M > torch.finfo(rows.block_ND.dtype).max] = 0.0
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0
         report = Report(self.name, rows.ids, {"weight": shares_M, "score": trust_M})

@@ -27,11 +27,12 @@ class MultiKrum(Rule):
     complexity = "O(n²d)"
     passes = "2"
     m: int | None = Field(default=None, ge=1)
-    """Number of rows that are averaged; n - f by default."""
+    """Number of rows that are averaged; n - f by default. Each row that is left out lowers the
+    number by one."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = require_krum(self, rows)
-        m = len(rows) - f if self.m is None else self.m
+        m = len(rows) - f if self.m is None else max(1, self.m - len(rows.dropped))
         self.require(rows, m, f"n >= m = {m} rows")
         scores_M = scores(linalg.squared_distances(rows), f)
         weights_M = linalg.uniform(len(rows), scores_M.argsort(stable=True)[:m])

@@ -26,10 +26,14 @@ class TrimmedMean(Rule):
     passes = "1"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
     """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
-    the variant that FedCAP compares with; this variant leaves about half of the hostile values."""
+    the variant that FedCAP compares with; this variant leaves about half of the hostile values.
+    Each row that is left out lowers the number by one, as it lowers f."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)
-        b = {"f": f, "half_f": f // 2}[self.b] if isinstance(self.b, str) else self.b
+        if isinstance(self.b, str):
+            b = {"f": f, "half_f": f // 2}[self.b]
+        else:
+            b = max(0, self.b - len(rows.dropped))
         self.require(rows, 2 * b + 1, f"n > 2b = {2 * b} rows")
         return linalg.trimmed_mean(rows, b), state, Report(self.name, rows.ids, values={"b": b})

@@ -123,7 +123,7 @@ def test_dropped_rows_are_deducted_from_f() -> None:
     block_ND = torch.tensor([[1.0], [float("nan")], [float("inf")], [2.0]])
     rows = Rows.of(block_ND)
     assert Median(f=3).tolerated(rows) == 1 and Median(f=1).tolerated(rows) == 0
-    with pytest.raises(PreconditionError, match="median needs n > 9: n=2, f=1 after dropping 2"):
+    with pytest.raises(PreconditionError, match="median needs n > 9: n=2, f=1 after leaving out 2"):
         Median(f=3).require(rows, 10, "n > 9")
 
 

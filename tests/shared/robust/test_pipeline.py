@@ -83,7 +83,7 @@ def test_unknown_and_unnamed_stages_are_rejected_with_suggestions() -> None:
 
 
 def test_dropping_all_rows_raises_with_the_number_dropped() -> None:
-    with pytest.raises(PreconditionError, match="n=0 after dropping 2"):
+    with pytest.raises(PreconditionError, match="n=0 after leaving out 2"):
         aggregate(torch.full((2, 3), float("nan")), "median")
 
 

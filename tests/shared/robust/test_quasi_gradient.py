@@ -30,7 +30,7 @@ def test_dropped_rows_lower_f(name: str) -> None:
     rule = rules.build(name, f=2)
     result_D, _, report = rule.apply(Rows.of(block_ND), State(), Context())
     assert result_D.isfinite().all() and len(report.ids) == 3
-    with pytest.raises(PreconditionError, match="n=2, f=1 after dropping 1"):
+    with pytest.raises(PreconditionError, match="n=2, f=1 after leaving out 1"):
         rule.apply(Rows.of(block_ND[1:]), State(), Context())
 
 

@@ -53,8 +53,9 @@ class Member(BaseModel):
 
     @property
     def origin(self) -> str:
-        """The member's name and package, for error messages."""
-        return f"{self.name!r} of {self.package}" if self.package else repr(self.name)
+        """The member's name and package, for error messages; its class if it has no name."""
+        name = repr(self.name or type(self).__name__)
+        return f"{name} of {self.package}" if self.package else name
 
     @contextmanager
     def own_errors(self) -> Iterator[None]:

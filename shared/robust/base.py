@@ -8,7 +8,7 @@ Legend of shape suffixes: M rows that a stage sees, D coordinates.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field
 from torch import Tensor
@@ -275,8 +275,8 @@ class Detector(Stage):
         """Calls `apply`, and checks that each row has one verdict.
 
         Raises:
-            ConfigurationError: a row has no verdict or several, or a verdict is about a client that
-                sent no row.
+            ConfigurationError: a row has no verdict or several, a verdict is about a client that
+                sent no row, or a detector may not ask for a decision.
         """
         with self.own_errors():
             verdicts, state = self.apply(rows, state, context)
@@ -286,7 +286,13 @@ class Detector(Stage):
                 f"detector {self.origin} must give one verdict per row: it gave {len(verdicts)} "
                 f"verdicts for {len(rows)} rows"
             )
-        return verdicts, state
+        for verdict in verdicts:
+            if verdict.decision not in get_args(RequestedDecision):
+                raise ConfigurationError(
+                    f"detector {self.origin} may ask for {', '.join(get_args(RequestedDecision))}, "
+                    f"not for {verdict.decision!r}"
+                )
+        return tuple(verdicts), state
 
     def history_rows(self, clients: int) -> int:
         # While `forget` copies the next state, the old state is also still in memory.

@@ -88,20 +88,36 @@ class Pipeline:
         keys, states, reports = self._keys(), split_state(state), []
         for key, stage in zip(keys, self.preaggregators, strict=False):
             with stage.own_errors():
-                rows, states[key], report = stage.apply(rows, states.get(key, State()), context)
-            reports.append(report)
+                mixed, states[key], report = stage.apply(rows, states.get(key, State()), context)
+            if not isinstance(mixed, Rows):
+                raise ConfigurationError(f"pre-aggregator {stage.origin} must return `Rows`")
+            rows = mixed
+            reports.append(_checked(report, stage))
         last, rule = keys[-1], self.rule
         with rule.own_errors():
             aggregate_D, states[last], report = rule.apply(rows, states.get(last, State()), context)
-        if aggregate_D.shape != (rows.dim,):
+        if not isinstance(aggregate_D, Tensor):
+            raise ConfigurationError(f"rule {rule.origin} must return a tensor as its aggregate")
+        if (aggregate_D.shape, aggregate_D.dtype) != ((rows.dim,), rows.block_ND.dtype):
             raise ConfigurationError(
-                f"rule {rule.origin} returned an aggregate of shape {tuple(aggregate_D.shape)} "
-                f"for rows of {rows.dim} coordinates"
+                f"rule {rule.origin} returned an aggregate of shape {tuple(aggregate_D.shape)} and "
+                f"{aggregate_D.dtype} for {rows.block_ND.dtype} rows of {rows.dim} coordinates"
             )
-        return aggregate_D, join_states(states), (*reports, report)
+        return aggregate_D, join_states(states), (*reports, _checked(report, rule))
 
     def _keys(self) -> list[str]:
         return [f"{position}-{stage.name}" for position, stage in enumerate(self.stages)]
+
+
+def _checked(report: Report, stage: Stage) -> Report:
+    """Refuses a report whose columns do not have one number for each row."""
+    for name, column in report.per_row.items():
+        if not isinstance(column, Tensor) or column.shape != (len(report.ids),):
+            raise ConfigurationError(
+                f"column {name!r} in the report of {stage.origin} must be a tensor with one number "
+                "per row"
+            )
+    return report
 
 
 def _stage(spec: Spec, **defaults: Any) -> Stage:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
-from rampart_fl.shared.experiment.eviction import Eviction
+from rampart_fl.shared.experiment.eviction import Eviction, Standing
 from rampart_fl.shared.robust import Context, Rows, State, Verdict
 from rampart_fl.shared.robust.base import Detector
 from rampart_fl.shared.robust.customizers import Customization
@@ -360,3 +360,94 @@ def test_detector_that_does_not_judge_each_row_once_is_refused(judged: list[str]
         Forgetful().judge(rows, State(), Context())
     with pytest.raises(ConfigurationError, match="one verdict per row"):
         Plan.of("median", [Forgetful()]).check_rows(3)
+
+
+@pytest.mark.parametrize("decision", ["quarantined", "proposed", "abstained", "bad"])
+def test_detector_cannot_ask_for_a_decision_that_ignores_the_mode(decision: str) -> None:
+    class Bypass(Detector):
+        def apply(
+            self, rows: Rows, state: State, context: Context
+        ) -> tuple[tuple[Verdict, ...], State]:
+            bad: Any = decision
+            return tuple(Verdict(c, bad, "bypass", 0.0, 1.0, "out") for c in rows.ids), state
+
+    rows = Rows.of(torch.ones(2, 2), ids=["0", "1"])
+    with pytest.raises(ConfigurationError, match=f"Bypass.*not for '{decision}'"):
+        Bypass().judge(rows, State(), Context())
+
+
+# -- too few rows are left ------------------------------------------------------------------------
+
+
+def catches(rule: Any, f: int, n: int, caught: int) -> tuple[Plan, Rows]:
+    """A plan with a detector that objects to long rows, and n rows, of which some are long."""
+    norm_bound = {"name": "norm_bound", "threshold": 100}
+    bound = Eviction.model_validate({"bounded": False})
+    plan = Plan.of(rule, [norm_bound], eviction=bound, f=f)
+    draws = torch.Generator().manual_seed(4)
+    block_ND = torch.randn(n, 30, generator=draws) + 1
+    block_ND[n - caught :] *= 1000
+    return plan, Rows.of(block_ND, ids=[f"{i:02d}" for i in range(n)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "f", "n", "caught"),
+    [
+        ("krum", 2, 7, 1),
+        ("multi_krum", 2, 8, 2),
+        (["nnm", "trimmed_mean"], 3, 7, 1),
+        ("bulyan", 2, 11, 1),
+        ({"name": "trimmed_mean", "b": 3}, 3, 7, 1),
+        ({"name": "multi_krum", "m": 7}, 2, 8, 2),
+        (["arc", "geometric_median"], 3, 7, 1),
+    ],
+)
+def test_client_that_is_caught_leaves_enough_rows_for_the_rule(
+    rule: Any, f: int, n: int, caught: int
+) -> None:
+    """Otherwise, the round would fail, and with it the eviction: in every round anew."""
+    plan, rows = catches(rule, f, n, caught)
+    context = Context(reference_D=torch.zeros(30))
+    outcome = run_round(plan, rows, plan.init(30), context)
+    barred = {v.client for v in outcome.verdicts if v.decision == "evicted"}
+    assert barred == set(rows.ids[n - caught :])
+    assert float((outcome.global_D - 1).norm()) < float((rows.block_ND[: n - caught] - 1).norm())
+    # The evicted clients stay away, and the bound f stays too high for the others.
+    left = Rows.of(rows.block_ND[: n - caught], ids=rows.ids[: n - caught])
+    with pytest.raises(PreconditionError):
+        run_round(plan, left, plan.init(30), context)
+    standing = Standing(n, n, evicted=frozenset(barred))
+    again = run_round(plan, left, outcome.state, replace(context, standing=standing))
+    assert torch.equal(again.global_D, outcome.global_D)
+
+
+def test_bound_f_is_lowered_no_further_than_necessary() -> None:
+    plan, rows = catches("trimmed_mean", 3, 12, 2)
+    outcome = run_round(plan, rows, plan.init(30), Context(reference_D=torch.zeros(30)))
+    assert outcome.reports[-1].values == {"b": 3}
+    plan, rows = catches("trimmed_mean", 3, 8, 3)
+    outcome = run_round(plan, rows, plan.init(30), Context(reference_D=torch.zeros(30)))
+    assert outcome.reports[-1].values == {"b": 2}
+
+
+def test_verdicts_are_kept_if_the_rule_still_has_too_few_rows() -> None:
+    plan, rows = catches("bulyan", 2, 11, 1)
+    few = Rows.of(rows.block_ND[4:], ids=rows.ids[4:])
+    with pytest.raises(PreconditionError):
+        run_round(Plan.of("bulyan", f=2), few, plan.init(30), Context(reference_D=torch.zeros(30)))
+    reference_D = torch.full((30,), 0.5)
+    outcome = run_round(plan, few, plan.init(30), Context(reference_D=reference_D))
+    assert torch.equal(outcome.global_D, reference_D)
+    assert {v.client: v.decision for v in outcome.verdicts}["10"] == "evicted"
+
+
+def test_detector_with_a_rule_still_judges_after_evictions() -> None:
+    selection = {"name": "selection", "rule": "krum", "f": 2}
+    plan = Plan.of("median", [selection])
+    block_ND = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
+    rows, context = Rows.of(block_ND), Context(reference_D=torch.zeros(5))
+    with pytest.raises(PreconditionError, match="n >= 2f"):
+        run_round(plan, rows, plan.init(5), context)
+    gone = Standing(7, 7, evicted=frozenset({"gone"}))
+    outcome = run_round(plan, rows, plan.init(5), replace(context, standing=gone))
+    assert {verdict.client for verdict in outcome.verdicts} == {*rows.ids}

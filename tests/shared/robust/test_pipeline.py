@@ -158,5 +158,41 @@ def test_an_aggregate_of_another_shape_is_refused() -> None:
         def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
             return rows.block_ND[0, :-1], state, Report(self.name, rows.ids)
 
-    with pytest.raises(ConfigurationError, match=r"aggregate of shape \(0,\) for rows of 1 coord"):
+    with pytest.raises(ConfigurationError, match=r"aggregate of shape \(0,\)"):
         aggregate(BLOCK_ND, Short())
+
+
+class Wide(Rule):
+    """A rule for these tests: computes in float64."""
+
+    def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
+        return torch.zeros(rows.dim, dtype=torch.float64), state, Report("wide")
+
+
+class Listing(Rule):
+    """A rule for these tests: reports a list instead of a tensor."""
+
+    def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
+        columns: Any = {"weight": [1.0] * len(rows)}
+        return torch.zeros(rows.dim), state, Report("listing", rows.ids, columns)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Wide(), r"Wide.*torch\.float64 for torch\.float32 rows"),
+        (Listing(), "'weight' in the report"),
+    ],
+)
+def test_wrong_results_of_own_rules_are_refused_by_name(rule: Rule, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        aggregate(torch.ones(3, 2), rule)
+
+
+def test_pre_aggregator_must_return_rows() -> None:
+    class Densifies(PreAggregator):
+        def apply(self, rows: Rows, state: State, context: Context) -> Any:
+            return torch.zeros(2, rows.dim), state, Report("densifies")
+
+    with pytest.raises(ConfigurationError, match="'Densifies' must return"):
+        aggregate(torch.ones(3, 2), [Densifies(), "median"])

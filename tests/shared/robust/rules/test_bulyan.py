@@ -59,3 +59,15 @@ def test_result_averages_values_rather_than_distances_to_the_median() -> None:
 def test_too_few_rows_are_rejected() -> None:
     with pytest.raises(PreconditionError, match="n >= 4f \\+ 3 = 7 rows: n=6, f=1"):
         aggregate(LINE[:6], "bulyan", f=1)
+
+
+@pytest.mark.parametrize("ratio", [1e5, 1e6, 1e8, 1e12])
+def test_huge_row_does_not_make_all_other_scores_equal(ratio: float) -> None:
+    """A tolerance relative to the largest distance would turn Bulyan into a choice by id."""
+    draws = torch.Generator().manual_seed(3)
+    honest_ND = torch.randn(9, 200, generator=draws)
+    apart_D = honest_ND.mean(dim=0) - 8  # A colluder with a low id.
+    huge_D = ratio * torch.randn(200, generator=draws)
+    block_ND = torch.cat([apart_D[None], huge_D[None], honest_ND])
+    _, _, report = rules.build("bulyan", f=2).apply(Rows.of(block_ND), State(), Context())
+    assert list(report.column("pick").values())[:2] == [0, 0]

@@ -64,3 +64,14 @@ def test_row_scale_is_ignored_and_server_update_bounds_the_result_length(
 def test_missing_root_data_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="root data"):
         aggregate(torch.ones(2, 2), "fltrust")
+
+
+@pytest.mark.parametrize("kernels", ["torch", "auto"])
+def test_row_that_is_too_short_to_be_scaled_gets_no_trust(
+    kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """|u| / |x| would overflow float32, and the result would be infinite."""
+    monkeypatch.setenv("RAMPART_KERNELS", kernels)
+    block_ND = torch.tensor([[6.0, 8.0], [3e-40, 4e-40]])
+    result_D = aggregate(block_ND, "fltrust", context=SERVER)
+    torch.testing.assert_close(result_D, torch.tensor([3.0, 4.0]))

@@ -39,3 +39,8 @@ def test_invalid_m_is_rejected() -> None:
         aggregate(LINE, {"name": "multi_krum", "m": 6}, f=1)
     with pytest.raises(ConfigurationError, match="m"):
         rules.build("multi_krum", m=0)
+
+
+def test_row_that_is_left_out_also_reduces_an_explicit_m() -> None:
+    block_ND = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [float("nan")]])
+    assert aggregate(block_ND, {"name": "multi_krum", "m": 6}, f=1).item() == 2.0

@@ -52,3 +52,8 @@ def test_trimming_all_rows_is_rejected() -> None:
 def test_dropped_row_reduces_b() -> None:
     block_ND = torch.tensor([[1.0], [2.0], [30.0], [float("nan")]])
     assert aggregate(block_ND, "trimmed_mean", f=1).item() == 11
+
+
+def test_row_that_is_left_out_also_reduces_an_explicit_b() -> None:
+    block_ND = torch.tensor([[1.0], [2.0], [3.0], [4.0], [30.0], [40.0], [float("nan")]])
+    assert aggregate(block_ND, {"name": "trimmed_mean", "b": 3}, f=3).item() == 3.5

@@ -53,9 +53,9 @@ takes:
   check also measures the row's norm, so stages that need norms do not read the rows again for them.
   If a pre-aggregator has mixed the rows, a stage that needs the new rows' norms takes one more
   pass, and `fltrust` takes two more.
-- Distances between rows are measured once for all stages of a pipeline. After a pre-aggregator that scales
-  rows (`arc`, `clipping`), every stage that needs distances measures them again, because no accurate
-  distances of the scaled rows follow from the first ones.
+- Distances between rows are measured once for all stages of a pipeline. After a pre-aggregator
+  that scales rows (`arc`, `clipping`), every stage that needs distances measures them again,
+  because no accurate distances of the scaled rows follow from the first ones.
 - The iterations of most rules work on distances and weights, and read no rows. If a rule's
   iterations do read rows, the column *Passes* says so.
 - Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from

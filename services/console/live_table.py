@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from rampart_fl.services.console.progress import Pace
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.figures.final import KINDS, accuracy, attack_success, errors
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -47,7 +48,7 @@ class LiveTable:
         self, hostile: Collection[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._hostile = set(hostile)
-        self._console = Console(stderr=True)
+        self._console = terminal(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=False)
         self._records_shown = 0
         self._tty = self._console.is_terminal

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import Progress as Bar
+from rich.progress import TextColumn
+
+from rampart_fl.services.console.terminal import terminal
 
 PERIOD = 600.0
 """The time left is estimated from the pace of the last `PERIOD` seconds."""
@@ -62,11 +64,17 @@ class Progress:
         every: float = QUIET,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        console = Console(stderr=True)
+        console = terminal(stderr=True)
         self._title, self._total, self._every, self._clock = title, total, every, clock
         self._silent = console.is_terminal
+        _, *columns = Bar.get_default_columns()
         self._bar = Bar(
-            console=console, disable=not self._silent, speed_estimate_period=PERIOD, transient=True
+            TextColumn("{task.description}", markup=False),
+            *columns,
+            console=console,
+            disable=not self._silent,
+            speed_estimate_period=PERIOD,
+            transient=True,
         )
         self._task = self._bar.add_task(title, total=total)
         self._pace = Pace(clock)

@@ -1,12 +1,12 @@
 """`rampart clients ID`: what one client did in the newest runs of the federation."""
 
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import emit
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.reports.history import history
 from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.terminal import terminal
 
 
 def show_history(
@@ -34,4 +34,4 @@ def show_history(
         slot = "-" if part.slot is None else str(part.slot)
         notes = part.barred or part.reason
         table.add_row(part.run, part.state, part.answer or "-", slot, decisions or "-", notes)
-    Console().print(table)
+    terminal().print(table)

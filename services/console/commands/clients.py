@@ -3,10 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.runs import Member
 
@@ -60,7 +60,7 @@ def clients(
         online = "yes" if member.online else "no"
         software = member.software or "-"
         table.add_row(member.client_id, slot, online, software, doing, _notes(member))
-    Console().print(table)
+    terminal().print(table)
 
 
 def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
@@ -76,7 +76,7 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
         barred = "" if client.barred is None else client.barred.reason
         online, software = "yes" if client.online else "no", client.software or "-"
         table.add_row(client.client_id, online, software, labels, barred)
-    Console().print(table)
+    terminal().print(table)
 
 
 def _notes(member: Member) -> str:

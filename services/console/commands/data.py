@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.progress import Progress
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def list_(as_json: Json = False) -> None:
             else "yes",
             f"{row['source']}: {row['place']}",
         )
-    Console().print(table)
+    terminal().print(table)
 
 
 @data.command()
@@ -165,7 +165,7 @@ def show(
     if as_json:
         sys.stdout.write(json.dumps(tables(chosen, clients)) + "\n")
     else:
-        Console().print(table(chosen, clients))
+        terminal().print(table(chosen, clients))
 
 
 def _about(member: "Dataset") -> dict[str, Any]:

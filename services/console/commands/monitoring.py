@@ -5,7 +5,6 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
@@ -19,6 +18,7 @@ from rampart_fl.services.console.commands.connection import (
 )
 from rampart_fl.services.console.live_table import LiveTable, percent
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.figures.final import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -106,7 +106,7 @@ def _show_rounds(records: list[RoundRecord]) -> None:
         table.add_column(name, justify="right", no_wrap=name != "left out", overflow="fold")
     for row in rows:
         table.add_row(*row.values())
-    Console().print(table)
+    terminal().print(table)
 
 
 def _show_verdicts(record: RoundRecord) -> None:
@@ -123,7 +123,7 @@ def _show_verdicts(record: RoundRecord) -> None:
             "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
             f"{record.weights.get(verdict.client, 0):.3f}",
         )
-    Console().print(table)
+    terminal().print(table)
     for verdict in record.verdicts:
         if verdict.decision != "accepted" or verdict.asked is not None:
             sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
@@ -20,6 +19,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 
@@ -74,7 +74,7 @@ def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = F
         table.add_column(name, no_wrap=name == "operator", overflow="fold")
     for one in infos:
         table.add_row(one.name, one.role, _moment(one.created_at), one.created_by, _validity(one))
-    Console().print(table)
+    terminal().print(table)
 
 
 def _moment(at: float) -> str:

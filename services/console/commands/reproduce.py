@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 
 ALL = "all"
@@ -132,7 +133,6 @@ def _command(name: str, scale: str, seeds: int, only: list[str]) -> str:
 
 def _list(as_json: bool) -> None:
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
 
     from rampart_fl.services.console.studies.reproduction.files import hours, load, names
@@ -161,7 +161,7 @@ def _list(as_json: bool) -> None:
         impossible = str(row["impossible"] or "")
         about = [str(known.get(str(row["name"]), {}).get(scale, "")) for scale in SHOWN]
         table.add_row(str(row["name"]), str(row["cells"]), impossible, *about, str(row["title"]))
-    Console().print(table)
+    terminal().print(table)
     sys.stdout.write(
         "h: hours on one core with three seeds, estimated from single rounds of a few cells "
         "(benchmarks/hours.py); empty if no round has been timed\n"

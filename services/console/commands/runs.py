@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
@@ -22,6 +21,7 @@ from rampart_fl.services.console.commands.connection import (
 )
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.reports.comparison import aligned, size
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.runs import RunInfo
@@ -143,7 +143,7 @@ def runs(
         done = "-" if info.started_at is None else f"{info.round + 1} of {info.rounds}"
         counts = (str(info.clients), str(info.evicted))
         table.add_row(info.run, info.state, done, *counts, _notes(info))
-    Console().print(table)
+    terminal().print(table)
 
 
 def delete(

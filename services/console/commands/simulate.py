@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -116,7 +117,6 @@ def _sweep(
     threads: int,
     where: "Pool | None",
 ) -> None:
-    from rich.console import Console
 
     from rampart_fl.services.console.studies.sweeps import sweep, table, write
 
@@ -125,7 +125,7 @@ def _sweep(
             f"{out} holds runs: use --resume to continue, or choose another folder"
         )
     result = sweep(grid, device=device, accuracy=accuracy, folder=out, threads=threads, pool=where)
-    Console(stderr=True).print(table(result))
+    terminal(stderr=True).print(table(result))
     if out is not None:
         _draw(lambda: write(result, out))
     sys.stdout.write(json.dumps(result) + "\n")

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from rampart_fl.services.console.studies import plots
 from rampart_fl.shared.experiment import Experiment
@@ -96,7 +97,7 @@ def table(experiment: Experiment, clients: list[ClientSampleCounts]) -> Table:
     else:
         shown.add_column(f"classes 0 to {classes - 1}", overflow="fold")
     for own in clients:
-        row = [own.client, str(own.train), str(own.test), str(own.class_count)]
+        row: list[str | Text] = [own.client, str(own.train), str(own.test), str(own.class_count)]
         if classes <= IN_FIGURES:
             row += [_cell(count, top) for count in own.classes]
         else:
@@ -114,11 +115,11 @@ def shade(count: int, top: int) -> str:
     return SHADES[ceil_div(count * (len(SHADES) - 1), max(top, 1))]
 
 
-def _cell(count: int, top: int) -> str:
+def _cell(count: int, top: int) -> Text:
     if not count:
-        return "[dim]·[/dim]"
+        return Text("·", "dim")
     level = round(40 + 150 * count / top)
-    return f"[white on rgb(20,{level // 2},{level})]{count}[/]"
+    return Text(str(count), f"white on rgb(20,{level // 2},{level})")
 
 
 def title(experiment: Experiment) -> str:

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
+from rampart_fl.shared.protocol.counts import wrong_counts
 from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.reports import sendable
 from rampart_fl.shared.protocol.traffic import claims
@@ -131,10 +133,10 @@ class FitEvaluate:
         update_D, diverged = sendable(update_D, self._dtype)
         if samples < 1:
             raise ConfigurationError(f"fit trained on {samples} samples; it needs at least 1")
-        counts = {"train_samples": float(samples)}
+        counts = {"train_samples": float(samples), **measured}
         report = Report(
             samples=min(int(samples), self._sample_cap),
-            metrics={**numbers(metrics), **counts, **measured},
+            metrics=numbers(metrics, counts),
             diverged=diverged,
         )
         upload = wire.encode(spec, update_D, claims(report), self._dtype)
@@ -144,7 +146,7 @@ class FitEvaluate:
     def _evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         received, spec = tensors(model)
         loss, samples, metrics = self._client.evaluate(received, self._config(ticket, spec))
-        measured = {**numbers({"loss": loss, **metrics}), "test_samples": float(samples)}
+        measured = numbers({"loss": loss, **metrics}, {"test_samples": float(samples)})
         if "accuracy" in measured:
             measured["correct_customized"] = measured["accuracy"] * samples
         return measured
@@ -182,19 +184,32 @@ def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64
     return arrays
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that can be reported: those with a finite value and a lower-case name.
+def numbers(
+    metrics: Mapping[str, Any], counts: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, float]:
+    """The metrics that can be reported, and the given counts, which replace metrics of their names.
 
-    >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"})
-    {'accuracy': 0.5}
+    A metric can be reported if its value is finite and its name is in lower case. An accuracy must
+    also be between 0 and 1, and a count must be possible.
+
+    >>> numbers({"accuracy": 0.5, "loss": float("nan"), "note": "warm"}, {"test_samples": 4})
+    {'accuracy': 0.5, 'test_samples': 4}
     """
     kept: dict[str, float] = {}
     for name, value in metrics.items():
         try:
             kept |= Report(samples=1, metrics={name: float(value)}).metrics
         except (ValidationError, TypeError, ValueError):
-            log.warning("the metric %.100r with value %.100r cannot be reported", name, value)
+            _warn(name, value)
+    kept |= counts
+    wrong = [*wrong_counts(kept), *([] if 0 <= kept.get("accuracy", 0) <= 1 else ["accuracy"])]
+    for name in wrong:
+        _warn(name, kept.pop(name))
     return kept
+
+
+def _warn(name: str, value: object) -> None:
+    log.warning("the metric %.100r with value %.100r cannot be reported", name, value)
 
 
 def custom(make: Callable[[int], Client]) -> Build:

@@ -7,6 +7,7 @@ This module needs no torch.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from statistics import fmean
 from typing import Any, Literal
 
@@ -72,7 +73,7 @@ def errors(
     {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
     """
     names = list(clients)
-    each = {kind: _share(metrics, names, f"error_{kind}", "test_samples") for kind in KINDS}
+    each = {kind: _share(metrics, names, f"error_{kind}", "test_samples", inf) for kind in KINDS}
     known = [e for kind in ("customized", "personalized") if (e := each[kind]) is not None]
     if all(error is None for error in each.values()):
         return {}
@@ -111,9 +112,19 @@ def largest_gap(
 
 
 def _share(
-    metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], part: str, whole: str
+    metrics: Mapping[str, Mapping[str, float]],
+    clients: Iterable[str],
+    part: str,
+    whole: str,
+    most: float = 1.0,
 ) -> float | None:
-    counted = [metrics[c] for c in clients if {part, whole} <= metrics.get(c, {}).keys()]
+    """The clients' parts, divided by their wholes; ignores a claim above `most` per sample.
+
+    The aggregator checks the counts in each report. However, a client's newest counts may come from
+    two reports, and older versions did not check counts.
+    """
+    known = (metrics[c] for c in clients if {part, whole} <= metrics.get(c, {}).keys())
+    counted = [one for one in known if 0 <= one[part] <= most * one[whole]]
     total = sum(one[whole] for one in counted)
     return sum(one[part] for one in counted) / total if total else None
 

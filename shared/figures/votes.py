@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from rampart_fl.shared.figures.final import attack_success
+from rampart_fl.shared.protocol.counts import wrong_counts
 
 
 def certified_curve(
@@ -17,17 +18,20 @@ def certified_curve(
     Args:
         counts: for each client, its counts `test_samples`, `correct_vote`, `certified_01` and so
             on.
-        clients: the honest clients, whose test samples are pooled.
+        clients: the honest clients, whose test samples are pooled. A client is ignored if its
+            counts are impossible.
 
     >>> certified_curve({"a": {"test_samples": 4, "correct_vote": 3, "certified_01": 1}}, ["a"])
     [0.75, 0.25]
     """
-    known = [counts[c] for c in clients if "correct_vote" in counts.get(c, {})]
-    total = sum(one["test_samples"] for one in known)
+    whole, correct = "test_samples", "correct_vote"
+    known = [counts[c] for c in clients if {whole, correct} <= counts.get(c, {}).keys()]
+    known = [one for one in known if not wrong_counts(one)]
+    total = sum(one[whole] for one in known)
     if not total:
         return []
     levels = {name for one in known for name in one if name.startswith("certified_")}
-    names = ["correct_vote", *sorted(levels)]
+    names = [correct, *sorted(levels)]
     return [sum(one.get(name, 0.0) for one in known) / total for name in names]
 
 

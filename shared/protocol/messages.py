@@ -4,12 +4,13 @@ import hashlib
 import json
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rampart_fl.shared.experiment.eviction import Decision as Outcome
 from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 from rampart_fl.shared.experiment.schema import RoundPolicy
+from rampart_fl.shared.protocol.counts import MOST_SAMPLES, check_counts
 
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
@@ -51,6 +52,11 @@ Labels = Annotated[
 LABELS: dict[str, str] = {}
 """The default value of the field `labels`: the client has no labels."""
 Metric = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Metrics = Annotated[
+    dict[MetricName, Metric],
+    Field(max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]),
+    AfterValidator(check_counts),
+]
 
 
 class Message(BaseModel):
@@ -62,14 +68,14 @@ class Message(BaseModel):
 class Report(Message):
     """What a client reports about its local training, in the metadata of its upload.
 
-    The aggregator checks every report. The sample count must not exceed the client's cap, and
-    metrics must be finite and between -1e15 and 1e15.
+    The aggregator checks every report. The sample count must not exceed the client's cap. Metrics
+    must be finite and between -1e15 and 1e15, and counts must be possible (see `protocol.counts`).
     """
 
-    samples: int = Field(ge=1, le=10**9, description="training samples; at most the client's cap")
-    metrics: dict[MetricName, Metric] = Field(
-        default={}, max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]
+    samples: int = Field(
+        ge=1, le=MOST_SAMPLES, description="training samples; at most the client's cap"
     )
+    metrics: Metrics = {}
     diverged: bool = Field(
         default=False,
         description="whether training diverged, that is, gave numbers that are not finite; the "
@@ -80,9 +86,7 @@ class Report(Message):
 class Evaluation(Message):
     """What a client measured on its own test data with the final models."""
 
-    metrics: dict[MetricName, Metric] = Field(
-        default={}, max_length=64, examples=[{"test_samples": 20, "correct_local": 19}]
-    )
+    metrics: Metrics = {}
 
 
 RUN_ID = r"^[a-z0-9][a-z0-9-]{0,47}-[0-9]{1,9}$"

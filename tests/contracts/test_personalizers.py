@@ -14,6 +14,7 @@ from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train, train_round
 from rampart_fl.shared.learning.training.personalizers import personalizers
+from rampart_fl.shared.protocol.counts import wrong_counts
 from rampart_fl.shared.simulation import simulate
 from tests.contracts.unequal_clients import NAMES, SIZES, clients, learner_of, received
 
@@ -52,6 +53,7 @@ def test_batched_training_equals_sequential_training(
         own = {key: tensor[k] for key, tensor in personal.items()}
         alone = train_round(learner, data[k], received_KD[k], own, seed=5, client=name, round_=3)
         assert torch.allclose(alone.update_D, trained.update_KD[k], rtol=0, atol=tolerance)
+        assert wrong_counts(alone.metrics) == {}, "the aggregator would refuse them"
         for key, tensor in alone.personal.items():
             assert torch.allclose(tensor, trained.personal[key][k], rtol=0, atol=tolerance)
             assert torch.equal(personal[key], before[1][key])

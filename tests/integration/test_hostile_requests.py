@@ -206,6 +206,11 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
     "nan-metric": ("invalid-claim", 422, claim(METRIC % "NaN")),
     "infinite-metric": ("invalid-claim", 422, claim(METRIC % "-Infinity")),
     "huge-metric": ("invalid-claim", 422, claim(METRIC % "1e300")),
+    "more-correct-than-tested": (
+        "invalid-claim",
+        422,
+        claim('{"samples": 1, "metrics": {"test_samples": 1, "correct_customized": 1e15}}'),
+    ),
     "unknown-claim": ("invalid-claim", 422, claim('{"samples": 1, "weight": 9}')),
     "surrogates": ("invalid-claim", 422, claim('{"samples": 1, "\ud800": 1}')),
     "nested-report": ("invalid-claim", 422, claim("[" * 20_000)),
@@ -247,6 +252,13 @@ CASES: dict[str, tuple[str, int, Callable[[Any], Any]]] = {
             "/v1/runs/small-1/rounds/1/evaluation",
             content=b'{"metrics": {"a": NaN}}',
             headers=JSON,
+        ),
+    ),
+    "negative-tested": (
+        "invalid-claim",
+        422,
+        ask(
+            "PUT", "/v1/runs/small-1/rounds/1/evaluation", json={"metrics": {"test_samples": -199}}
         ),
     ),
     # Tokens and roles.

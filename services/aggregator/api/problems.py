@@ -14,8 +14,10 @@ from starlette.requests import ClientDisconnect
 
 from rampart_fl.services.aggregator.api.admission import check_length
 from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.protocol.counts import INVALID_CLAIM
 from rampart_fl.shared.protocol.messages import Problem
 from rampart_fl.shared.protocol.refusals import (
+    InvalidClaim,
     InvalidRequest,
     Malformed,
     MethodNotAllowed,
@@ -74,10 +76,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if any(issue["loc"] == ("body",) and isinstance(issue["input"], bytes) for issue in issues):
         # The input is still bytes, because FastAPI parses a body only if its content type is JSON.
         media = request.headers.get("content-type", "")[:80]
-        refusal = UnsupportedMedia(f"content type {media!r}; send application/json")
-        return problem(refusal, request.url.path)
+        unsupported = UnsupportedMedia(f"content type {media!r}; send application/json")
+        return problem(unsupported, request.url.path)
     text = "; ".join(f"{'.'.join(map(str, i['loc']))[:200]}: {i['msg'][:200]}" for i in issues[:5])
-    return problem(InvalidRequest(text), request.url.path)
+    claims = any(issue["type"] == INVALID_CLAIM for issue in issues)
+    refusal = InvalidClaim(text) if claims else InvalidRequest(text)
+    return problem(refusal, request.url.path)
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:

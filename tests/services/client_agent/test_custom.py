@@ -148,7 +148,8 @@ class Counting:
     def __init__(self) -> None:
         self.configs: list[dict[str, Any]] = []
         self.answer: Any = None
-        self.samples = 7
+        self.samples: Any = 7
+        self.measured: Any = (0.5, 4, {"accuracy": 0.75})
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
         self.configs.append(config)
@@ -159,7 +160,7 @@ class Counting:
 
     def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
         self.configs.append(config)
-        return 0.5, 4, {"accuracy": 0.75}
+        return self.measured
 
 
 def make(client: Any, folder: Path, cap: int = 5) -> FitEvaluate:
@@ -246,3 +247,27 @@ def test_unreportable_metrics_are_left_out_with_a_warning(caplog: pytest.LogCapt
         kept = numbers({"a": 1, "b": float("inf"), "C": 2.0, "d": "warm", "e": None})
     assert kept == {"a": 1.0}
     assert len(caplog.records) == 4
+
+
+@pytest.mark.parametrize("accuracy", [75.0, -0.1, 1.01])
+def test_accuracy_outside_0_to_1_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, accuracy: float
+) -> None:
+    client = Counting()
+    client.measured = 0.5, 4, {"accuracy": accuracy}
+    measured = asyncio.run(make(client, tmp_path).evaluate(ticket("evaluate"), MODEL))
+    assert measured == {"loss": 0.5, "test_samples": 4}
+    assert caplog.messages == [f"the metric 'accuracy' with value {accuracy} cannot be reported"]
+
+
+def test_impossible_counts_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The aggregator would refuse the report, and with it the update."""
+    client = Counting()
+    client.measured = 0.5, 4, {"correct_local": 5, "fooled_local": 2, "triggered_samples": 1}
+    upload = asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
+    report = wire.read_report(wire.read_header(io.BytesIO(upload), len(upload), SPEC), 5)
+    assert {"test_samples", "triggered_samples"} <= report.metrics.keys()
+    assert not {"correct_local", "fooled_local"} & report.metrics.keys()
+    assert len(caplog.records) == 2

@@ -4,6 +4,7 @@ import pytest
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import accuracies, accuracy, costs, decisions, final_figures
+from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(
@@ -51,6 +52,29 @@ def test_final_figures_match_hand_calculation() -> None:
         "fnr": 0,
         "evicted": ["client-01", "client-03"],
     }
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        [measured(1e15, 1e15, 1)],
+        [measured(10, 10, -199)],
+        [measured(-5, -5)],
+        [measured(10, 10), {"test_samples": 1.0}],
+    ],
+)
+def test_impossible_counts_of_one_client_do_not_count(claim: list[dict[str, float]]) -> None:
+    """The counts of older versions, or of two reports of which each is possible."""
+    rounds = [{"client-00": one, "client-01": measured(4, 5)} for one in claim]
+    figures = final_figures(EXPERIMENT, rounds, set())
+    assert (figures["accuracy_customized"], figures["accuracy"]) == (0.4, 0.5)
+
+
+def test_impossible_votes_of_one_client_do_not_count() -> None:
+    votes = {"test_samples": 4.0, "correct_vote": 3.0, "certified_01": 2.0}
+    wrong = [{"correct_vote": 3.0}, {**votes, "certified_01": 1e15}, {**votes, "correct_vote": -9}]
+    for one in wrong:
+        assert vote_figures({"a": votes, "b": one}, ["a", "b"]) == {"certified": [0.75, 0.5]}
 
 
 def test_undefined_figures_are_none_without_attackers_or_measurements() -> None:

@@ -231,6 +231,7 @@ def test_header_nested_to_the_recursion_limit_is_rejected() -> None:
         {"report": '{"samples": 3, "metrics": {"a": Infinity}}'},
         {"report": '{"samples": 3, "metrics": {"a": 1e16}}'},
         {"report": '{"samples": 3, "metrics": {"A": 1}}'},
+        {"report": '{"samples": 3, "metrics": {"test_samples": 1, "correct_local": 2}}'},
         {"report": '{"samples": 3, "metrics": {"a": "1e999"}}'},
         {"report": '{"samples": 3, "weight": 1}'},
         {"report": '{"samples": 3, "samples": 4, "x": 1}'},

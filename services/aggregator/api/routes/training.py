@@ -59,7 +59,12 @@ any request can get."""
     "/rounds/{round}/evaluation",
     response_model=Receipt,
     responses=problems(
-        refusals.NotMember, refusals.Evicted, refusals.Conflict, refusals.NoTicket, refusals.Late
+        refusals.NotMember,
+        refusals.Evicted,
+        refusals.Conflict,
+        refusals.NoTicket,
+        refusals.Late,
+        refusals.InvalidClaim,
     ),
 )
 async def evaluation(

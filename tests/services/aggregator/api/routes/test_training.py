@@ -158,3 +158,13 @@ async def test_an_upload_after_the_end_of_the_round_is_refused_before_it_is_read
     assert (refused.status_code, slug(refused)) == (410, "late")
     waiting = await api.ask("GET", "/v1/ticket", tokens[0])
     assert waiting.json()["kind"] == "wait"
+
+
+async def test_an_evaluation_with_impossible_counts_is_refused_as_an_invalid_claim(
+    api: Api, live_run: Any, tokens: list[str]
+) -> None:
+    metrics = {"test_samples": 1, "correct_customized": 1e15}
+    path = f"{RUN}/rounds/0/evaluation"
+    refused = await api.ask("PUT", path, tokens[0], json={"metrics": metrics})
+    assert (refused.status_code, slug(refused)) == (422, "invalid-claim")
+    assert "correct_customized is 1e+15; it must be between 0 and 1000000000" in refused.text

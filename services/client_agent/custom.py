@@ -16,6 +16,7 @@ the agent then calls `Mine(slot)`. docs/your-own-client.md has a complete client
 
 import asyncio
 import logging
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -35,7 +36,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.counts import wrong_counts
+from rampart_fl.shared.protocol.counts import MOST_SAMPLES, wrong_counts
 from rampart_fl.shared.protocol.messages import Report, Ticket
 from rampart_fl.shared.protocol.reports import sendable
 from rampart_fl.shared.protocol.traffic import claims
@@ -124,7 +125,7 @@ class FitEvaluate:
         config = self._config(ticket, spec)
         measured = {} if ticket.kind == "probe" else self._evaluate(ticket, model)
         own = [array.copy() for array in received]
-        trained, samples, metrics = self._client.fit(own, config)
+        trained, samples, metrics = parts(self._client.fit(own, config), "fit", "parameters")
         arrays = check(trained, spec)
         with np.errstate(over="ignore", invalid="ignore"):  # Overflow means divergence.
             update_D = np.concatenate(
@@ -135,7 +136,7 @@ class FitEvaluate:
             raise ConfigurationError(f"fit trained on {samples} samples; it needs at least 1")
         counts = {"train_samples": float(samples), **measured}
         report = Report(
-            samples=min(int(samples), self._sample_cap),
+            samples=min(samples, self._sample_cap),
             metrics=numbers(metrics, counts),
             diverged=diverged,
         )
@@ -145,7 +146,8 @@ class FitEvaluate:
 
     def _evaluate(self, ticket: Ticket, model: bytes) -> dict[str, float]:
         received, spec = tensors(model)
-        loss, samples, metrics = self._client.evaluate(received, self._config(ticket, spec))
+        answer = self._client.evaluate(received, self._config(ticket, spec))
+        loss, samples, metrics = parts(answer, "evaluate", "loss")
         measured = numbers({"loss": loss, **metrics}, {"test_samples": float(samples)})
         if "accuracy" in measured:
             measured["correct_customized"] = measured["accuracy"] * samples
@@ -169,6 +171,34 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
     return [vector_D[start:stop].reshape(one.shape) for one, (_, start, stop) in shaped], spec
 
 
+def parts(answer: object, method: str, first: str) -> tuple[Any, int, Mapping[str, Any]]:
+    """The three values that a client's method returned; raises an error if they are of other kinds.
+
+    >>> parts((0.5, 4, {"accuracy": 1}), "evaluate", "loss")
+    (0.5, 4, {'accuracy': 1})
+    >>> parts((0.5, 12.5, {}), "evaluate", "loss")
+    Traceback (most recent call last):
+    rampart_fl.shared.errors.ConfigurationError: evaluate returned 12.5 as the number of samples; \
+it must be a whole number from 0 to 1000000000
+    """
+    must = f"{method} must return ({first}, number of samples, metrics)"
+    if not isinstance(answer, Sequence) or len(answer) != 3:
+        raise ConfigurationError(f"{must}, not {reprlib.repr(answer)}")
+    value, samples, metrics = answer
+    if not isinstance(metrics, Mapping):
+        raise ConfigurationError(f"{must}; the metrics must be a dict, not {reprlib.repr(metrics)}")
+    try:
+        whole = float(samples).is_integer() and 0 <= samples <= MOST_SAMPLES
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise ConfigurationError(
+            f"{method} returned {reprlib.repr(samples)} as the number of samples; it must be a "
+            f"whole number from 0 to {MOST_SAMPLES}"
+        )
+    return value, int(samples), metrics
+
+
 def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64]]:
     """Converts a client's parameters to float64; raises an error if their shapes are wrong.
 
@@ -176,7 +206,10 @@ def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64
     Traceback (most recent call last):
     rampart_fl.shared.errors.ConfigurationError: fit returned shapes [(2,)]; the model has w (3,)
     """
-    arrays = [np.asarray(array, dtype=np.float64) for array in parameters]
+    try:
+        arrays = [np.asarray(array, dtype=np.float64) for array in parameters]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"fit must return arrays of numbers: {error}") from None
     if [array.shape for array in arrays] != [tensor.shape for tensor in spec.tensors]:
         expected = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in spec.tensors)
         shapes = [array.shape for array in arrays]

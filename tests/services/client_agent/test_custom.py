@@ -147,6 +147,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.configs: list[dict[str, Any]] = []
+        self.fitted: Any = None
         self.answer: Any = None
         self.samples: Any = 7
         self.measured: Any = (0.5, 4, {"accuracy": 0.75})
@@ -156,6 +157,8 @@ class Counting:
         for array in parameters:
             array += 1
         result = parameters if self.answer is None else self.answer
+        if self.fitted is not None:
+            return self.fitted
         return result, self.samples, {"effort": np.float32(2), "loss": 9.0}
 
     def evaluate(self, parameters: list[np.ndarray], config: dict[str, Any]) -> Any:
@@ -240,6 +243,59 @@ def test_training_on_zero_samples_is_refused(tmp_path: Path) -> None:
     client.samples = 0
     with pytest.raises(ConfigurationError, match="0 samples"):
         asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
+
+
+ARRAYS = [np.zeros(2), np.zeros((2, 3))]
+NO_WHOLE_NUMBER = r"as the number of samples; it must be a whole number from 0 to 1000000000"
+
+
+@pytest.mark.parametrize(
+    ("fitted", "message"),
+    [
+        ((ARRAYS, 7), r"fit must return \(parameters, number of samples, metrics\), not"),
+        (ARRAYS, r"fit must return \(parameters, number of samples, metrics\), not"),
+        (7, r"fit must return \(parameters, number of samples, metrics\), not 7"),
+        ((None, 7, {}), "fit must return arrays of numbers: 'NoneType' object is not iterable"),
+        ((["a", "b"], 7, {}), "fit must return arrays of numbers: could not convert string"),
+        ((ARRAYS, 7, None), "the metrics must be a dict, not None"),
+        ((ARRAYS, 7, [1.0]), r"the metrics must be a dict, not \[1.0\]"),
+        ((ARRAYS, 12.5, {}), f"fit returned 12.5 {NO_WHOLE_NUMBER}"),
+        ((ARRAYS, float("nan"), {}), f"fit returned nan {NO_WHOLE_NUMBER}"),
+        ((ARRAYS, None, {}), f"fit returned None {NO_WHOLE_NUMBER}"),
+        ((ARRAYS, 10**10, {}), f"fit returned 10000000000 {NO_WHOLE_NUMBER}"),
+    ],
+)
+def test_wrong_results_of_fit_are_refused(tmp_path: Path, fitted: Any, message: str) -> None:
+    client = Counting()
+    client.fitted = fitted
+    with pytest.raises(ConfigurationError, match=message):
+        asyncio.run(make(client, tmp_path).work(ticket(), MODEL))
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        ((0.5, 4), r"evaluate must return \(loss, number of samples, metrics\), not \(0.5, 4\)"),
+        (0.5, r"evaluate must return \(loss, number of samples, metrics\), not 0.5"),
+        ((0.5, 4, None), "the metrics must be a dict, not None"),
+        ((0.5, 0.5, {}), f"evaluate returned 0.5 {NO_WHOLE_NUMBER}"),
+        ((0.5, -199, {}), f"evaluate returned -199 {NO_WHOLE_NUMBER}"),
+    ],
+)
+def test_wrong_results_of_evaluate_are_refused(tmp_path: Path, measured: Any, message: str) -> None:
+    client = Counting()
+    client.measured = measured
+    with pytest.raises(ConfigurationError, match=message):
+        asyncio.run(make(client, tmp_path).evaluate(ticket("evaluate"), MODEL))
+
+
+@pytest.mark.parametrize("samples", [7, 7.0, np.int64(7), np.float32(7)])
+def test_whole_numbers_of_any_type_are_accepted(tmp_path: Path, samples: Any) -> None:
+    client = Counting()
+    client.samples = samples
+    upload = asyncio.run(make(client, tmp_path, cap=100).work(ticket(), MODEL))
+    report = wire.read_report(wire.read_header(io.BytesIO(upload), len(upload), SPEC), 100)
+    assert (report.samples, report.metrics["train_samples"]) == (7, 7)
 
 
 def test_unreportable_metrics_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

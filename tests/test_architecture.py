@@ -261,6 +261,21 @@ def test_results_are_written_durably() -> None:
     )
 
 
+def test_text_files_are_read_and_written_in_utf_8() -> None:
+    """Without `encoding`, Python 3.14 and older use the encoding of the locale."""
+    calls = [
+        (module, node)
+        for module, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in {"read_text", "write_text"}
+    ]
+    assert len(calls) > 10
+    for module, call in calls:
+        stated = any(keyword.arg == "encoding" for keyword in call.keywords)
+        assert stated or "/proc/" in ast.unparse(call), f"{module}: {ast.unparse(call)}"
+
+
 FORBIDDEN = re.compile(r"file://|/(?:home|Users|root|work)/[a-z]")
 
 

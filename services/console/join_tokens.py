@@ -151,7 +151,7 @@ def cluster() -> httpx.Client:
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     if ":" in host:
         host = f"[{host}]"
-    token = (ACCOUNT / "token").read_text()
+    token = (ACCOUNT / "token").read_text(encoding="utf-8")
     return httpx.Client(
         base_url=f"https://{host}:{port}",
         headers={"Authorization": f"Bearer {token}"},
@@ -174,7 +174,7 @@ def provide(settings: JoinTokenSettings) -> None:
             return
         assert settings.tokens_secret is not None
         with cluster() as connection:
-            namespace = (ACCOUNT / "namespace").read_text()
+            namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8")
             fill_secret(make, connection, namespace, settings.tokens_secret, wanted)
     finally:
         operator.close()

@@ -140,6 +140,8 @@ class AgentSettings(ServiceSettings):
         if self.join_tokens is not None:
             if not self.join_tokens.exists():
                 return []  # Clients that have joined need no tokens.
-            lines = [line.strip() for line in self.join_tokens.read_text().splitlines()]
+            lines = [
+                line.strip() for line in self.join_tokens.read_text(encoding="utf-8").splitlines()
+            ]
             return [line for line in lines if line]
         return [] if self.join_token is None else [self.join_token.strip()]

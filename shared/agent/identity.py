@@ -58,7 +58,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         ConfigurationError: another process has locked the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -75,7 +75,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 def _load_or_create(path: Path) -> Identity:
     """Reads the identity in a file; if there is no file, creates and stores a new identity."""
     if path.exists():
-        return Identity(**json.loads(path.read_text()))
+        return Identity(**json.loads(path.read_text(encoding="utf-8")))
     path.parent.mkdir(parents=True, exist_ok=True)
     identity = Identity(token=mint())
     _write(path, identity)

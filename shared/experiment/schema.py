@@ -22,7 +22,7 @@ from rampart_fl.shared.experiment.membership import Clients
 from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
 from rampart_fl.shared.experiment.selection import drawn_count, select
-from rampart_fl.shared.experiment.shipped import find
+from rampart_fl.shared.experiment.shipped import find, text_of
 from rampart_fl.shared.experiment.start import Start, from_file, start_of, with_start, without_start
 from rampart_fl.shared.experiment.tables import MemberSpec, MemberSpecs
 from rampart_fl.shared.experiment.tables import Table as Table
@@ -226,7 +226,7 @@ class Experiment(Table):
         """
         path = find(source)
         try:
-            return Experiment.parse(path.read_text())
+            return Experiment.parse(text_of(path))
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
 

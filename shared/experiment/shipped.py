@@ -15,6 +15,18 @@ def shipped() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
+def text_of(path: Path) -> str:
+    """The text of an experiment's file, which is in UTF-8 whatever the locale says.
+
+    Raises:
+        ConfigurationError: the file is not in UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"not a TOML file: {error}") from None
+
+
 def find(source: str | Path) -> Path:
     """The file at the path `source`, or the file of the shipped experiment named `source`.
 

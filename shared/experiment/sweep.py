@@ -14,7 +14,6 @@ axes, the grid has every combination of their values. To choose the seeds yourse
 
 import hashlib
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Experiment, Table
-from rampart_fl.shared.experiment.shipped import find
+from rampart_fl.shared.experiment.shipped import find, text_of
 from rampart_fl.shared.families.registry import explain
 
 DIGITS = 10
@@ -133,7 +132,7 @@ class Sweep:
         """
         path = find(source)
         try:
-            tables = tomllib.loads(path.read_text())
+            tables = Experiment.tables_of(text_of(path))
             if "sweep" not in tables:
                 return None
             sweep = Sweep.of({**tables, **changes})
@@ -143,7 +142,7 @@ class Sweep:
             for name in varied & changes.keys():
                 raise ConfigurationError(f"the file's [sweep] sets {name}: change {name} there")
             return sweep
-        except (tomllib.TOMLDecodeError, ConfigurationError) as error:
+        except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from None
 
     @staticmethod

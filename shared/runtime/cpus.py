@@ -28,4 +28,4 @@ def limit(name: str) -> list[str]:
     The list is empty if the file does not exist.
     """
     path = LIMITS / name
-    return path.read_text().split() if path.exists() else []
+    return path.read_text(encoding="utf-8").split() if path.exists() else []

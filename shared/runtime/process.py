@@ -42,7 +42,7 @@ def secret(variable: str) -> str | None:
         return value
     folder = secrets_folder()
     path = None if folder is None else folder / variable.lower()
-    return path.read_text().strip() if path is not None and path.exists() else None
+    return path.read_text(encoding="utf-8").strip() if path is not None and path.exists() else None
 
 
 class ServiceSettings(BaseSettings):

@@ -67,7 +67,7 @@ def connect(
                 "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
                 "RAMPART_OPERATOR_TOKEN)"
             )
-        known = json.loads(runs[-1].read_text())
+        known = json.loads(runs[-1].read_text(encoding="utf-8"))
         url, token = url or known["url"], token or known["token"]
     assert token is not None
     operator = Operator(url, token, ca, patience, run)

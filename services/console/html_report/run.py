@@ -203,7 +203,7 @@ def _rounds(run: FinishedRun) -> Html:
 
 
 def _toml(run: FinishedRun) -> str:
-    return (run.folder / EXPERIMENT).read_text().strip()
+    return (run.folder / EXPERIMENT).read_text(encoding="utf-8").strip()
 
 
 def _moment(seconds: float) -> str:

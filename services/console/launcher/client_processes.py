@@ -95,7 +95,9 @@ class ClientProcesses:
         state = self.folder / "clients" / name
         state.mkdir(parents=True, exist_ok=True)
         tokens = state / "join-tokens"
-        with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(
+            os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
             file.write("\n".join(join_tokens))
         self.restart_group(name, role, slots)
 

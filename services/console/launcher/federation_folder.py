@@ -51,7 +51,7 @@ class ServedFolder:
         Raises:
             ConfigurationError: another process serves the folder.
         """
-        with self._lock.open("a+") as file:
+        with self._lock.open("a+", encoding="utf-8") as file:
             if not _locked(file):
                 raise ConfigurationError(
                     f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
@@ -69,7 +69,7 @@ class ServedFolder:
 
     def server(self) -> int | None:
         """The id of the process that serves the folder now; None if no process serves it."""
-        with self._lock.open("a+") as file:
+        with self._lock.open("a+", encoding="utf-8") as file:
             if _locked(file):
                 return None
             file.seek(0)
@@ -83,7 +83,7 @@ class ServedFolder:
     def record_process(self, name: str, pid: int) -> None:
         """Writes the id of one of the federation's processes to `pids/<name>`."""
         self._pids.mkdir(exist_ok=True)
-        (self._pids / name).write_text(f"{pid}\n")
+        (self._pids / name).write_text(f"{pid}\n", encoding="utf-8")
 
     def await_ready(self, server: "subprocess.Popen[bytes]", log: Path, patience: float) -> str:
         """Waits until the process `server` has announced the federation; returns the URL.
@@ -95,13 +95,13 @@ class ServedFolder:
         give_up = time.monotonic() + patience
         while server.poll() is None and time.monotonic() < give_up:
             if self._ready.exists():
-                announcement = json.loads(self._ready.read_text())
+                announcement = json.loads(self._ready.read_text(encoding="utf-8"))
                 if announcement["pid"] == server.pid:
                     return str(announcement["url"])
             # The server writes the file `serve.json` when it is ready, so poll for this file.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
-        lines = log.read_text(errors="replace").splitlines()[-3:]
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
         raise ChildFailed(f"rampart serve {why}; see {log}: {' | '.join(lines)[:1000]}")
 
     def shut_down(self, patience: float = 60.0) -> bool:

@@ -55,7 +55,7 @@ class LocalFederation(LocalServers):
         """Environment variables of an aggregator that submits the experiment at its first start."""
         path = self.folder / "experiment.toml"
         if not path.exists():
-            path.write_text(to_toml(self.experiment.tables()))
+            path.write_text(to_toml(self.experiment.tables()), encoding="utf-8")
         return {
             "RAMPART_EXPERIMENT": str(path),
             # With this setting, the server's random draws follow from the experiment's seed, so

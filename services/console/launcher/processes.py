@@ -94,7 +94,9 @@ class Processes:
     def tail(self, name: str) -> str:
         """The path and the last line of a process's log."""
         path = self.logs / f"{name}.log"
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        )
         return f"see {path}" + (f": {lines[-1][:500]}" if lines else "")
 
     def kill(self, name: str) -> None:

@@ -78,7 +78,9 @@ class LocalServers:
         self.start_aggregator()
         self.operator.ready(START)
         path = self.folder / "console.json"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
             json.dump({"url": self.url, "token": self.token}, file)
 
     def variables(self) -> dict[str, str]:
@@ -100,7 +102,9 @@ class LocalServers:
             "requirepass": self.redis_password,
             "daemonize": "no",
         }
-        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(
+            os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
             file.writelines(f"{name} {value}\n" for name, value in options.items())
         self.processes.start("redis", [redis_server(), str(config)])
         wait_until_listening(self.redis_port, self.processes, "redis", START)

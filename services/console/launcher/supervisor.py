@@ -96,7 +96,7 @@ class SupervisedFederation:
         if not tokens.exists():
             made = self._federation.operator.mint_unbound(clients).tokens
             options = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            with os.fdopen(os.open(tokens, options, 0o600), "w") as file:
+            with os.fdopen(os.open(tokens, options, 0o600), "w", encoding="utf-8") as file:
                 file.write("\n".join(made))
         self._federation.processes.python(
             name,

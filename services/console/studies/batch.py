@@ -82,7 +82,7 @@ def run_all_cached(
 def read(path: Path) -> Figures | None:
     """The results in a file; None if the file is missing or damaged."""
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
-        figures: Figures = json.loads(path.read_text())
+        figures: Figures = json.loads(path.read_text(encoding="utf-8"))
         return figures
     return None
 

@@ -51,7 +51,7 @@ class Folder:
             )
         records: list[RoundRecord] = []
         if self.checkpoint.exists():
-            lines = self.records.read_text().splitlines()
+            lines = self.records.read_text(encoding="utf-8").splitlines()
             memory = checkpoint.load(self.checkpoint, device)
             whole = lines[: memory["rounds"]]
             try:
@@ -112,7 +112,7 @@ def run(
         file = None
         if folder is not None:
             folder.take(simulation, device, resume)
-            file = opened.enter_context(folder.records.open("a"))
+            file = opened.enter_context(folder.records.open("a", encoding="utf-8"))
         opened.enter_context(use(threads or simulation.threads))
         view = opened.enter_context(LiveTable(hostile)) if live else None
         if view is not None:

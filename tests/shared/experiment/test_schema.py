@@ -1,6 +1,10 @@
 """Experiment files: shipped files are valid, errors name the key; digests, spans and roles."""
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +236,30 @@ def test_error_messages_name_the_file(tmp_path: Path) -> None:
     file.write_text("rounds = 3\n")
     with pytest.raises(ConfigurationError, match=r"own\.toml: .*name: Field required"):
         Experiment.load(file)
+
+
+@pytest.mark.parametrize("load", [Experiment.load, Sweep.load])
+def test_a_file_in_latin_1_is_refused(tmp_path: Path, load: Callable[[Path], Any]) -> None:
+    file = tmp_path / "own.toml"
+    file.write_bytes(b'name = "one"  # Universit\xe9\n')
+    with pytest.raises(ConfigurationError, match=r"own\.toml: not a TOML file: 'utf-8' codec"):
+        load(file)
+
+
+@pytest.mark.processes
+def test_a_file_in_utf_8_is_read_in_every_locale(tmp_path: Path) -> None:
+    files = [tmp_path / "own.toml", tmp_path / "sweep.toml"]
+    for file, name in zip(files, ["digits-benign", "mean-estimation-sweep"], strict=True):
+        text = find(name).read_text(encoding="utf-8")
+        file.write_text(f"# Université\n{text}", encoding="utf-8")
+    source = (
+        "import sys; from rampart_fl.shared.experiment import Experiment;"
+        "from rampart_fl.shared.experiment.sweep import Sweep;"
+        "Experiment.load(sys.argv[1]); assert Sweep.load(sys.argv[2]) is not None"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", source, *map(str, files)]
+    subprocess.run(command, env={**os.environ, **locale}, check=True, timeout=60)
 
 
 def test_a_round_can_wait_for_all_clients_that_may_join() -> None:

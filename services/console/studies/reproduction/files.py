@@ -50,7 +50,7 @@ def names() -> tuple[str, ...]:
 
 def hours() -> dict[str, dict[str, float]]:
     """Estimated hours to run each table at each scale, with three seeds on one core."""
-    return tomllib.loads(HOURS.read_text())
+    return tomllib.loads(HOURS.read_text(encoding="utf-8"))
 
 
 def load(name: str) -> Definition:
@@ -65,7 +65,7 @@ def load(name: str) -> Definition:
     path = TABLES / f"{name}.toml"
     if name not in names():
         raise UnknownMember("table", name, names())
-    return parse(path.read_text(), path.name)
+    return parse(path.read_text(encoding="utf-8"), path.name)
 
 
 def parse(text: str, name: str = "definition") -> Definition:
@@ -91,7 +91,7 @@ def _paper(name: str) -> dict[str, Any]:
     known = tuple(sorted(path.stem for path in PAPERS.glob("*.toml")))
     if name not in known:
         raise UnknownMember("paper", name, known)
-    tables = tomllib.loads((PAPERS / f"{name}.toml").read_text())
+    tables = tomllib.loads((PAPERS / f"{name}.toml").read_text(encoding="utf-8"))
     Paper.model_validate(tables)
     return tables
 

@@ -155,7 +155,8 @@ class Simulation:
         self.server.release(round_)
         if not self.candidates:
             reason = "every client is quarantined"
-            record = RoundRecord(round=round_, status="failed", reason=reason)
+            away = sorted(self.server.quarantined)
+            record = RoundRecord(round=round_, status="failed", reason=reason, quarantined=away)
         elif self.clients.learner.personalizer.simulated_only:
             record = interpolation.run_round(self.clients, self.server, round_)
             ended("train")

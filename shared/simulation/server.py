@@ -241,6 +241,7 @@ class Server:
                 status="failed",
                 reason=error.detail,
                 participants=arrived,
+                quarantined=sorted(self.quarantined),
                 metrics={name: metrics[name] for name in arrived},
             )
         self._remember(decision, round_)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.final import decisions
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import Simulation, checkpoint
 
@@ -152,6 +153,23 @@ def test_rounds_fail_while_all_clients_are_quarantined() -> None:
     ]
     assert simulation.records[1].reason == "every client is quarantined"
     assert simulation.records[3].participants == HONEST + HOSTILE
+    away = [record.quarantined for record in simulation.records]
+    everyone = HONEST + HOSTILE
+    assert away == [[], everyone, everyone, [], everyone, everyone]
+    counts = decisions(simulation.experiment, simulation.records)
+    assert counts["decisions"]["honest"]["away"] == 4 * len(HONEST)
+    assert counts["silenced"] == {"honest": 1.0, "hostile": 1.0}
+
+
+def test_a_round_that_fails_for_too_few_rows_records_the_clients_in_quarantine() -> None:
+    server = {"rule": "krum", "f": 1, "detectors": [{"name": "norm_bound", "threshold": 5.0}]}
+    server["eviction"] = {"mode": "quarantine", "rounds": 2, "bounded": False}
+    attackers = [{"count": 5, "attack": {"name": "gaussian", "std": 1.0}}]
+    simulation = Simulation.of(experiment({}, server=server, attackers=attackers))
+    first, second = simulation.step(), simulation.step()
+    away = (HONEST + HOSTILE)[-5:]
+    assert out(first) == dict.fromkeys(away, "quarantined")
+    assert (second.status, second.quarantined) == ("failed", away)
 
 
 def test_clients_rejoin_after_quarantine_under_the_buffered_policy() -> None:

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 
 from rampart_fl.services.client_agent.custom import FitEvaluate, numbers, take_part
 from rampart_fl.services.console import testing
+from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.testing import RunningFederation
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
@@ -140,6 +142,43 @@ def test_documented_plain_client_takes_part(
     assert [running.local.processes[name].wait(30) for name in "ab"] == [0, 0]
     assert [record.participants for record in running.operator.rounds()] == [["a", "b"]] * 3
     assert running.operator.evaluations().keys() == {"a", "b"}
+
+
+@pytest.mark.processes
+def test_documented_commands_end_with_the_records_of_the_run(my_client: Path) -> None:
+    """The commands run as the page shows them, but on free ports."""
+    folder, manual = my_client.parent, DOCS.read_text(encoding="utf-8")
+    (table,) = re.findall(r"```toml\n(# mine\.toml\n.*?)```", manual, re.DOTALL)
+    (folder / "mine.toml").write_text(table)
+    (block,) = re.findall(r"```sh\n(redis=.*?)```", manual, re.DOTALL)
+    redis, port = free_port(), free_port()
+    block = block.replace("$redis ", f"$redis --port {redis} ").replace("8440", str(port))
+    scripts = str(Path(sys.executable).parent)
+    mine = {
+        "PATH": os.pathsep.join([scripts, os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(DOCS.parents[1] / "src"), str(folder)]),
+        "RAMPART_REDIS_URL": f"redis://127.0.0.1:{redis}",
+        "RAMPART_PORT": str(port),
+    }
+    with (
+        (folder / "out").open("wb") as out,
+        subprocess.Popen(
+            ["bash", "-e", "-c", block],
+            cwd=folder,
+            env={**os.environ, **mine},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as shell,
+    ):
+        try:
+            code = shell.wait(timeout=200)
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)  # Redis, the aggregator and the clients.
+    printed = (folder / "out").read_text(encoding="utf-8")
+    logs = [(folder / name).read_text() for name in ("aggregator.log", "clients.log")]
+    assert code == 0, (printed, *logs)
+    assert len(re.findall(r"^ *│? *\d+ .*published", printed, re.MULTILINE)) >= 5, printed
 
 
 class Counting:

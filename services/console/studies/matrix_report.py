@@ -24,6 +24,9 @@ REFERENCES = f"""\
 `{LOCAL_ONLY}` trains every client by itself: clients receive nothing, so no attack affects them.
 `fine_tuned` is plain averaging after which each client keeps its locally trained model."""
 
+HEAD = 2
+"""Number of lines of a Markdown table above its first row."""
+
 
 def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
     """The matrix as Markdown: a summary by defence, then one table per metric.
@@ -44,7 +47,8 @@ def markdown(matrix: Matrix, about: dict[str, Any]) -> str:
         lines += ["", f"## {FIGURES[figure]}", "", *_table(matrix, matrix.grid(figure))]
         if figure.startswith("accuracy") and NOBODY in matrix.attacks:
             lost = _table(matrix, matrix.losses(figure), without=NOBODY)
-            lines += ["", f"### {FIGURES[figure]}: lost to the attack", "", *lost]
+            if len(lost) > HEAD:  # There are no losses if no attack has a value.
+                lines += ["", f"### {FIGURES[figure]}: lost to the attack", "", *lost]
     failed = [
         f"- {attack} / {defence}, seed {run['seed']}: {run['error']}"
         for attack, defence, run in matrix.failures()

@@ -295,6 +295,15 @@ def test_accuracy_losses_are_computed_seed_by_seed() -> None:
     assert local[2:] == ["| dba:width=3 | 15.0 ± 7.1 |"]
 
 
+def test_without_attacks_there_are_no_tables_of_losses() -> None:
+    matrix = Matrix(["none"], ["median"])
+    (cell,) = plan(BASE, ["none"], ["median"])
+    matrix.add(cell, {"accuracy_local": 0.9})
+    text = markdown(matrix, ABOUT)
+    assert section(text, "Accuracy after local training")[2:] == ["| none | 90.0 |"]
+    assert "lost to the attack" not in text
+
+
 def test_summary_shows_the_accuracy_of_each_model_per_defence() -> None:
     """Columns: no attack, worst attack, costly attacks; values: local, received, personal."""
     assert section(markdown(filled(), ABOUT), "Summary")[-2:] == [

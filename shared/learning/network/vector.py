@@ -3,8 +3,6 @@
 Legend: D elements of a vector, K models.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
@@ -136,8 +134,3 @@ def initial_model(experiment: Experiment) -> tuple[ModelSpec, Tensor]:
     module = build_module(experiment)
     spec = spec_of(module)
     return spec, flatten(module) if experiment.start is None else read_start(experiment.start, spec)
-
-
-def named_tensors(model_D: Tensor, spec: ModelSpec) -> Mapping[str, Tensor]:
-    """The named tensors of one vector, as copies that can be stored."""
-    return {name: tensor.clone() for name, tensor in unflatten(model_D, spec).items()}

@@ -300,10 +300,16 @@ def validate(experiment: Experiment) -> Experiment:
         The experiment, with `packages` filled in.
     Raises:
         RampartError: a part or a combination of parts is wrong; the message says which.
+        TypeError: `experiment` is not an `Experiment`, but, for example, the path of its file.
 
     >>> validate(Experiment.load("digits-benign")).packages
     {}
     """
+    if not isinstance(experiment, Experiment):
+        raise TypeError(
+            f"expected an Experiment, not {experiment!r}: read a file, or a shipped experiment, "
+            "with Experiment.load"
+        )
     with plugins.record_lookups(experiment.packages) as packages:
         members = build(experiment)
         for constraint in CONSTRAINTS:

@@ -1,5 +1,7 @@
 """For every constraint of the table, an experiment breaks this constraint and no other."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.members import build
-from rampart_fl.shared.simulation import Simulation
+from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.validation import CONSTRAINTS, Constraint, validate
 
 DIGITS = {"name": "broken", "data": {"dataset": "digits"}, "model": "cnn"}
@@ -208,6 +210,15 @@ def test_settings_incompatible_with_exact_mode_are_named(unfit: dict[str, Any], 
     tables = {**DIGITS, **unfit, "personalizer": EXACT}
     with pytest.raises(ConfigurationError, match=rf"its own aggregate\. Leave out {named}$"):
         validate(Experiment.from_tables(tables))
+
+
+@pytest.mark.parametrize("wrong", ["digits-benign", Path("own.toml"), {"name": "x"}, None])
+@pytest.mark.parametrize("use", [validate, simulate])
+def test_anything_but_an_experiment_is_a_type_error(use: Callable[[Any], Any], wrong: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"expected an Experiment, not .*: .* with Experiment\.load"
+    ):
+        use(wrong)
 
 
 def test_simulation_rejects_experiments_that_fail_validation() -> None:

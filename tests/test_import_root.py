@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rampart_fl
-from tools.imports import MODULES
+from tools.imports import MODULES, ROOT
 
 OLD_ROOTS = {"shared", "services"}
 
@@ -28,6 +29,14 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 def test_lazy_attributes_resolve_to_objects_of_the_same_name(name: str) -> None:
     assert getattr(rampart_fl, name).__name__ == name
     assert name in dir(rampart_fl)
+
+
+def test_every_type_that_the_guide_names_is_public() -> None:
+    text = (ROOT / "docs/your-own-algorithms.md").read_text(encoding="utf-8")
+    (paragraph,) = re.findall(r"^All base classes are in.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([A-Z]\w+)`", paragraph))
+    assert {"Batch", "Customization", "Point", "Samples", "StepState"} <= named
+    assert named <= set(rampart_fl.__all__)
 
 
 def test_type_checking_imports_agree_with_lazy_attributes() -> None:

@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     )
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
-    from rampart_fl.shared.learning.data.datasets import Dataset
+    from rampart_fl.shared.learning.data.datasets import Dataset, Samples
     from rampart_fl.shared.learning.data.partitions import Partition
     from rampart_fl.shared.learning.network.models import Model
-    from rampart_fl.shared.learning.training.objectives import Objective
-    from rampart_fl.shared.learning.training.personalizers import Personalizer
+    from rampart_fl.shared.learning.training.objectives import Objective, Point
+    from rampart_fl.shared.learning.training.personalizers import Batch, Personalizer, StepState
     from rampart_fl.shared.learning.training.schedules import Schedule
     from rampart_fl.shared.robust import Context, Report, Rows, State, Verdict, aggregate
     from rampart_fl.shared.robust.base import Detector, PreAggregator, Rule
-    from rampart_fl.shared.robust.customizers import Customizer
+    from rampart_fl.shared.robust.customizers import Customization, Customizer
     from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
     from rampart_fl.shared.simulation.tuning import search_weight
     from rampart_fl.shared.validation import validate
 
 __all__ = [
+    "Batch",
     "ConfigurationError",
     "Context",
+    "Customization",
     "Customizer",
     "DataAttack",
     "Dataset",
@@ -52,16 +54,19 @@ __all__ = [
     "Participant",
     "Partition",
     "Personalizer",
+    "Point",
     "PreAggregator",
     "PreconditionError",
     "RampartError",
     "Report",
     "Rows",
     "Rule",
+    "Samples",
     "Schedule",
     "Simulation",
     "SimulationResult",
     "State",
+    "StepState",
     "Sweep",
     "UnknownMember",
     "Verdict",
@@ -80,15 +85,15 @@ _NAMES = {
     "shared.errors": "ConfigurationError, PreconditionError, RampartError, UnknownMember",
     "shared.experiment": "Experiment",
     "shared.experiment.sweep": "Sweep",
-    "shared.learning.data.datasets": "Dataset",
+    "shared.learning.data.datasets": "Dataset, Samples",
     "shared.learning.network.models": "Model",
-    "shared.learning.training.objectives": "Objective",
+    "shared.learning.training.objectives": "Objective, Point",
     "shared.learning.data.partitions": "Partition",
-    "shared.learning.training.personalizers": "Personalizer",
+    "shared.learning.training.personalizers": "Batch, Personalizer, StepState",
     "shared.learning.training.schedules": "Schedule",
     "shared.robust": "Context, Report, Rows, State, Verdict, aggregate",
     "shared.robust.base": "Detector, PreAggregator, Rule",
-    "shared.robust.customizers": "Customizer",
+    "shared.robust.customizers": "Customization, Customizer",
     "shared.simulation": "Simulation, SimulationResult, simulate",
     "shared.simulation.tuning": "search_weight",
     "shared.validation": "validate",

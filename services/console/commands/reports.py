@@ -61,5 +61,7 @@ def export(
 
     operator = connect(url, token, ca)
     provenance = write(RunReader.of(operator, run), folder)
-    text = f"{run}: {len(provenance['models'])} models and all records are in {folder}"
+    number = len(provenance["models"])
+    models = f"{number} model{'' if number == 1 else 's'}"
+    text = f"{run}: {models} and all records are in {folder}"
     say(as_json, {**provenance, "folder": str(folder)}, text)

@@ -22,9 +22,13 @@ from rampart_fl.services.console.commands.connection import (
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.reports.comparison import aligned, size
 from rampart_fl.services.console.terminal import terminal
+from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.runs import RunInfo
+
+TIMES = {"submitted_at", "wait_until", "started_at", "ended_at"}
+"""The fields of a `RunInfo` that are Unix times."""
 
 
 def run(
@@ -130,7 +134,8 @@ def runs(
             emit(one.model_dump(mode="json"))
             return
         for name, value in one.model_dump(mode="json").items():
-            sys.stdout.write(f"{name:12} {'' if value is None else value}".rstrip() + "\n")
+            text = "" if value is None else timestamp(value) if name in TIMES else str(value)
+            sys.stdout.write(f"{name:12} {text}".rstrip() + "\n")
         return
     infos = operator.runs(before, last)
     if as_json:

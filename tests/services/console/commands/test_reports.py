@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,25 @@ def test_path_of_a_starting_model_is_relative_to_the_working_directory(
         info = json.loads(good(rampart("run", "started.toml", "--json")))
     definition = hosted.operator.about(info["run"]).experiment()
     assert definition.start is not None and definition.start.file == str(own / "start.safetensors")
+
+
+def test_export_counts_the_single_model_of_a_run(
+    hosted: Hosted, rampart: Rampart, tmp_path: Path
+) -> None:
+    finish(hosted)
+    said = good(rampart("export", "second-2", str(tmp_path / "out")))
+    assert said == f"second-2: 1 model and all records are in {tmp_path / 'out'}\n"
+
+
+def test_times_of_a_run_are_shown_in_utc(hosted: Hosted, rampart: Rampart) -> None:
+    info = json.loads(good(rampart("runs", "scripted-1", "--json")))
+    shown = good(rampart("runs", "scripted-1"))
+    lines = dict(re.findall(r"^(\w+) +(.*)$", shown, re.MULTILINE))
+    for name in ("submitted_at", "started_at", "ended_at"):
+        assert isinstance(info[name], float)
+        time = datetime.fromisoformat(lines[name])
+        assert time.utcoffset() == timedelta(0)
+        assert time.timestamp() == pytest.approx(info[name], abs=0.01)
 
 
 def test_compare_refuses_a_single_run_and_unknown_runs(hosted: Hosted, rampart: Rampart) -> None:

@@ -114,9 +114,29 @@ class Knowledge:
             server_update_D=None,
         )
 
+    def finite(self) -> "Knowledge":
+        """This knowledge without the known honest updates that have values that are not finite.
+
+        >>> known = Knowledge(3, 1, torch.tensor([[1.0], [torch.nan]])).finite()
+        >>> known.honest_BD
+        tensor([[1.]])
+        """
+        known_BD, sent_BD = self.honest_BD, self.honest_sent_BD
+        if known_BD is None or (kept_BD := finite_rows(known_BD)) is known_BD:
+            return self
+        if sent_BD is not None and len(sent_BD) == len(known_BD):
+            sent_BD = sent_BD[known_BD.isfinite().all(dim=1)]
+        return replace(self, honest_BD=kept_BD, honest_sent_BD=sent_BD)
+
     def generator(self, name: str, *path: str | int) -> torch.Generator:
         """A new generator for one named random draw of this round."""
         return generator(self.seed, "attack", name, self.round, *path)
+
+
+def finite_rows(updates_BD: Tensor) -> Tensor:
+    """The rows whose values are all finite; the same tensor, not a copy, if every row is."""
+    finite_B = updates_BD.isfinite().all(dim=1)
+    return updates_BD if bool(finite_B.all()) else updates_BD[finite_B]
 
 
 class Attack(Member):
@@ -183,7 +203,8 @@ class ModelAttack(Attack, ABC):
         An attacker calls this method after its honest training and before each upload, including
         answers to probes. The method returns a copy of `own_FD` in three cases: the round has no
         attackers, the attack is not active in the round, or the attack needs honest updates and
-        every known honest update contains a value that is not finite.
+        every known honest update contains a value that is not finite. Known honest updates with
+        such values are left out.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
@@ -203,9 +224,10 @@ class ModelAttack(Attack, ABC):
                 f"{self.name} needs {self.asks_for} knowledge, but no honest update is known: "
                 f"n={knowledge.participants}, m={knowledge.attackers}"
             )
-        known_BD = knowledge.honest_BD if self.asks_for != "agnostic" else None
-        if known_BD is not None and not bool(known_BD.isfinite().all(dim=1).any()):
-            return own_FD.clone()  # Training has diverged, so no finite update is known.
+        if self.asks_for != "agnostic":
+            knowledge = knowledge.finite()
+            if knowledge.honest_BD is not None and not len(knowledge.honest_BD):
+                return own_FD.clone()  # Training has diverged, so no finite update is known.
         with self.own_errors():
             crafted_FD = self.craft(own_FD, knowledge)
         if crafted_FD.shape != own_FD.shape:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack
+from rampart_fl.shared.attacks.base import Knowledge, KnowledgeLevel, ModelAttack, finite_rows
 from rampart_fl.shared.robust.base import Rows
 
 
@@ -39,10 +39,13 @@ class MomentAttack(CollusionAttack):
         known_BD, own_MD = honest(knowledge), knowledge.colluders_MD
         if own_MD is None and knowledge.level == "full":
             own_MD = own_FD
-        # Under partial knowledge, `honest_BD` already contains the colluders' updates.
-        if self.statistics_over == "benign" or own_MD is None or own_MD is known_BD:
+        if self.statistics_over == "benign" or own_MD is None:
             return known_BD
-        return torch.cat([known_BD, own_MD.to(known_BD)])
+        finite_MD = finite_rows(own_MD)
+        # Under partial knowledge, `honest_BD` already contains the colluders' finite updates.
+        if finite_MD is known_BD or (finite_MD is not own_MD and finite_MD.equal(known_BD)):
+            return known_BD
+        return torch.cat([known_BD, finite_MD.to(known_BD)])
 
 
 def honest(knowledge: Knowledge) -> Tensor:

@@ -245,6 +245,48 @@ def test_attack_sends_honest_updates_if_all_known_updates_are_non_finite(
     assert torch.equal(run(attack, own_FD, diverged), own_FD)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@each_model_attack
+def test_known_updates_that_are_not_finite_are_left_out(
+    name: str, parameters: Mapping[str, Any], value: float
+) -> None:
+    """With partial knowledge, the diverged update is that of the first colluder."""
+    attack = model_attacks.build(name, **parameters)
+    own_FD, knowledge = round_of()
+    known = knowledge.limited_to(attack.asks_for)
+    if known.honest_BD is None:
+        return
+    assert known.honest_sent_BD is not None
+    diverged_BD = known.honest_BD.clone()
+    diverged_BD[0, 3] = value
+    diverged = replace(known, honest_BD=diverged_BD)
+    known = replace(known, honest_BD=known.honest_BD[1:], honest_sent_BD=known.honest_sent_BD[1:])
+    if attack.asks_for == "partial":
+        diverged = replace(diverged, colluders_MD=diverged_BD)
+        known = replace(known, colluders_MD=known.honest_BD, colluders_sent_MD=known.honest_sent_BD)
+    out_FD = attack.apply(own_FD, diverged)
+    assert bool(out_FD.isfinite().all())
+    assert torch.equal(out_FD, attack.apply(own_FD, known))
+
+
+def test_finite_knowledge_is_not_copied() -> None:
+    _, knowledge = round_of()
+    assert knowledge.finite() is knowledge
+
+
+@pytest.mark.parametrize("name", ["lie", "min_max", "min_sum", "slow_poison"])
+@pytest.mark.parametrize("knows", ["partial", "full"])
+def test_statistics_over_all_updates_leave_out_diverged_colluders(name: str, knows: Any) -> None:
+    attack = model_attacks.build(name, knows=knows, statistics_over="all")
+    own_FD, knowledge = round_of()
+    assert knowledge.colluders_MD is not None
+    knowledge.colluders_MD[1, 3] = torch.nan
+    expected = replace(knowledge, colluders_MD=knowledge.colluders_MD[[0, 2]])
+    out_FD = run(attack, own_FD, knowledge)
+    assert bool(out_FD.isfinite().all())
+    assert torch.equal(out_FD, run(attack, own_FD, expected))
+
+
 @each_model_attack
 def test_attack_supports_bfloat16_updates(name: str, parameters: Mapping[str, Any]) -> None:
     out_FD = run(model_attacks.build(name, **parameters), *round_of(torch.bfloat16))

@@ -85,7 +85,7 @@ class Fang(CollusionAttack):
             return crafted_wins(squared_BB, cross_B.clamp(min=0), attackers)
 
         strength = upper_bound(squared_BB, squares_B.sqrt(), rows.dim, attackers)
-        # If an honest update is not finite, λ is not finite, and halving would never end.
+        # If the distances overflow, λ is not finite, and halving would never end.
         while math.inf > strength >= self.least and not picked(strength):
             strength /= 2
         return -strength * signs_D

@@ -44,8 +44,11 @@ class SybilClones(Wrapper):
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         own_MD = own_FD if knowledge.colluders_MD is None else knowledge.colluders_MD
         sent_MD = knowledge.colluders_sent_MD
-        leader = replace(knowledge, first=0, sent_FD=None if sent_MD is None else sent_MD[:1])
-        clone_D = self.attack.apply(own_MD[:1].to(own_FD), leader)[0].double()
+        # The clones copy the first attacker whose training has not diverged.
+        first = int(own_MD.isfinite().all(dim=1).byte().argmax())
+        one = slice(first, first + 1)
+        leader = replace(knowledge, first=0, sent_FD=None if sent_MD is None else sent_MD[one])
+        clone_D = self.attack.apply(own_MD[one].to(own_FD), leader)[0].double()
         draws = per_attacker(knowledge, self.name, len(own_FD))
         noise_FD = torch.stack([normal(len(clone_D), draw) for draw in draws]).to(clone_D)
         noise_FD *= self.jitter * clone_D.norm() / noise_FD.norm(dim=1, keepdim=True)

@@ -216,6 +216,8 @@ def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
     records = hosted.operator.rounds()
     assert [record.status for record in records] == ["published", "failed", "failed", "published"]
     assert records[1].reason == records[2].reason == "every client is quarantined"
+    away = [record.quarantined for record in records]
+    assert away == [[], sorted(NAMES + HOSTILE), sorted(NAMES + HOSTILE), []]
 
 
 def test_quarantine_survives_an_aggregator_restart(host: Host) -> None:

@@ -304,10 +304,10 @@ class Coordinator:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
         opened = self.opened
         record = failed_record(self.experiment, state, opened, reason, self.clock())
-        record = record.model_copy(update={"warnings": self.warnings})
-        snapshot = self.snapshot.model_copy(
-            update={"position": state.position, "pulls": state.pulls}
-        )
+        away = sorted((await self.stores.evictions.barred()).standing.quarantined)
+        record = record.model_copy(update={"quarantined": away, "warnings": self.warnings})
+        moved = {"position": state.position, "pulls": state.pulls}
+        snapshot = self.snapshot.model_copy(update=moved)
         filed = await self.records.file(record)
         await self.stores.rounds.publish(self.fence, filed, {}, snapshot, state.position)
         await self.compute(self.round_engine.abandon_round, snapshot)

@@ -114,8 +114,8 @@ class Pool:
         self.block = spare
         self._raw = None if plan.calibrate else self._zeros(len(self._slots))
         self._measured: dict[str, _RowMeasurements] = {}
-        self._squares_N = _unmeasured(self.block)
-        self._raw_squares_N = _unmeasured(self.block)
+        self._squares_N = self._unmeasured(self.block)
+        self._raw_squares_N = None if self._raw is None else self._unmeasured(self._raw)
 
     def __contains__(self, client: str) -> bool:
         return client in self._measured
@@ -128,10 +128,11 @@ class Pool:
     def row(self, client: str) -> Tensor:
         """The row (D,) to write a client's upload into; call `admit` before the next `row`."""
         if client not in self._slots:
-            self._slots[client] = len(self.block)
-            self.block, self._squares_N = self._doubled(self.block)
-            if self._raw is not None:
-                self._raw, self._raw_squares_N = self._doubled(self._raw)
+            self._slots[client] = len(self._slots)
+            if len(self._slots) > len(self.block):
+                self.block, self._squares_N = self._doubled(self.block)
+                if self._raw is not None:
+                    self._raw, self._raw_squares_N = self._doubled(self._raw)
         return self.block.tensor[self._slots[client]]
 
     def admit(
@@ -226,10 +227,20 @@ class Pool:
     def _zeros(self, rows: int) -> Block:
         return self._storage.zeros(rows, self.reference_D)
 
-    def _doubled(self, block: Block) -> tuple[Block, Tensor]:
+    def _unmeasured(self, block: Block) -> Tensor | None:
+        """Placeholders (NaN) for the squared norms (N,) of a block's rows in a file; or None.
+
+        All ranks agree on whether the block is in a file, because they measure norms together: a
+        rank without coordinates has no file of its own.
+        """
+        if self._place.every(block.file is None):
+            return None
+        return torch.full((len(block),), torch.nan, dtype=torch.float64)
+
+    def _doubled(self, block: Block) -> tuple[Block, Tensor | None]:
         """A copy of the block with room for twice as many rows, and the rows' squared norms."""
         larger = self._zeros(max(4, 2 * len(block)))
-        squares_N = _unmeasured(larger)
+        squares_N = self._unmeasured(larger)
         admitted = {self._slots[client] for client in self._measured}
         for slot, row_D in enumerate(block.tensor):
             larger.tensor[slot] = row_D
@@ -242,21 +253,21 @@ class Pool:
             larger.release(slot)
         return larger, squares_N
 
-    def _measure(self, block: Block, squares_N: Tensor, slot: int) -> None:
+    def _measure(self, block: Block, squares_N: Tensor | None, slot: int) -> None:
         """Measures the squared norm of a row's parameters if the block is in a file.
 
         The norm is measured now, so that no later pass has to read the file for it. It has the same
         bits as in a pass over all rows. If the block is in memory, one such pass is made later,
         because it is faster than one call for each row.
         """
-        if block.file is not None:
+        if squares_N is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])
             row = View(held_ND, ids=("row",), index_K=index_K, part=self._part)
             squares_N[slot] = linalg.squared_norms(row)[0]
 
-    def _statistics(self, block: Block, squares_N: Tensor) -> PoolStatistics:
+    def _statistics(self, block: Block, squares_N: Tensor | None) -> PoolStatistics:
         """The norms that were measured when rows were admitted; empty for a block in memory."""
-        if block.file is None:
+        if squares_N is None:
             return PoolStatistics()
         whole = self._trainable >= block.tensor.shape[1]
         return PoolStatistics(
@@ -281,11 +292,6 @@ class Pool:
         uploads = [one.upload_K for one in measured if one.upload_K is not None]
         starts = [one.start_K for one in measured if one.start_K is not None]
         return Traces(torch.stack(uploads), torch.stack(starts)) if uploads else None
-
-
-def _unmeasured(block: Block) -> Tensor:
-    """Placeholders (NaN) for the squared norms (N,) of a block's rows."""
-    return torch.full((len(block),), torch.nan, dtype=torch.float64)
 
 
 def _add_difference(row_D: Tensor, start_D: Tensor, base_D: Tensor) -> None:

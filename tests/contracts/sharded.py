@@ -168,20 +168,28 @@ def passes(rank: int, size: int, group: Any) -> dict[str, Tensor]:
         "signs": linalg.signs(rows),
         "whole": rows.place.whole(centre_D),
         "norm": torch.tensor(linalg.norm(centre_D, rows.part), dtype=torch.float64),
-        "norms of a pool in a file": linalg.norms(pool_in_file(updates_ND[:, here], rows.part)),
+        "norms of a pool in a file": linalg.norms(pool_in_file(updates_ND, rank, size, group)),
+        # All coordinates are in one shard, so all ranks but one have an empty block and no file.
+        "norms of one shard in a file": linalg.norms(
+            pool_in_file(updates_ND[:, : GRAIN // 2], rank, size, group)
+        ),
     }
 
 
-def pool_in_file(updates_ND: Tensor, part: Part | None) -> Rows:
+def pool_in_file(whole_ND: Tensor, rank: int, size: int, group: Any) -> Rows:
     """The rows of a pool that keeps them in a file, and measures each row when it arrives."""
-    names, dim = [str(i) for i in range(len(updates_ND))], LONG
+    names, dim = [str(i) for i in range(len(whole_ND))], whole_ND.shape[1]
+    here = shards.columns(dim, rank, size)
+    part = None if group is None else Part(dim, here.start, here.stop, group)
+    updates_ND = whole_ND[:, here]
     plan, reference_D = Plan.of("median"), torch.zeros(updates_ND.shape[1])
     pool = Pool(plan, dim, reference_D, names, BlockStorage(memory=0), part=part)
     for name, update_D in zip(names, updates_ND, strict=True):
         pool.row(name).copy_(update_D)
         pool.admit(name)
     rows = pool.rows(dict.fromkeys(names, Claim(1, {})), cap=1)
-    assert rows.file is not None and rows.pool_statistics.squares_N is not None
+    assert (rows.file is not None) is (rows.dim > 0)
+    assert rows.pool_statistics.squares_N is not None
     return rows
 
 

@@ -246,3 +246,18 @@ def test_spare_block_is_reused_if_it_fits() -> None:
     assert rows(again, "d").row(0).tolist() == [1, 2, 3, 4]
     assert "c" not in again
     assert pool("c", spare=first.block).block is not first.block
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_block_grows_only_when_it_is_full(calibrate: bool) -> None:
+    """Under the buffered policy, many clients may send a late upload in one round."""
+    own = pool("a", "b", calibrate=calibrate)
+    sizes = []
+    for number in range(20):
+        add(own, f"late-{number:02d}", [number] * D)
+        sizes.append(len(own.block))
+    assert sizes == [4] * 2 + [8] * 4 + [16] * 8 + [32] * 6
+    add(own, "a", [1, 2, 3, 4])
+    selected = rows(own, "a", *(f"late-{number:02d}" for number in range(20)))
+    assert selected.row(0).tolist() == [1, 2, 3, 4]
+    assert [selected.row(1 + i)[0].item() for i in range(20)] == list(range(20))

@@ -88,7 +88,8 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
     elif m < SORT_FROM:
-        width = max(1024, min(BLOCK, rows.dim // BLOCKS))
+        # The same on all ranks, and a divisor of their shards, so that sums keep their order.
+        width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
             out_D[start:stop] = _through_network(chunk_MC, first, last)
     else:
@@ -197,7 +198,8 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
             sorted_CM = np.array(block_MC.numpy().T, order="C")
             sorted_CM.sort(axis=1)
             if first >= 0:
-                out_D[start:stop] = torch.from_numpy(sorted_CM[:, first:last].mean(axis=1))
+                means_C = sorted_CM[:, first:last].mean(axis=1, dtype=np.float64)
+                out_D[start:stop] = torch.from_numpy(means_C)
             else:
                 out_D[start:stop] = _mean(torch.from_numpy(sorted_CM.T), first, last)
 
@@ -209,7 +211,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
     """Mean (C,) of the values that `first` and `last` select, as in `_by_rank`."""
     if first >= 0:
-        return sorted_MC[first:last].mean(dim=0)
+        return sorted_MC[first:last].mean(dim=0, dtype=torch.float64)
     m, keep = len(sorted_MC), last
     spare = m - keep
     twice_C = sorted_MC[(m - 1) // 2].double() + sorted_MC[m // 2]
@@ -217,4 +219,4 @@ def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
     inside_MC = torch.ones_like(sorted_MC, dtype=torch.bool)
     inside_MC[keep:] = left_SC
     inside_MC[:spare] &= ~left_SC
-    return torch.where(inside_MC, sorted_MC, 0).sum(dim=0).div_(keep)
+    return torch.where(inside_MC, sorted_MC, 0).sum(dim=0, dtype=torch.float64).div_(keep)

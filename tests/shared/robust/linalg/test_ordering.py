@@ -1,11 +1,14 @@
 """Ranks per coordinate, checked against numpy's sort on every path and memory layout."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from rampart_fl.shared.robust import Rows, linalg
+from rampart_fl.shared.robust import Rows, linalg, shards
 from rampart_fl.shared.robust.linalg import native, ordering, views
+from rampart_fl.shared.robust.shards import Part
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -134,3 +137,29 @@ def test_sparse_mixing_reproduces_the_mixing_matrix(n: int) -> None:
             made.append(by[terms] @ pool_SK[froms[terms].long()])
             pool_SK[-1] = made[0]
         torch.testing.assert_close(torch.stack(made[1:]), mix_MK)
+
+
+@pytest.mark.parametrize("n", [4, 5, 40, 300])
+def test_means_of_values_near_the_float32_limit_do_not_overflow(n: int) -> None:
+    rows = Rows.of(torch.full((n, 3), 3e38))
+    for result_D in (
+        linalg.median(rows),
+        linalg.trimmed_mean(rows, n // 4),
+        linalg.mean_around_median(rows, n - 1),
+    ):
+        assert result_D.tolist() == pytest.approx([3e38] * 3)
+
+
+def test_part_of_the_columns_has_the_bits_of_all_columns() -> None:
+    """Each rank holds a part of the columns, and sums may depend on where a chunk ends."""
+    dim = 140_001
+    block_ND = block(8, dim)
+    for first in (0, shards.GRAIN):
+        part = Part(dim, first, dim)
+        own = replace(Rows.of(block_ND[:, first:]), part=part)
+        for compute in (
+            lambda rows: linalg.trimmed_mean(rows, 1),
+            lambda rows: linalg.mean_around_median(rows, 5),
+            linalg.median,
+        ):
+            assert torch.equal(compute(own), compute(Rows.of(block_ND))[first:])

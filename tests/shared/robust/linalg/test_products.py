@@ -127,3 +127,9 @@ def test_norms_of_many_short_vectors_have_the_bits_of_the_sum_over_ranks() -> No
     # About one in eighty roots of `math.sqrt` differs from torch's root in the last bit.
     for vector_D in block(1_000, 3):
         assert linalg.norm(vector_D) == norm_of_ranks(vector_D)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_norm_has_the_bits_of_ranks_in_every_number_format(dtype: torch.dtype) -> None:
+    vector_D = block(1, 70_001)[0].to(dtype)
+    assert linalg.norm(vector_D) == norm_of_ranks(vector_D)

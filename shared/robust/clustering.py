@@ -54,6 +54,8 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
     m = len(points_MF)
     reach = max(1, int(m * quantile))
     bandwidth = float(_apart(points_MF, points_MF).sort(dim=1).values[:, reach - 1].mean())
+    # The mean of equal points may differ from them in the last bit.
+    bandwidth = max(bandwidth, 1e-9 * float(points_MF.abs().max()))
     peaks_MF = points_MF
     for _ in range(steps):
         near_MM = (_apart(peaks_MF, points_MF) <= bandwidth).double()

@@ -193,3 +193,10 @@ def test_scipy_linkage_breaks_ties_differently() -> None:
         theirs = fcluster(tree, 2, "maxclust").tolist()
         differ += partition(complete_linkage(apart_MM, 2).tolist()) != partition(theirs)
     assert differ
+
+
+@pytest.mark.parametrize("count", [3, 5, 6, 7])
+def test_mean_shift_separates_two_groups_of_equal_points(count: int) -> None:
+    """Their bandwidth is 0, and the mean of equal points may differ from them in the last bit."""
+    points_MF = torch.tensor([[0.1, 0.7]] * count + [[0.9, 0.3]] * count, dtype=torch.float64)
+    assert mean_shift(points_MF, 0.5).tolist() == [0] * count + [1] * count

@@ -59,7 +59,7 @@ class CrossRound(Detector):
         known = set(state.ids.get("last", ()))
         fresh = rows.fresh()
         verdicts = tuple(
-            self._judge(client, score if client in known else None, new)
+            self._judge(client, score, new)
             for client, score, new in zip(
                 rows.ids, _to_last(rows, state, known), fresh, strict=True
             )
@@ -85,11 +85,15 @@ class CrossRound(Detector):
         )
 
 
-def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float]:
-    """Each row's cosine to the same client's previous accepted row; 1 if there is none."""
+def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float | None]:
+    """Each row's cosine to the same client's previous accepted row.
+
+    The value is None if there is no such row, or if it is zero.
+    """
+    cosines: list[float | None] = [None] * len(rows)
     met = [i for i, client in enumerate(rows.ids) if client in known]
     if not met:
-        return [1.0] * len(rows)
+        return cosines
     last = remembered_rows(state, "last", rows, [rows.ids[i] for i in met])
     here, width = to_device(met, rows.device, torch.long), aligned(rows)
 
@@ -102,9 +106,8 @@ def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float]:
 
     mixed_M, new_M, old_M = rows.place.total(products(), (3, len(met)))
     cosines_M = (mixed_M / (new_M.sqrt() * old_M.sqrt())).nan_to_num(nan=-1.0).clamp(-1, 1)
-    cosines = [1.0] * len(rows)
-    for i, cosine in zip(met, cosines_M.tolist(), strict=True):
-        cosines[i] = cosine
+    for i, cosine, old in zip(met, cosines_M.tolist(), old_M.tolist(), strict=True):
+        cosines[i] = cosine if old else None
     return cosines
 
 

@@ -59,3 +59,9 @@ def test_stale_update_in_the_pool_is_not_a_repetition() -> None:
     verdicts, state = CrossRound(decision="evicted").apply(moved, state, Context())
     assert [verdict.decision for verdict in verdicts] == ["accepted", "evicted"]
     assert state.by_id("last")["a"].tolist() == [1, 0], "what it sent, not where the model went"
+
+
+def test_client_whose_first_update_is_zero_is_compared_later() -> None:
+    quiet = [[0.0, 0.0], [1.0, 0.2], [1.0, 0.1], [-1.0, 0.0]]
+    seen = play([{"a": upload} for upload in quiet])
+    assert [step["a"][0] for step in seen] == ["accepted", "accepted", "accepted", "rejected"]

@@ -11,7 +11,7 @@ from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes
 from rampart_fl.shared.robust.engine import Plan
-from rampart_fl.shared.robust.histories import blocks_held, history_rows
+from rampart_fl.shared.robust.histories import blocks_held, challenged_controls, history_rows
 from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
@@ -73,6 +73,7 @@ def of_model(
     held = blocks_held(plan)
     kept = customizer.probes or experiment.policy == "buffered"
     models = customizer.models_of(n)
+    models = max(models, min(clients, models + challenged_controls(plan, n, clients)))
     record = RECORD + VERDICT * n + (4 * n * models if models == n else 0)
     records = record * experiment.rounds
     history, in_memory = (sum(history_rows(plan, seen).values()) for seen in (clients, 0))

@@ -1,6 +1,8 @@
 """How many rows a worker and the stages of a plan hold in a round, and store after the round."""
 
 from rampart_fl.shared.robust.engine import Plan
+from rampart_fl.shared.robust.evidence.challenges import Challenger
+from rampart_fl.shared.rounding import ceil_div
 
 
 def blocks_held(plan: Plan) -> int:
@@ -11,6 +13,24 @@ def blocks_held(plan: Plan) -> int:
     for newcomers.
     """
     return (1 if plan.calibrate else 2) * (2 if plan.customizer.probes else 1)
+
+
+def challenged_controls(plan: Plan, clients: int, known: int) -> int:
+    """The usual number of clients that a round challenges only for comparison.
+
+    A detector draws them from all clients, such that a few of them take part in the next round.
+
+    Args:
+        plan: the stages of a round.
+        clients: number of clients in a round.
+        known: number of all clients.
+
+    >>> challenged_controls(Plan.of("median", ["challenge"]), clients=10, known=100)
+    50
+    """
+    stages = [stage for stage in plan.detectors if isinstance(stage, Challenger)]
+    controls = max((getattr(stage, "controls", 0) for stage in stages), default=0)
+    return min(known, ceil_div(controls * known, max(1, clients)))
 
 
 def history_rows(plan: Plan, clients: int) -> dict[str, int]:

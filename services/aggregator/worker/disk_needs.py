@@ -8,14 +8,21 @@ from pydantic import ByteSize
 from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence.challenges import Challenger
+from rampart_fl.shared.robust.histories import challenged_controls
 
 
-def models_of(plan: Plan, clients: int) -> int:
-    """The maximum number of models that a round stores if it has this number of clients."""
+def models_of(plan: Plan, clients: int, known: int) -> int:
+    """The number of models that a round stores at most, unless it challenges many absent clients.
+
+    Args:
+        plan: the stages of the round.
+        clients: number of clients in the round.
+        known: number of all clients of the run. A round also challenges clients that are not in it.
+    """
     models = 1 + plan.customizer.models_of(clients)
     challengers = (one for one in plan.detectors if isinstance(one, Challenger))
     if any(getattr(one, "challenges", True) for one in challengers):
-        models += clients
+        models += min(known, 2 * clients + challenged_controls(plan, clients, known))
     return models
 
 

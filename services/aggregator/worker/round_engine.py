@@ -153,7 +153,7 @@ class RoundEngine:
         needs = DiskNeeds(
             vector_bytes=4 * self.spec.dim,
             clients=clients,
-            models=models_of(plan, clients),
+            models=models_of(plan, clients, self.experiment.most_clients),
             kept=kept,
             filed=filed,
         )

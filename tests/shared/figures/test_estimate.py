@@ -129,3 +129,16 @@ def test_a_model_that_does_not_fit_into_memory_is_estimated() -> None:
     huge = {"name": "cnn", "channels": [16, 10**8], "hidden": 10**6}
     experiment = Experiment.load("digits-benign").model_copy(update={"model": huge})
     assert estimate(experiment).memory_bytes > 10**15
+
+
+def test_models_of_challenged_clients_that_are_not_drawn_are_estimated() -> None:
+    """The detector `challenge` challenges about five clients of the next round for comparison."""
+    tables = {"name": "t", "data": {"dataset": "digits", "clients": 100}, "model": "logistic"}
+    server = {"rule": "median", "customizer": "global_model", "detectors": ["challenge"]}
+    few = Experiment.from_tables({**tables, "fraction": 0.1, "server": server})
+    none = Experiment.from_tables(
+        {**tables, "fraction": 0.1, "server": {**server, "detectors": []}}
+    )
+    sketches = 2 * 16 * 1024 * 100
+    more = estimate(few).disk_bytes - estimate(none).disk_bytes - sketches
+    assert more == 2 * 50 * 4 * estimate(few).parameters

@@ -111,6 +111,9 @@ class PreconditionError(RampartError, ValueError):
 class TooFewRows(PreconditionError):
     """A stage needs more rows for its bound f on hostile rows."""
 
+    slug = "too-few-rows"
+    title = "Too few rows for the bound f"
+
 
 class MissingRow(PreconditionError):
     """A rule needs the row of a particular client, but this client sent no row in the round."""

@@ -133,16 +133,36 @@ class Unavailable(RampartError):
 def refusal(check: Callable[..., object], *args: Any) -> list[str]:
     """A list with the error message of `check`; empty if `check` accepts the arguments.
 
-    An error that is not a `ConfigurationError` counts only if it has a note, which says whose code
-    raised the error.
+    An error that `explained` does not explain is raised.
     """
     try:
         check(*args)
-    except ConfigurationError as error:
-        return [str(error)]
     except Exception as error:
-        notes = getattr(error, "__notes__", ())
-        if not notes:
+        message = explained(error)
+        if message is None:
             raise
-        return [f"{type(error).__name__}: {error} ({'; '.join(notes)})"]
+        return [message]
     return []
+
+
+def explained(error: Exception) -> str | None:
+    """The message of an error in the user's settings or code; None for any other error.
+
+    An error that is not a `ConfigurationError` counts only if it has a note, which says whose code
+    raised the error.
+    """
+    if isinstance(error, ConfigurationError):
+        return str(error)
+    return with_notes(error) if getattr(error, "__notes__", ()) else None
+
+
+def with_notes(error: Exception) -> str:
+    """The type and message of an error, followed by its notes in parentheses.
+
+    >>> error = KeyError("a")
+    >>> error.add_note("raised by 'mine' of my-rules==1.2")
+    >>> with_notes(error)
+    "KeyError: 'a' (raised by 'mine' of my-rules==1.2)"
+    """
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {error}" + (f" ({notes})" if notes else "")

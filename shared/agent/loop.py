@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused, TicketAndModel
-from rampart_fl.shared.errors import RampartError
+from rampart_fl.shared.errors import RampartError, with_notes
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ParticipantError(RampartError):
     """
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}")
+        super().__init__(with_notes(cause))
         self.cause = cause
 
 

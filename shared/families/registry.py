@@ -10,7 +10,7 @@ missing, of a wrong type or out of range; the message lists the known parameters
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from threading import RLock
@@ -24,6 +24,9 @@ from rampart_fl.shared.families.numbers import refuse_booleans
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+RAISED_BY = "raised by "
+NO_NOTE = nullcontext()
 
 
 class Member(BaseModel):
@@ -57,20 +60,28 @@ class Member(BaseModel):
         name = repr(self.name or type(self).__name__)
         return f"{name} of {self.package}" if self.package else name
 
-    @contextmanager
-    def own_errors(self) -> Iterator[None]:
+    def own_errors(self) -> AbstractContextManager[None]:
         """Adds a note that names the member to errors of its own code.
 
-        The error keeps its type, because ranks and callers distinguish types of errors.
+        The error keeps its type, because ranks and callers distinguish types of errors. If the
+        member calls another member, and the other member's code raises the error, the note names
+        only the other member.
         """
-        try:
-            yield
-        except RampartError:
-            raise
-        except Exception as error:
-            if self.package:
-                error.add_note(f"raised by {self.origin}")
-            raise
+        # Each training step calls this method, so it must be fast for Rampart's own members.
+        return _noted(f"{RAISED_BY}{self.origin}") if self.package else NO_NOTE
+
+
+@contextmanager
+def _noted(note: str) -> Iterator[None]:
+    """Adds the note to errors that do not name a member yet, except Rampart's deliberate errors."""
+    try:
+        yield
+    except RampartError:
+        raise
+    except Exception as error:
+        if not any(known.startswith(RAISED_BY) for known in getattr(error, "__notes__", ())):
+            error.add_note(note)
+        raise
 
 
 M = TypeVar("M", bound=Member)

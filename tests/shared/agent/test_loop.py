@@ -234,3 +234,15 @@ async def test_uploads_are_logged_before_they_are_sent(tmp_path: Path) -> None:
     await participate(connection, Worker(), "a", RUN, activity)
     await connection.close()
     assert script.log == ["model 0", "update 0"]
+
+
+async def test_error_of_a_participant_names_the_member_whose_code_raised_it() -> None:
+    class Broken(Worker):
+        async def work(self, ticket: Ticket, model: bytes) -> bytes:
+            error = KeyError("a")
+            error.add_note("raised by 'own' of my-package==1")
+            raise error
+
+    with pytest.raises(module.ParticipantError) as caught:
+        await run(Script(ticket(0, "train")), Broken())
+    assert str(caught.value) == "KeyError: 'a' (raised by 'own' of my-package==1)"

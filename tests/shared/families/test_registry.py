@@ -17,6 +17,24 @@ class Shape(Member):
     """The family's type in these tests."""
 
 
+class Outer(Shape):
+    """A member that calls another member."""
+
+    def call(self, inner: Shape) -> None:
+        """Raises the error of the other member's code."""
+        with self.own_errors(), inner.own_errors():
+            raise KeyError("a")
+
+
+def test_an_error_names_only_the_innermost_member_whose_code_raised_it() -> None:
+    outer, inner, built_in = (type("Own", (Outer,), {"name": name}) for name in ("a", "b", "c"))
+    outer.package = inner.package = "mine==1"
+    for called, blamed in ((inner, "'b'"), (built_in, "'a'")):
+        with pytest.raises(KeyError) as caught:
+            outer().call(called())
+        assert caught.value.__notes__ == [f"raised by {blamed} of mine==1"]
+
+
 @pytest.fixture
 def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Shape]:
     """A family whose package has two modules, of which one registers a member."""

@@ -118,7 +118,7 @@ def _partition(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
         raise ConfigurationError(f"{data.reserved} of {n} samples are reserved, so none are left")
     order = torch.randperm(n, generator=generator(seed, "reserved"))
     rest = order[data.reserved :].sort().values
-    shares = partitions.parse(data.partition).split(
+    shares = partitions.parse(data.partition).divide(
         samples.y[rest],
         data.clients,
         generator(seed, "partition"),

@@ -1,12 +1,14 @@
 """Small clients with unequal data, and a learner for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.learner import Learner
 
@@ -52,3 +54,22 @@ def clients() -> list[ClientData]:
         ClientData(samples(n), labels(n), samples(t), labels(t), 10)
         for n, t in ((10, 3), (7, 4), (4, 2))
     ]
+
+
+OwnMember = Callable[[Registry[Any], type[Member]], type[Member]]
+
+
+@pytest.fixture
+def own_member(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnMember]:
+    """Adds a member to a family, under the name "own", as if it came from another package."""
+
+    def add(family: Registry[Any], member: type[Member]) -> type[Member]:
+        family.names()
+        monkeypatch.setattr(family, "_members", dict(family._members))
+        family.register("own")(member)
+        member.package = "my-package==1"
+        return member
+
+    yield add
+    for cache in (client_data._partition, client_data._samples, client_data._standardized):
+        cache.cache_clear()

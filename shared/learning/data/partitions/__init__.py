@@ -9,6 +9,8 @@ Legend: n samples, K clients.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,6 +37,51 @@ class Partition(Member, ABC):
         Raises:
             ConfigurationError: the samples cannot be divided in this way; the message says why.
         """
+
+    def divide(
+        self, y: Tensor, clients: int, draws: torch.Generator, groups: Tensor | None = None
+    ) -> list[Tensor]:
+        """Calls `split`, and checks the parts.
+
+        Raises:
+            ConfigurationError: the samples cannot be divided in this way, there is not one part for
+                each client, or a part does not consist of valid positions. A position is valid if
+                it exists and is not listed twice.
+        """
+        with self.own_errors():
+            given: object = self.split(y, clients, draws, groups)
+            parts = list(given) if isinstance(given, Iterable) else None
+        if parts is None:
+            problem: str | None = f"returned {type(given).__name__}, not a list of tensors"
+        else:
+            problem = _problem(parts, clients, len(y))
+        if parts is None or problem is not None:
+            raise ConfigurationError(f"partition {self.origin} {problem}")
+        return parts
+
+
+def _problem(parts: list[Any], clients: int, n: int) -> str | None:
+    """What is wrong with the parts of n samples; None if the parts are correct."""
+    if len(parts) != clients:
+        return f"returned {len(parts)} parts for {clients} clients"
+    for client, part in enumerate(parts):
+        if not isinstance(part, Tensor):
+            return f"gave client {client} a {type(part).__name__}, not an int64 tensor of positions"
+        if part.dtype != torch.int64 or part.ndim != 1:
+            return (
+                f"gave client {client} a tensor of {part.dtype} with shape {tuple(part.shape)}, "
+                "not an int64 tensor of positions with one dimension"
+            )
+        for position in part[(part < 0) | (part >= n)][:1].tolist():
+            return f"gave client {client} the position {position}, outside 0..{n - 1}"
+    times_n = torch.cat(parts).bincount(minlength=n)
+    position = int(times_n.argmax())
+    if times_n[position] > 1:
+        holders = [k for k, part in enumerate(parts) if bool((part == position).any())]
+        if len(holders) == 1:
+            return f"gave client {holders[0]} the position {position} more than once"
+        return f"gave the position {position} to the clients {holders[0]} and {holders[1]}"
+    return None
 
 
 partitions: Registry[Partition] = Registry(

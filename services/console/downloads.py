@@ -20,7 +20,7 @@ def fetch(member: Dataset, clock: Callable[[], float] = time.monotonic) -> Path 
     Raises:
         ConfigurationError: the data set is not available; the message says what to do.
     """
-    with Progress(f"rows of {member.name}", clock=clock) as progress:
+    with member.own_errors(), Progress(f"rows of {member.name}", clock=clock) as progress:
         return member.fetch(progress.show)
 
 

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from rampart_fl.services.console.progress import Progress
 from rampart_fl.services.console.terminal import terminal
-from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.errors import ConfigurationError, RampartError, explained
 
 if TYPE_CHECKING:
-    from rampart_fl.shared.learning.data.datasets import Dataset
+    from rampart_fl.shared.learning.data.datasets import Dataset, Source
 
 data = typer.Typer(
     no_args_is_help=True,
@@ -85,18 +85,19 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Loads data sets, and checks that the samples have the declared shape and finite values.
+    """Loads data sets, and checks them: declared shape and classes, types, finite values.
 
     Prints the number of samples per class, the number of users, and the range of values. Exits with
     code 1 if a data set is missing or wrong.
     """
+    from rampart_fl.shared.learning.data import checked_samples
     from rampart_fl.shared.learning.data.datasets import datasets
 
-    here = [name for name in datasets.names() if datasets.build(name).source().present]
+    here = [name for name in datasets.names() if _source(datasets.build(name)).present]
 
     def one(name: str) -> dict[str, Any]:
         member = datasets.build(name)
-        source = member.source()
+        source = _source(member)
         if not source.present and source.kind != "you":
             raise ConfigurationError(
                 f"data set {name!r} is missing; `rampart data fetch {name}` gets it from "
@@ -104,13 +105,7 @@ def check(
             )
         # If the user has to provide the file and it is missing, `load` raises an error that says
         # where to put the file.
-        samples = member.load()
-        if samples.x.shape != (len(samples.y), *member.shape):
-            raise ConfigurationError(
-                f"data set {name!r} has shape {tuple(samples.x.shape)}, not (n, *{member.shape})"
-            )
-        if not bool(samples.x.isfinite().all()):
-            raise ConfigurationError(f"data set {name!r} has values that are not finite")
+        samples = checked_samples.load(member)
         counts = samples.y.bincount(minlength=member.classes).tolist()
         return {
             "name": name,
@@ -168,10 +163,15 @@ def show(
         terminal().print(table(chosen, clients))
 
 
+def _source(member: "Dataset") -> "Source":
+    with member.own_errors():
+        return member.source()
+
+
 def _about(member: "Dataset") -> dict[str, Any]:
     from rampart_fl.shared.learning.data.datasets.files import sample_count
 
-    source = member.source()
+    source = _source(member)
     there = (
         sample_count(Path(source.place))
         if source.present and source.place.endswith(".npz")
@@ -211,9 +211,12 @@ def _each(
                 progress.show(number, label=name)
             try:
                 rows.append(one(name))
-            except RampartError as error:
+            except Exception as error:  # The code of a user's data set may raise anything.
+                message = str(error) if isinstance(error, RampartError) else explained(error)
+                if message is None:
+                    raise
                 failed += 1
-                sys.stderr.write(f"error: {error}\n")
+                sys.stderr.write(f"error: {message}\n")
             else:
                 if not as_json:
                     sys.stdout.write(as_line(rows[-1]) + "\n")

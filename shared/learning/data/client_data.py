@@ -14,6 +14,7 @@ from torch import Tensor
 from rampart_fl.shared.attacks.base import DataAttack
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
+from rampart_fl.shared.learning.data import checked_samples
 from rampart_fl.shared.learning.data.arrays import PARTS, labels, read
 from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets
 from rampart_fl.shared.learning.data.partitions import partitions
@@ -112,7 +113,8 @@ def _standardized(table: str, seed: int) -> Samples:
 @lru_cache(maxsize=4)
 def _partition(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
     data = Data.model_validate_json(table)
-    samples = datasets.parse(data.dataset).draw(seed) or _samples(json.dumps(data.dataset))
+    drawn = checked_samples.draw(datasets.parse(data.dataset), seed)
+    samples = _samples(json.dumps(data.dataset)) if drawn is None else drawn
     n = len(samples.y)
     if data.reserved >= n:
         raise ConfigurationError(f"{data.reserved} of {n} samples are reserved, so none are left")
@@ -135,7 +137,7 @@ def _partition(table: str, seed: int) -> tuple[Samples, tuple[Tensor, ...]]:
 
 @lru_cache(maxsize=2)
 def _samples(dataset: str) -> Samples:
-    return datasets.parse(json.loads(dataset)).load()
+    return checked_samples.load(datasets.parse(json.loads(dataset)))
 
 
 def poisoned(
@@ -149,9 +151,12 @@ def poisoned(
         seed: the experiment's seed.
         client: the attacker's client id, from which the attack's random numbers are derived.
         attacker: the attacker's position among the experiment's attackers.
+    Raises:
+        ConfigurationError: the attack returned samples and labels that do not fit; the message
+            names the attack.
     """
     draws = generator(seed, "data attack", client)
-    x, y = attack.apply(data.x_train, data.y_train, data.classes, draws, attacker)
+    x, y = checked_samples.poison(attack, data.x_train, data.y_train, data.classes, draws, attacker)
     return replace(data, x_train=x, y_train=y)
 
 
@@ -167,7 +172,10 @@ def client_data_from_file(path: str | Path, dataset: Dataset) -> ClientData:
             outside 0..classes-1, or a number is not finite.
     """
     arrays = read(path)
-    x_train, x_test = (dataset.prepared(arrays[f"x_{part}"], f"{path}: x_{part}") for part in PARTS)
+    with dataset.own_errors():
+        x_train, x_test = (
+            dataset.prepared(arrays[f"x_{part}"], f"{path}: x_{part}") for part in PARTS
+        )
     y_train, y_test = (
         labels(arrays[f"y_{part}"], len(x), dataset.classes, f"{path}: y_{part}")
         for part, x in zip(PARTS, (x_train, x_test), strict=True)

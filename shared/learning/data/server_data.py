@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.schema import Data
+from rampart_fl.shared.learning.data import checked_samples
 from rampart_fl.shared.learning.data.augmentation import luminance
 from rampart_fl.shared.learning.data.client_data import partition_data
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets
@@ -84,7 +85,7 @@ def server_data(
         held = torch.cat(parts)
         hint = f": no client may hold them; set data.reserved to {size} or more"
     else:
-        samples = source.load()
+        samples = checked_samples.load(source)
         held, hint = torch.arange(0), ""
     free = torch.ones(len(samples.y), dtype=torch.bool)
     free[held if taken is None else torch.cat([held, taken])] = False

@@ -27,8 +27,8 @@ class Samples:
     """Labelled samples.
 
     Args:
-        x: (n, *shape), float32, or uint8 as stored in files; `take` converts it to a model's input.
-            Images have their channels first.
+        x: (n, *shape), float32 or integers, such as uint8 pixels as stored in files; `take`
+            converts it to a model's input. Images have their channels first.
         y: class numbers, long (n,).
         classes: number of classes.
         groups: the natural client (user, writer) of every sample, long (n,), if the data set has

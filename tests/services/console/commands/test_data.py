@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rampart_fl.services.console.commands.data import data
 from rampart_fl.shared.learning.data import client_data
-from rampart_fl.shared.learning.data.datasets import datasets, openml
+from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 from rampart_fl.shared.learning.data.datasets.openml import Rows
 
@@ -171,3 +172,37 @@ def test_show_reports_missing_data_and_unknown_experiments(
     assert said.code == 1
     assert "put mnist.npz" in said.err
     assert "unknown experiment" in rampart("data", "show", "nothing").err
+
+
+@pytest.mark.parametrize(
+    ("y", "problem"),
+    [
+        (torch.tensor([0, 12]), "data set 'own' of my-data==1: y has numbers from 0 to 12"),
+        (torch.tensor([0.0, 1.0]), "data set 'own' of my-data==1: y is a tensor of torch.float32"),
+        (KeyError("a"), "KeyError: 'a' (raised by 'own' of my-data==1)"),
+    ],
+)
+def test_check_reports_wrong_samples_of_an_own_data_set(
+    rampart: Rampart, monkeypatch: pytest.MonkeyPatch, y: Any, problem: str
+) -> None:
+    class Own(Dataset):
+        @property
+        def shape(self) -> tuple[int, ...]:
+            return (1,)
+
+        @property
+        def classes(self) -> int:
+            return 10
+
+        def load(self) -> Samples:
+            if isinstance(y, Exception):
+                raise y
+            return Samples(torch.zeros(2, 1), y, 10)
+
+    datasets.names()
+    monkeypatch.setattr(datasets, "_members", dict(datasets._members))
+    datasets.register("own")(Own)
+    Own.package = "my-data==1"
+    said = rampart("data", "check", "own", "usps", "--json")
+    assert [row["name"] for row in parsed(said, code=1)] == ["usps"]
+    assert said.err.startswith(f"error: {problem}")

@@ -6,7 +6,7 @@ If the model is not compatible, the result says why.
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rampart_fl.shared.errors import ConfigurationError, refusal
+from rampart_fl.shared.errors import explained, refusal
 from rampart_fl.shared.members import Members
 
 
@@ -51,6 +51,7 @@ def misfits(members: Members) -> Misfits:
 def _checked(network: _Network) -> Misfits:
     """Like `misfits`, but cached, because the experiments of a sweep often have the same model."""
     from rampart_fl.shared.learning.network.vector import build_module, outline, spec_of
+    from rampart_fl.shared.learning.training.personalizer_calls import check
     from rampart_fl.shared.learning.training.privacy import require_accountable
 
     members = network.members
@@ -58,11 +59,14 @@ def _checked(network: _Network) -> Misfits:
         # A user's personalizer may look at the model's values.
         build = build_module if members.personalizer.package else outline
         module = build(members.experiment)
-    except ConfigurationError as error:
-        return Misfits([str(error)])
+    except Exception as error:  # The code of a user's model may raise anything.
+        message = explained(error)
+        if message is None:
+            raise
+        return Misfits([message])
     personalizer, privacy = members.personalizer, members.experiment.training.privacy
     return Misfits(
         [],
-        refusal(personalizer.check, module, spec_of(module)),
+        refusal(check, personalizer, module, spec_of(module)),
         refusal(require_accountable, privacy, module, personalizer),
     )

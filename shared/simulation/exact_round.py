@@ -41,7 +41,8 @@ class ExactRound:
     def rate(self) -> float:
         """Step size η of the round."""
         learner = self.clients.learner
-        return learner.training.learning_rate * learner.schedule.share(self.round, learner.rounds)
+        share = learner.schedule.checked_share(self.round, learner.rounds)
+        return learner.training.learning_rate * share
 
     def step(
         self, model_ND: Tensor, batch: Batch, states: dict[str, State]

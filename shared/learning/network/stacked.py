@@ -12,11 +12,13 @@ Legend: K models, B samples each, D coordinates, S running statistics, C classes
 import copy
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from rampart_fl.shared.families.registry import Member
 from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, stack_layer, to_images
 from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
@@ -36,8 +38,10 @@ class Stacked:
             [[3.]]])
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, member: Member | None = None) -> None:
+        """`member` is the model that built the module; errors of its own code name it."""
         self.module = module
+        self._own_errors = nullcontext if member is None else member.own_errors
         self.spec = spec_of(module)
         self._layer = stack_layer("", module)
         self._widths: dict[tuple[int, ...], int] = {}
@@ -104,9 +108,10 @@ class Stacked:
         whole: bool = False,
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         if self._layer is None:
-            if self.spec.statistics:
-                return self._one_by_one(tensors, x_KB, inside_KB)
-            return self._vmapped(tensors, x_KB), {}
+            with self._own_errors():
+                if self.spec.statistics:
+                    return self._one_by_one(tensors, x_KB, inside_KB)
+                return self._vmapped(tensors, x_KB), {}
         run = ForwardPass(tensors, len(x_KB), inside_KB, whole)
         return self._layer(to_images(x_KB) if x_KB.ndim == 5 else x_KB, run), run.moved
 

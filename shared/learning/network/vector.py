@@ -106,7 +106,7 @@ def build_module(experiment: Experiment) -> nn.Module:
         # Unlike `torch.manual_seed`, seeding `default_generator` leaves the generators of other
         # devices unchanged.
         torch.default_generator.manual_seed(derive(experiment.seed, "initial model"))
-        return member.build(data.shape, data.classes)
+        return member.checked_build(data.shape, data.classes)
 
 
 def outline(experiment: Experiment) -> nn.Module:

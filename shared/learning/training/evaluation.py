@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training import personalizer_calls
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.scoring import hits
@@ -44,7 +45,7 @@ def evaluate_many(
         "test_samples": counts(cohort.test_K),
         **score_sums(learner, cohort, received_KD, "customized"),
     }
-    kept_KD = learner.personalizer.personalized(received_KD, personal)
+    kept_KD = personalizer_calls.personalized(learner.personalizer, received_KD, personal)
     if kept_KD is not None:
         metrics |= score_sums(learner, cohort, kept_KD, "personalized")
     return metrics

@@ -12,9 +12,11 @@ from rampart_fl.shared.attacks.triggers import Backdoor, parse_trigger
 from rampart_fl.shared.experiment.schema import Experiment, Training
 from rampart_fl.shared.experiment.start import Start
 from rampart_fl.shared.learning.data.datasets import datasets
+from rampart_fl.shared.learning.network.models import models
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.starting_model import read_start
 from rampart_fl.shared.learning.network.vector import build_module, flatten
+from rampart_fl.shared.learning.training import personalizer_calls
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.objectives import Objective, parse_terms
 from rampart_fl.shared.learning.training.personalizers import Personalizer, personalizers
@@ -53,9 +55,9 @@ class Learner:
     @staticmethod
     def of(experiment: Experiment) -> "Learner":
         """Builds the learner that an experiment defines."""
-        network = Stacked(build_module(experiment))
+        network = Stacked(build_module(experiment), models.parse(experiment.network))
         personalizer = personalizers.parse(experiment.personalizer)
-        personalizer.check(network.module, network.spec)
+        personalizer_calls.check(personalizer, network.module, network.spec)
         check_privacy(experiment.training.privacy, network.module, personalizer)
         return Learner(
             network,
@@ -82,7 +84,7 @@ class Learner:
 
     def first_states(self, initial_KD: Tensor) -> dict[str, Tensor]:
         """The initial value of the state (K, ...) that clients keep between rounds."""
-        state = self.personalizer.init(initial_KD)
+        state = personalizer_calls.first_state(self.personalizer, initial_KD)
         if self.training.privacy is not None:
             state[STEPS] = initial_KD.new_zeros(len(initial_KD), dtype=torch.float64)
         return state
@@ -122,7 +124,7 @@ class Learner:
             batches.draws(step),
             hostile_K,
             clients_K,
-            rate=self.schedule.share(batches.round, self.rounds),
+            rate=self.schedule.checked_share(batches.round, self.rounds),
         )
 
     def trained_as(self, training: Training) -> "Learner":

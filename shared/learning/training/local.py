@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.learning.data.client_data import ClientData
+from rampart_fl.shared.learning.training import personalizer_calls
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.evaluation import (
     counts,
@@ -22,7 +23,7 @@ from rampart_fl.shared.learning.training.evaluation import (
     training_loss,
 )
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Offers, StepState
+from rampart_fl.shared.learning.training.personalizers import Offers
 from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent_epsilon
 from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.runtime.device import to_device
@@ -68,29 +69,34 @@ def train(
     """
     metrics = {"train_samples": counts(cohort.train_K), "test_samples": counts(cohort.test_K)}
     own, base_KD = {name: one for name, one in personal.items() if name != STEPS}, received_KD
-    received_KD, reported = learner.personalizer.start(
-        base_KD, own, offers, lambda models_KD: held_out_loss(learner, cohort, batches, models_KD)
+    personalizer = learner.personalizer
+    received_KD, reported = personalizer_calls.start(
+        personalizer,
+        base_KD,
+        own,
+        offers,
+        lambda models_KD: held_out_loss(learner, cohort, batches, models_KD),
     )
     metrics |= reported
     if measure:
         metrics |= score_sums(learner, cohort, received_KD, "customized")
         metrics["loss_before"] = training_loss(learner, cohort, received_KD)
 
-    begun = StepState(received_KD, learner.personalizer.begin(received_KD, own))
+    begun = personalizer_calls.begin(personalizer, received_KD, own)
     local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
 
     if measure:
         metrics |= score_sums(learner, cohort, local.model_KD, "local")
         metrics["loss_after"] = training_loss(learner, cohort, local.model_KD)
         for term in learner.terms:
-            metrics |= term.measure(
+            metrics |= term.checked_measure(
                 learner.network,
                 local.model_KD,
                 cohort.x_train_KN,
                 cohort.train_K,
                 batches.draws(0),
             )
-        kept_KD = learner.personalizer.personalized(local.model_KD, local.personal)
+        kept_KD = personalizer_calls.personalized(personalizer, local.model_KD, local.personal)
         if kept_KD is not None:
             metrics |= score_sums(learner, cohort, kept_KD, "personalized")
     update_KD, kept = local.model_KD - base_KD, dict(local.personal)

@@ -171,7 +171,7 @@ class PrivateTask(LocalTask):
         for term in self.terms:
             if term.weight and not term.reads_samples:
                 point = Point(self.network, model_KD, self.received_KD, batch, self.draws)
-                gradient_KD = gradient_KD + term.gradient(point)
+                gradient_KD = gradient_KD + term.checked_gradient(point)
         return gradient_KD
 
     def _clipped(self, batch: Batch, model_KD: Tensor, clip: float) -> Tensor:

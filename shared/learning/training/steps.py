@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.learning.training import personalizer_calls
 from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.padding_order import ALIGNED, order, step_ranges, unit
@@ -126,7 +127,7 @@ def _steps(
             # this client's batch is then only padding.
             batch = Batch(x_KB, y_KB, weight_KSB[some, s], whole=batches.whole(s))
             task = learner.task(cohort, left, start_KD, s, bad_K, row_K)
-            after = learner.personalizer.step(local, start_KD, batch, task)
+            after = personalizer_calls.step(learner.personalizer, local, start_KD, batch, task)
             local = _hold(done_SK[s, some], local, after) if s >= min(left.steps_K) else after
             if isinstance(task, PrivateTask):
                 noised_K[some] += len(task.spent) * ~done_SK[s, some]

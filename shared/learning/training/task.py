@@ -101,7 +101,7 @@ class LocalTask:
             for p in range(len(together) if term.personal else len(models_KD)):
                 point = Point(self.network, together[p], self.received_KD, batch, self.draws)
                 gradients[p] = gradients[p] + self._of_the_honest(
-                    self.parameters(term.gradient(point))
+                    self.parameters(term.checked_gradient(point))
                 )
         return tuple(gradients)
 

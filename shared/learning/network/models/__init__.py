@@ -13,7 +13,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.learning.network.trial import try_module
 
 
 class Model(Member, ABC):
@@ -29,6 +31,25 @@ class Model(Member, ABC):
         Raises:
             ConfigurationError: the architecture does not take samples of this shape.
         """
+
+    def checked_build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Calls `build`, and checks the module; a user's own module must also return logits.
+
+        Raises:
+            ConfigurationError: the architecture does not take samples of this shape, or the model
+                of another package does not build a module that maps (B, *shape) to (B, classes).
+        """
+        with self.own_errors():
+            module: object = self.build(shape, classes)
+        who = f"model {self.origin}"
+        if not isinstance(module, nn.Module):
+            raise ConfigurationError(
+                f"{who} built a {type(module).__name__}, not a torch.nn.Module"
+            )
+        if self.package and self.task == "classification":
+            for training in (False, True):
+                try_module(module, who, shape, classes, training)
+        return module
 
 
 models: Registry[Model] = Registry(Model, "model", package=__name__, group="rampart_fl.models")

@@ -1,6 +1,5 @@
 """A user's own network, given by its import path."""
 
-import copy
 import inspect
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import nn
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.learning.network.models import Model, models
+from rampart_fl.shared.learning.network.trial import try_module
 
 DROPOUTS = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
@@ -76,26 +76,11 @@ class UserModule(Model):
 
     def _try(self, module: nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Refuses a module that draws random numbers, or that does not return logits."""
-        batch = torch.zeros(2, *shape)
         for training in (False, True):
-            trial, before = copy.deepcopy(module).train(training), torch.get_rng_state()
-            try:
-                with torch.no_grad():
-                    logits = trial(batch)
-            except Exception as error:  # The user's code may raise anything.
-                raise ConfigurationError(
-                    f"{self._who} fails on a batch of shape {tuple(batch.shape)}: "
-                    f"{type(error).__name__}: {error}"
-                ) from None
+            before = torch.get_rng_state()
+            try_module(module, self._who, shape, classes, training)
             if not torch.equal(before, torch.get_rng_state()):
                 raise ConfigurationError(
                     f"{self._who} draws at random in forward, so agents and the simulator would "
                     "get different results"
-                )
-            if not isinstance(logits, torch.Tensor) or logits.shape != (2, classes):
-                tensor = isinstance(logits, torch.Tensor)
-                output = tuple(logits.shape) if tensor else type(logits).__name__
-                raise ConfigurationError(
-                    f"{self._who} maps a batch of shape {tuple(batch.shape)} to {output}, not to "
-                    f"logits {(2, classes)}" + (" in training" if training else "")
                 )

@@ -16,13 +16,14 @@ Legend: K clients, B samples in a batch, N training samples, D parameters.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.registry import Member, Registry
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.training.cohort import StepRandomness
@@ -91,6 +92,22 @@ class Objective(Member, ABC):
     def gradient(self, point: Point) -> Tensor:
         """The gradient (K, D) of the weighted term; called only if the weight is positive."""
 
+    def checked_gradient(self, point: Point) -> Tensor:
+        """Calls `gradient`, and checks the shape of the result.
+
+        Raises:
+            ConfigurationError: the gradient does not have the shape of the models.
+        """
+        with self.own_errors():
+            given: Any = self.gradient(point)
+        wanted = tuple(point.models_KD.shape)
+        if not isinstance(given, Tensor) or given.shape != wanted:
+            shown = f"shape {tuple(given.shape)}" if isinstance(given, Tensor) else repr(given)
+            raise ConfigurationError(
+                f"objective {self.origin} returned a gradient of {shown}, not of shape {wanted}"
+            )
+        return given
+
     def measure(
         self,
         network: Stacked,
@@ -110,6 +127,33 @@ class Objective(Member, ABC):
         """
         del network, models_KD, x_KN, sizes, draws
         return {}
+
+    def checked_measure(
+        self,
+        network: Stacked,
+        models_KD: Tensor,
+        x_KN: Tensor,
+        sizes: Sequence[int],
+        draws: StepRandomness,
+    ) -> Mapping[str, Tensor]:
+        """Calls `measure`, and checks the result.
+
+        Raises:
+            ConfigurationError: the result does not consist of one number per client and name.
+        """
+        with self.own_errors():
+            given: Any = self.measure(network, models_KD, x_KN, sizes, draws)
+        if not isinstance(given, Mapping):
+            raise ConfigurationError(
+                f"objective {self.origin} measured {given!r}, not a mapping of tensors"
+            )
+        for name, column in given.items():
+            if not isinstance(column, Tensor) or column.shape != (len(models_KD),):
+                raise ConfigurationError(
+                    f"objective {self.origin} measured {column!r} as {name!r}, not one number per "
+                    f"client, of which there are {len(models_KD)}"
+                )
+        return given
 
 
 objectives: Registry[Objective] = Registry(

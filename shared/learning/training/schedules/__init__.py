@@ -10,7 +10,10 @@ Code that applies the rate to a model belongs in `training`.
 """
 
 from abc import ABC, abstractmethod
+from math import inf, nan
+from typing import Any
 
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.registry import Member, Registry
 
 
@@ -25,6 +28,22 @@ class Schedule(Member, ABC):
             round_: the round's number, counted from 0.
             rounds: number of rounds of the experiment.
         """
+
+    def checked_share(self, round_: int, rounds: int) -> float:
+        """Calls `share`, and checks the result.
+
+        Raises:
+            ConfigurationError: the result is not a finite number of at least 0.
+        """
+        with self.own_errors():
+            given: Any = self.share(round_, rounds)
+            share = float(given) if hasattr(given, "__float__") else nan
+        if not 0 <= share < inf:
+            raise ConfigurationError(
+                f"schedule {self.origin} returned {given!r} for round {round_}, not a finite "
+                "number of at least 0"
+            )
+        return share
 
 
 schedules: Registry[Schedule] = Registry(

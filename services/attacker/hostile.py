@@ -75,7 +75,7 @@ class HostileClient(LearningClient):
     async def work(self, ticket: Ticket, model: bytes) -> bytes:
         training = self._usual
         if self.data_attack is not None and self._poisons(ticket.round):
-            training = self.data_attack.training(training)
+            training = self.data_attack.checked_training(training)
         self.learner = self.learner.trained_as(training)
         # Keep the received model for `finish`, which gets only the result of training.
         self._sent_D = self._model(model)
@@ -85,7 +85,7 @@ class HostileClient(LearningClient):
         own_D, metrics = await super().finish(ticket, result)
         honest_D = own_D
         if self.data_attack is not None and self._poisons(ticket.round):
-            own_D = self.data_attack.upload(own_D.unsqueeze(0))[0]
+            own_D = self.data_attack.checked_upload(own_D.unsqueeze(0))[0]
         if self.attack is None:
             return own_D, metrics
         knowledge = await self._knowledge(self.attack, ticket, honest_D)

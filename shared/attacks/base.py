@@ -230,12 +230,7 @@ class ModelAttack(Attack, ABC):
                 return own_FD.clone()  # Training has diverged, so no finite update is known.
         with self.own_errors():
             crafted_FD = self.craft(own_FD, knowledge)
-        if crafted_FD.shape != own_FD.shape:
-            raise ConfigurationError(
-                f"attack {self.origin} crafted updates of shape {tuple(crafted_FD.shape)} instead "
-                f"of {tuple(own_FD.shape)}"
-            )
-        return crafted_FD.to(own_FD)
+        return _checked(self, crafted_FD, own_FD)
 
     @abstractmethod
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
@@ -245,7 +240,8 @@ class ModelAttack(Attack, ABC):
         """The numbers, such as the loss gap, that the attacker reports in its metadata."""
         if not knowledge.attackers or not self._shows(knowledge):
             return dict(numbers)
-        return self.claim(dict(numbers), knowledge)
+        with self.own_errors():
+            return self.claim(dict(numbers), knowledge)
 
     def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
         """What the attacker reports while the attack is active; by default, the true numbers."""
@@ -281,9 +277,47 @@ class DataAttack(Attack, ABC):
         """The training settings while the attack is active, derived from the usual settings."""
         return usual
 
+    def checked_training(self, usual: Training) -> Training:
+        """Calls `training`, and checks the result.
+
+        Raises:
+            ConfigurationError: the result is not a `Training` table.
+        """
+        with self.own_errors():
+            changed: object = self.training(usual)
+        if not isinstance(changed, Training):
+            raise ConfigurationError(
+                f"data attack {self.origin} changed the training settings to {changed!r}"
+            )
+        return changed
+
     def upload(self, own_FD: Tensor) -> Tensor:
         """The uploads (F, D). `own_FD` are the updates after training on poisoned samples.
 
         The result is never a view of `own_FD`.
         """
         return own_FD.clone()
+
+    def checked_upload(self, own_FD: Tensor) -> Tensor:
+        """Calls `upload`, and checks the shape of the result.
+
+        Raises:
+            ConfigurationError: the result does not have the shape of `own_FD`.
+        """
+        with self.own_errors():
+            uploads_FD = self.upload(own_FD)
+        return _checked(self, uploads_FD, own_FD)
+
+
+def _checked(attack: Attack, crafted_FD: object, own_FD: Tensor) -> Tensor:
+    """The crafted updates in the dtype of the honest updates, if they have their shape."""
+    if not isinstance(crafted_FD, Tensor):
+        raise ConfigurationError(
+            f"attack {attack.origin} crafted {crafted_FD!r} instead of updates"
+        )
+    if crafted_FD.shape != own_FD.shape:
+        raise ConfigurationError(
+            f"attack {attack.origin} crafted updates of shape {tuple(crafted_FD.shape)} instead "
+            f"of {tuple(own_FD.shape)}"
+        )
+    return crafted_FD.to(own_FD)

@@ -203,7 +203,7 @@ class Clients:
         attack = next((g.data_attack for g in self.groups if name in g.members), None)
         if attack is None or not attack.active(round_, self.experiment.seed):
             return usual
-        return attack.training(usual)
+        return attack.checked_training(usual)
 
     def _train_alike(
         self,
@@ -293,7 +293,7 @@ class Clients:
             own_FD = trained.update_KD[k : k + 1]
             poison = group.data_attack
             if poison is not None and poison.active(round_, self.experiment.seed):
-                own_FD = poison.upload(own_FD)
+                own_FD = poison.checked_upload(own_FD)
             if group.attack is not None:
                 # An `agnostic` attacker does not know which other attackers were selected, so
                 # `first` is its position among all attackers of the experiment, not of the round.

@@ -1,13 +1,16 @@
 """Knowledge contains no more than its level allows, and attacks name the knowledge they lack."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from rampart_fl.shared.attacks import craft
-from rampart_fl.shared.attacks.base import Knowledge, ModelAttack
+from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.robust.engine import Plan
 
 PLAN = Plan.of("median")
@@ -156,3 +159,59 @@ def test_crafted_updates_of_another_shape_are_refused() -> None:
 
     with pytest.raises(ConfigurationError, match=r"shape \(2,\) instead of \(3, 2\)"):
         Broadcast().apply(torch.ones(3, 2), everything())
+
+
+class Own(DataAttack):
+    """A data attack that returns or raises the given value."""
+
+    name = "own"
+    package = "my-package==1"
+    given: Any = None
+
+    def apply(self, *args: Any) -> Any:
+        """Raises: the tests use only the other methods."""
+        raise AssertionError
+
+    def training(self, usual: Training) -> Training:
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+    def upload(self, own_FD: Tensor) -> Tensor:
+        return self.training(Training())
+
+
+def test_wrong_results_of_a_data_attack_are_refused_with_its_name() -> None:
+    own_FD = torch.ones(1, 3)
+    with pytest.raises(ConfigurationError, match="'own' of my-package==1 changed the training"):
+        Own().checked_training(Training())
+    with pytest.raises(ConfigurationError, match="'own' of my-package==1 crafted None instead"):
+        Own().checked_upload(own_FD)
+    with pytest.raises(ConfigurationError, match=r"1 crafted updates of shape \(3,\) instead of"):
+        Own(given=torch.ones(3)).checked_upload(own_FD)
+    slow = Training(learning_rate=0.5)
+    assert Own(given=slow).checked_training(Training()) == slow
+    assert torch.equal(Own(given=own_FD + 1).checked_upload(own_FD), own_FD + 1)
+
+
+def test_errors_of_an_attack_name_it() -> None:
+    class Claiming(ModelAttack):
+        name = "own"
+        package = "my-package==1"
+
+        def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
+            return "none"  # type: ignore[return-value]  # the test is about this mistake
+
+        def claim(self, numbers: dict[str, float], knowledge: Knowledge) -> dict[str, float]:
+            raise KeyError("a")
+
+    for call in (
+        lambda: Own(given=KeyError("a")).checked_training(Training()),
+        lambda: Own(given=KeyError("a")).checked_upload(torch.ones(1, 3)),
+        lambda: Claiming().report({}, everything()),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call()
+        assert caught.value.__notes__ == ["raised by 'own' of my-package==1"]
+    with pytest.raises(ConfigurationError, match="attack 'own' of my-package==1 crafted 'none'"):
+        Claiming().apply(torch.ones(1, 2), everything())

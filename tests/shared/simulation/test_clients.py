@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.attacks.base import Knowledge
+from rampart_fl.shared.attacks.base import DataAttack, Knowledge
+from rampart_fl.shared.attacks.data import attacks
+from rampart_fl.shared.attacks.data.label_flip import LabelFlip
 from rampart_fl.shared.attacks.model.norm_riding import NormRiding
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.simulation import Simulation
@@ -146,3 +148,20 @@ def test_attackers_own_training_settings_apply_only_in_poisoned_rounds() -> None
     assert not torch.allclose(update_KD[4:], usual_KD[4:], atol=1e-3)
     before, ever = (train(one, round_=0)[0] for one in (with_own, usual))
     assert torch.equal(before.update_KD, ever.update_KD) and before.metrics == ever.metrics
+
+
+@pytest.mark.parametrize("method", ["apply", "training", "upload"])
+def test_errors_of_a_users_data_attack_name_it(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def fail(self: DataAttack, *args: Any) -> Any:
+        raise KeyError("a")
+
+    attacks.names()
+    monkeypatch.setattr(attacks, "_members", dict(attacks._members))
+    own = type("Own", (LabelFlip,), {method: fail})
+    attacks.register("own")(own)
+    own.package = "my-package==1"
+    with pytest.raises(KeyError) as caught:
+        train(clients({"data_attack": "own"}))
+    assert caught.value.__notes__ == ["raised by 'own' of my-package==1"]

@@ -10,12 +10,15 @@ Legend: D coordinates, M rows of the pool.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
 
 from torch import Tensor
 
 from rampart_fl.shared.assignment import names_for
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.families.registry import Registry
 from rampart_fl.shared.robust.base import Context, Rows, Stage, State
 from rampart_fl.shared.robust.models import Models
@@ -61,7 +64,19 @@ class Customization:
 
 
 class Customizer(Stage):
-    """Maps the rows of the accepted clients to a model for each client."""
+    """Maps the rows of the accepted clients to a model for each client.
+
+    A customizer may be a user's own code. Errors that its methods raise therefore name it, and a
+    `ConfigurationError` that names it refuses results that are obviously wrong.
+    """
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Replaces the methods of a new customizer by methods that name it in their errors."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name in ("apply", "customize_newcomer", "check_rows", "init"):
+            if name in vars(cls):
+                setattr(cls, name, _named(name, vars(cls)[name]))
 
     @property
     def probes(self) -> bool:
@@ -143,6 +158,39 @@ class Customizer(Stage):
         if `probes` is true. Customizers with probes override this method.
         """
         raise AssertionError(f"{self.name} sends no probes, so it mixes no models for newcomers")
+
+
+def _named(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A customizer's method whose errors name the customizer, and whose result is checked."""
+
+    @wraps(method)
+    def call(self: Customizer, *args: Any, **options: Any) -> Any:
+        with self.own_errors():
+            result = method(self, *args, **options)
+        wanted = ""
+        if name == "apply" and not _customizes(result):
+            wanted = "a Customization and a State"
+        if name == "customize_newcomer":
+            count = len(args[1] if len(args) > 1 else options["rows"])
+            if not isinstance(result, Tensor) or result.shape != (count,):
+                wanted = f"{count} weights"
+        if wanted:
+            shown = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else repr(result)
+            raise ConfigurationError(
+                f"customizer {self.origin}: {name} returned {shown[:200]}, not {wanted}"
+            )
+        return result
+
+    return call
+
+
+def _customizes(result: object) -> bool:
+    """Whether a value has the type of the results of `Customizer.apply`."""
+    match result:
+        case (Customization(), State()):
+            return True
+        case _:
+            return False
 
 
 customizers: Registry[Customizer] = Registry(

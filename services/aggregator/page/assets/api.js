@@ -4,6 +4,9 @@ import { session } from "./session.js";
 
 /** Maximum number of clients in one response. */
 const PAGE_SIZE = 1000;
+/** Time after which `get_json` gives up, because a stalled network reports no error. */
+const REQUEST_TIMEOUT_MS = 30_000;
+const NO_RESPONSE = "The aggregator does not answer.";
 
 /** A refused or failed request, with the text of the API's problem document. */
 export class ApiError extends Error {
@@ -35,7 +38,7 @@ export async function request(path, options = {}) {
     });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(0, "The aggregator does not answer.");
+    throw new ApiError(0, NO_RESPONSE);
   }
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));
@@ -45,14 +48,28 @@ export async function request(path, options = {}) {
 }
 
 /**
- * Sends a GET request, and returns the parsed JSON of the response.
+ * Sends a GET request, and returns the parsed JSON of the response. Fails if the response takes too long.
  *
  * @param {string} path
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
 export async function get_json(path, signal) {
-  return (await request(path, { signal })).json();
+  // Older browsers lack AbortSignal.any, so one controller serves both the caller's signal and the timeout.
+  const abort_controller = new AbortController();
+  const abort = () => abort_controller.abort();
+  const timer = setTimeout(abort, REQUEST_TIMEOUT_MS);
+  signal?.addEventListener("abort", abort);
+  if (signal?.aborted) abort();
+  try {
+    return await (await request(path, { signal: abort_controller.signal })).json();
+  } catch (error) {
+    if (signal?.aborted || error instanceof ApiError || error instanceof SyntaxError) throw error;
+    throw new ApiError(0, NO_RESPONSE);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  }
 }
 
 /**

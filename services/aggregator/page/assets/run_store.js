@@ -14,6 +14,8 @@ const RETRY_DELAY_MS = 2000;
 const MAX_EVENTS = 5000;
 /** States of runs that have ended. */
 const FINAL_STATES = new Set(["finished", "failed", "cancelled"]);
+/** Topics that `notify` never defers: a `refresh` may wait long for a stalled network. */
+const PROMPT_TOPICS = new Set(["connection", "events"]);
 /** Types of events after which a round has ended. */
 const ROUND_END_EVENTS = new Set(["published", "failed", "evaluating", "ended"]);
 /** Types of events that change which clients are barred, or which clients take part. */
@@ -46,6 +48,8 @@ export class RunStore extends EventTarget {
     /** Whether the API refused the previous request, so that repeating the request cannot help. */
     this.error_is_permanent = false;
     this.abort_controller = new AbortController();
+    /** Aborts the requests of the current `refresh`. */
+    this.refresh_controller = new AbortController();
     /** The round at which `load_new_rounds` continues. */
     this.next_round = 0;
     /** Whether the rounds that were the newest when the page opened the run are loaded. */
@@ -60,22 +64,28 @@ export class RunStore extends EventTarget {
 
   close() {
     this.abort_controller.abort();
-  }
-
-  /** @param {string} path a path below the run's path */
-  get_json(path) {
-    return get_json(`/v1/runs/${this.run_id}${path}`, this.abort_controller.signal);
+    this.refresh_controller.abort();
   }
 
   /**
-   * Dispatches one event per topic. A `refresh` dispatches all its events at its end, so that the page
-   * renders only once.
+   * @param {string} path a path below the run's path
+   * @param {AbortSignal} [signal]
+   */
+  get_json(path, signal = this.abort_controller.signal) {
+    return get_json(`/v1/runs/${this.run_id}${path}`, signal);
+  }
+
+  /**
+   * Dispatches one event per topic. A `refresh` defers most events to its end, so that the page renders
+   * only once.
    *
    * @param {...string} topics
    */
   notify(...topics) {
-    if (this.deferred_topics) topics.forEach((topic) => this.deferred_topics?.add(topic));
-    else topics.forEach((topic) => this.dispatchEvent(new Event(topic)));
+    for (const topic of topics) {
+      if (this.deferred_topics && !PROMPT_TOPICS.has(topic)) this.deferred_topics.add(topic);
+      else this.dispatchEvent(new Event(topic));
+    }
   }
 
   /** Loads the run, and follows its events until `close`. */
@@ -88,16 +98,20 @@ export class RunStore extends EventTarget {
     if (this.abort_controller.signal.aborted) return;
     const listener = {
       on_events: (/** @type {import("./event_stream.js").RunEvent[]} */ events) => this.receive_events(events),
-      on_connection_change: (/** @type {string} */ connection_error) => {
-        if (this.connection_error !== connection_error) {
-          this.connection_error = connection_error;
-          this.notify("connection");
-        }
-        if (!connection_error) this.mark_stale("status", "rounds", "members");
-      },
+      on_connection_change: (/** @type {string} */ connection_error) => this.change_connection(connection_error),
     };
     follow_events(this.run_id, listener, this.abort_controller.signal);
     await this.load_history();
+  }
+
+  /** @param {string} connection_error "" after connecting, or the reason why the connection is lost */
+  change_connection(connection_error) {
+    if (this.connection_error !== connection_error) {
+      this.connection_error = connection_error;
+      this.notify("connection");
+    }
+    if (connection_error) this.refresh_controller.abort();
+    else this.mark_stale("status", "rounds", "members");
   }
 
   /** Loads the verdicts and summaries of earlier rounds, newest first. */
@@ -128,20 +142,21 @@ export class RunStore extends EventTarget {
    *
    * @param {number} first_round
    * @param {number} last_round
+   * @param {AbortSignal} [signal]
    * @returns {Promise<boolean>} whether all responses arrived
    */
-  async load_rounds(first_round, last_round) {
+  async load_rounds(first_round, last_round, signal) {
     try {
-      const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`);
+      const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`, signal);
       summaries_promise.catch(() => {}); // The error is handled below; the browser must not report it earlier.
-      const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`);
+      const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`, signal);
       const known_client_count = this.verdict_table.rounds.length ? this.verdict_table.clients.length : -1;
       this.verdict_table.add_rounds(matrix);
       this.notify("verdicts", ...(this.verdict_table.clients.length > known_client_count ? ["clients"] : []));
       this.add_summaries(await summaries_promise);
       return true;
     } catch (error) {
-      this.handle_error(error);
+      if (!signal?.aborted) this.handle_error(error);
       return false;
     }
   }
@@ -207,38 +222,41 @@ export class RunStore extends EventTarget {
     const { status, rounds, members } = this.stale;
     this.stale = { status: false, rounds: false, members: false };
     this.deferred_topics = new Set();
+    this.refresh_controller = new AbortController();
+    const { signal } = this.refresh_controller;
     try {
       if (status) {
-        this.round_status = await this.get_json("/rounds/current").catch((error) => {
+        this.round_status = await this.get_json("/rounds/current", signal).catch((error) => {
           if (error instanceof ApiError && error.status && error.status < 500) return null;
           throw error;
         });
         // The run's entry changes only with the run's state, and with what the run waits for.
-        if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("");
+        if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("", signal);
         this.error = "";
         this.notify("status");
       }
       if (members) {
-        this.proposals = await this.get_json("/proposals").catch(() => []);
-        this.members = await this.get_json("/members");
+        this.proposals = await this.get_json("/proposals", signal).catch(() => []);
+        this.members = await this.get_json("/members", signal);
         this.mark_declined_clients();
         this.notify("members");
       }
-      if (rounds && this.rounds_loaded) await this.load_new_rounds();
+      if (rounds && this.rounds_loaded) await this.load_new_rounds(signal);
     } catch (error) {
-      this.handle_error(error);
+      if (!signal.aborted) this.handle_error(error);
     }
     const topics = [...this.deferred_topics];
     this.deferred_topics = null;
     this.notify(...topics);
   }
 
-  async load_new_rounds() {
+  /** @param {AbortSignal} signal */
+  async load_new_rounds(signal) {
     if (!this.round_status) return;
     while (this.next_round <= this.round_status.round) {
       const known_client_count = this.verdict_table.clients.length;
       const last_round = Math.min(this.round_status.round, this.next_round + ROUNDS_PER_REQUEST - 1);
-      if (!(await this.load_rounds(this.next_round, last_round))) return;
+      if (!(await this.load_rounds(this.next_round, last_round, signal))) return;
       if (this.get_newest_round() < this.next_round) return;
       this.next_round = this.get_newest_round() + 1;
       if (this.verdict_table.clients.length > known_client_count || this.newest_round_bars_clients()) this.sort_rows();

@@ -1,0 +1,90 @@
+/** The data of a run: lost connections, failed requests, and the end of the run. */
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { RunStore } from "./assets/run_store.js";
+import { Api, Clock, EventStream, STALLED } from "./harness.js";
+
+const RUN = "/v1/runs/test-1";
+let clock, stream, api, store, topics;
+
+/** What the API says about round `round` of the run. */
+function set_round(round, state = "running") {
+  Object.assign(api.answers, {
+    [`GET ${RUN}`]: { run: "test-1", state, waits_for: "", round },
+    [`GET ${RUN}/rounds/current`]: { run: "test-1", status: state, waits_for: "", round },
+  });
+}
+
+/** The numbers of the finished rounds that a request asks for. */
+function finished_rounds(first, last) {
+  const newest = api.answers[`GET ${RUN}`].state === "finished" ? api.answers[`GET ${RUN}`].round : api.answers[`GET ${RUN}`].round - 1;
+  return Array.from({ length: Math.max(0, Math.min(last, newest) - first + 1) }, (_, index) => first + index);
+}
+
+beforeEach(() => {
+  clock = new Clock();
+  stream = new EventStream();
+  api = new Api({
+    [`GET ${RUN}/events`]: stream.answer,
+    [`GET ${RUN}/proposals`]: [],
+    [`GET ${RUN}/members`]: [],
+    [`GET ${RUN}/figures`]: ({ query }) => finished_rounds(Number(query.from), Number(query.from) + Number(query.limit) - 1).map((round) => ({ round, accuracies: {}, decisions: {} })),
+    [`GET ${RUN}/verdicts`]: ({ query }) => {
+      const rounds = finished_rounds(Number(query.from), Number(query.to));
+      const scores = Buffer.from(new Float32Array(rounds.length).buffer).toString("base64");
+      return { clients: ["ada"], rounds, decisions: ["r".repeat(rounds.length)], scores };
+    },
+  });
+  for (let round = 0; round < 1000; round += 1) api.answers[`GET ${RUN}/rounds/${round}`] = { verdicts: [] };
+  set_round(2);
+});
+
+afterEach(() => store.close());
+
+/** Opens the store, and waits until it has loaded the run. */
+async function open() {
+  store = new RunStore("test-1");
+  topics = [];
+  for (const topic of ["status", "verdicts", "summaries", "members", "events", "connection"]) store.addEventListener(topic, () => topics.push(topic));
+  await clock.advance(1000);
+  topics.length = 0;
+}
+
+test("a run is loaded with its rounds", async () => {
+  await open();
+  assert.equal(store.run_info.state, "running");
+  assert.deepEqual(store.verdict_table.rounds, [0, 1]);
+  assert.deepEqual(store.summaries.map((summary) => summary.round), [0, 1]);
+});
+
+test("a connection that is lost during a refresh is reported at once", async () => {
+  await open();
+  api.answers[`GET ${RUN}/rounds/current`] = STALLED;
+  await stream.send("opened", { round: "2" }, "1-0");
+  assert.ok(topics.includes("events"));
+  await clock.advance(9_000);
+  assert.equal(store.connection_error, "");
+  assert.ok(store.is_refreshing);
+  api.answers[`GET ${RUN}/events`] = STALLED;
+  await clock.advance(2_000);
+  assert.equal(store.connection_error, "The aggregator does not answer.");
+  assert.ok(topics.includes("connection"));
+  assert.equal(store.is_refreshing, false);
+  assert.equal(store.error, "");
+});
+
+test("the data is requested again after a lost connection", async () => {
+  await open();
+  const current = api.answers[`GET ${RUN}/rounds/current`];
+  api.answers[`GET ${RUN}/rounds/current`] = STALLED;
+  await stream.send("opened", { round: "2" }, "1-0");
+  await clock.advance(10_100);
+  assert.notEqual(store.connection_error, "");
+  api.answers[`GET ${RUN}/rounds/current`] = current;
+  set_round(3);
+  await clock.advance(1_000);
+  assert.equal(store.connection_error, "");
+  assert.equal(store.round_status.round, 3);
+  assert.deepEqual(store.verdict_table.rounds, [0, 1, 2]);
+});

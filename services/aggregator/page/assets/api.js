@@ -21,6 +21,25 @@ export class ApiError extends Error {
 }
 
 /**
+ * Whether the API refused a request, so that repeating the request cannot help. After a 429, it can.
+ *
+ * @param {unknown} error
+ */
+export function is_refusal(error) {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429;
+}
+
+/**
+ * Null for a refusal, for example because the run has not started.
+ *
+ * @param {unknown} error
+ */
+export function null_if_refused(error) {
+  if (is_refusal(error)) return null;
+  throw error;
+}
+
+/**
  * Sends a request with the session's token, or with `token`. A 401 for the session's token signs the user out.
  *
  * @param {string} path

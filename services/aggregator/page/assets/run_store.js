@@ -1,6 +1,6 @@
 /** The page's data about one run: loads its past rounds, and follows its events. */
 
-import { ApiError, get_json } from "./api.js";
+import { ApiError, get_json, is_refusal, null_if_refused } from "./api.js";
 import { follow_events } from "./event_stream.js";
 import { VerdictTable } from "./verdict_table.js";
 
@@ -8,7 +8,7 @@ import { VerdictTable } from "./verdict_table.js";
 const ROUNDS_PER_REQUEST = 100;
 /** Minimum time between two refreshes of the data. */
 const REFRESH_INTERVAL_MS = 400;
-/** Time after which the store repeats a failed request while it loads a run. */
+/** Time after which the store repeats a failed request. */
 const RETRY_DELAY_MS = 2000;
 /** The store keeps only this many of the newest events. */
 const MAX_EVENTS = 5000;
@@ -118,7 +118,7 @@ export class RunStore extends EventTarget {
   async load_history() {
     const newest_round = this.round_status ? this.round_status.round : -1;
     for (let first_round = Math.max(0, newest_round - ROUNDS_PER_REQUEST + 1), last_round = newest_round; last_round >= 0; last_round = first_round - 1, first_round = Math.max(0, last_round - ROUNDS_PER_REQUEST + 1)) {
-      while (!(await this.load_rounds(first_round, last_round))) if (!(await this.wait_to_retry())) return;
+      while (!(await this.load_old_rounds(first_round, last_round))) if (!(await this.wait_to_retry())) return;
       if (last_round === newest_round) {
         this.next_round = Math.max(this.next_round, this.get_newest_round() + 1);
         this.rounds_loaded = true;
@@ -129,6 +129,23 @@ export class RunStore extends EventTarget {
     this.rounds_loaded = true;
     this.sort_rows();
     this.mark_stale("rounds");
+  }
+
+  /**
+   * Loads some rounds of the history, and handles an error.
+   *
+   * @param {number} first_round
+   * @param {number} last_round
+   * @returns {Promise<boolean>} whether all responses arrived
+   */
+  async load_old_rounds(first_round, last_round) {
+    try {
+      await this.load_rounds(first_round, last_round, this.abort_controller.signal);
+      return true;
+    } catch (error) {
+      this.handle_error(error);
+      return false;
+    }
   }
 
   /** The newest loaded round; -1 if there is none. */
@@ -142,23 +159,16 @@ export class RunStore extends EventTarget {
    *
    * @param {number} first_round
    * @param {number} last_round
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<boolean>} whether all responses arrived
+   * @param {AbortSignal} signal
    */
   async load_rounds(first_round, last_round, signal) {
-    try {
-      const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`, signal);
-      summaries_promise.catch(() => {}); // The error is handled below; the browser must not report it earlier.
-      const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`, signal);
-      const known_client_count = this.verdict_table.rounds.length ? this.verdict_table.clients.length : -1;
-      this.verdict_table.add_rounds(matrix);
-      this.notify("verdicts", ...(this.verdict_table.clients.length > known_client_count ? ["clients"] : []));
-      this.add_summaries(await summaries_promise);
-      return true;
-    } catch (error) {
-      if (!signal?.aborted) this.handle_error(error);
-      return false;
-    }
+    const summaries_promise = this.get_json(`/figures?from=${first_round}&limit=${last_round - first_round + 1}`, signal);
+    summaries_promise.catch(() => {}); // The error is thrown below; the browser must not report it earlier.
+    const matrix = await this.get_json(`/verdicts?from=${first_round}&to=${last_round}`, signal);
+    const known_client_count = this.verdict_table.rounds.length ? this.verdict_table.clients.length : -1;
+    this.verdict_table.add_rounds(matrix);
+    this.notify("verdicts", ...(this.verdict_table.clients.length > known_client_count ? ["clients"] : []));
+    this.add_summaries(await summaries_promise);
   }
 
   /** @param {any[]} summaries the rounds must be all older or all newer than the loaded rounds */
@@ -171,7 +181,7 @@ export class RunStore extends EventTarget {
   /** @param {unknown} error */
   handle_error(error) {
     if (this.abort_controller.signal.aborted) return;
-    this.error_is_permanent = error instanceof ApiError && error.status >= 400 && error.status < 500;
+    this.error_is_permanent = is_refusal(error);
     this.error = error instanceof ApiError ? error.message : String(error);
     this.notify("status");
   }
@@ -209,45 +219,56 @@ export class RunStore extends EventTarget {
     this.is_refreshing = true;
     const refresh_until_current = async () => {
       while (Object.values(this.stale).some(Boolean) && !this.abort_controller.signal.aborted && !this.connection_error) {
-        await this.refresh();
-        await new Promise((resolve) => setTimeout(resolve, REFRESH_INTERVAL_MS));
+        const delay_ms = (await this.refresh()) ? REFRESH_INTERVAL_MS : RETRY_DELAY_MS;
+        if (!this.connection_error) await new Promise((resolve) => setTimeout(resolve, delay_ms));
       }
       this.is_refreshing = false;
     };
     refresh_until_current();
   }
 
-  /** Requests the stale parts of the data. */
+  /**
+   * Requests the stale parts of the data. Parts that could not be loaded become stale again, unless the API
+   * refused the request.
+   *
+   * @returns {Promise<boolean>} whether all parts were loaded
+   */
   async refresh() {
-    const { status, rounds, members } = this.stale;
+    const parts = this.stale;
+    let is_complete = false;
     this.stale = { status: false, rounds: false, members: false };
     this.deferred_topics = new Set();
     this.refresh_controller = new AbortController();
     const { signal } = this.refresh_controller;
     try {
-      if (status) {
-        this.round_status = await this.get_json("/rounds/current", signal).catch((error) => {
-          if (error instanceof ApiError && error.status && error.status < 500) return null;
-          throw error;
-        });
+      if (parts.status) {
+        this.round_status = await this.get_json("/rounds/current", signal).catch(null_if_refused);
         // The run's entry changes only with the run's state, and with what the run waits for.
         if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("", signal);
-        this.error = "";
+        parts.status = false;
         this.notify("status");
       }
-      if (members) {
-        this.proposals = await this.get_json("/proposals", signal).catch(() => []);
+      if (parts.members) {
+        this.proposals = (await this.get_json("/proposals", signal).catch(null_if_refused)) ?? [];
         this.members = await this.get_json("/members", signal);
         this.mark_declined_clients();
+        parts.members = false;
         this.notify("members");
       }
-      if (rounds && this.rounds_loaded) await this.load_new_rounds(signal);
+      if (parts.rounds && this.rounds_loaded) await this.load_new_rounds(signal);
+      is_complete = true;
+      this.error = "";
+      this.notify("status");
     } catch (error) {
       if (!signal.aborted) this.handle_error(error);
+      if (!is_refusal(error)) {
+        this.stale = { status: this.stale.status || parts.status, rounds: this.stale.rounds || parts.rounds, members: this.stale.members || parts.members };
+      }
     }
     const topics = [...this.deferred_topics];
     this.deferred_topics = null;
     this.notify(...topics);
+    return is_complete;
   }
 
   /** @param {AbortSignal} signal */
@@ -256,7 +277,7 @@ export class RunStore extends EventTarget {
     while (this.next_round <= this.round_status.round) {
       const known_client_count = this.verdict_table.clients.length;
       const last_round = Math.min(this.round_status.round, this.next_round + ROUNDS_PER_REQUEST - 1);
-      if (!(await this.load_rounds(this.next_round, last_round, signal))) return;
+      await this.load_rounds(this.next_round, last_round, signal);
       if (this.get_newest_round() < this.next_round) return;
       this.next_round = this.get_newest_round() + 1;
       if (this.verdict_table.clients.length > known_client_count || this.newest_round_bars_clients()) this.sort_rows();

@@ -57,17 +57,18 @@ export class VerdictTable {
     const scores = decode_float32(matrix.scores);
     const round_count = matrix.rounds.length;
     matrix.rounds.forEach((round, column) => {
+      const is_new = !this.decisions_by_round.has(round); // The page may load a round again after a failure.
       const decisions = new Uint8Array(this.clients.length).fill(NONE);
       const round_scores = new Float32Array(this.clients.length).fill(NaN);
       rows.forEach((row, index) => {
         decisions[row] = DECISION_INDEX_BY_CODE[matrix.decisions[index].charCodeAt(column)];
         const { severity } = DECISIONS[decisions[row]];
         if (severity > this.worst_severity[row]) this.worst_severity[row] = severity;
-        if (severity > 1) this.exclusion_count[row] += 1;
+        if (severity > 1 && is_new) this.exclusion_count[row] += 1;
         if (decisions[row] === EVICTED) this.eviction_round_by_row.set(row, Math.max(round, this.eviction_round_by_row.get(row) ?? 0));
         round_scores[row] = scores[index * round_count + column];
       });
-      if (!this.decisions_by_round.has(round)) this.rounds.push(round);
+      if (is_new) this.rounds.push(round);
       this.decisions_by_round.set(round, decisions);
       this.scores_by_round.set(round, round_scores);
     });

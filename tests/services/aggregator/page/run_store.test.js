@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { RunStore } from "./assets/run_store.js";
-import { Api, Clock, EventStream, STALLED } from "./harness.js";
+import { Api, Clock, EventStream, STALLED, refusal } from "./harness.js";
 
 const RUN = "/v1/runs/test-1";
 let clock, stream, api, store, topics;
@@ -87,4 +87,61 @@ test("the data is requested again after a lost connection", async () => {
   assert.equal(store.connection_error, "");
   assert.equal(store.round_status.round, 3);
   assert.deepEqual(store.verdict_table.rounds, [0, 1, 2]);
+});
+
+test("a failed refresh is repeated, so that an ended run does not stay running", async () => {
+  await open();
+  set_round(2, "finished");
+  const current = api.answers[`GET ${RUN}/rounds/current`];
+  api.answers[`GET ${RUN}/rounds/current`] = refusal(503, "Redis does not answer");
+  await stream.send("ended", { state: "finished" }, "1-0");
+  assert.deepEqual([store.run_info.state, store.error, store.error_is_permanent], ["running", "Redis does not answer", false]);
+  api.answers[`GET ${RUN}/rounds/current`] = current;
+  await clock.advance(2_000);
+  assert.deepEqual([store.run_info.state, store.error], ["finished", ""]);
+  await clock.advance(1_000);
+  assert.equal(store.is_refreshing, false);
+});
+
+for (const part of ["verdicts", "figures", "members", "proposals"]) {
+  test(`new rounds and members are requested again if the request for ${part} fails`, async () => {
+    await open();
+    api.answers[`GET ${RUN}/members`] = [{ client_id: "bob" }];
+    const answer = api.answers[`GET ${RUN}/${part}`];
+    api.answers[`GET ${RUN}/${part}`] = new TypeError("network error");
+    set_round(3);
+    await stream.send("published", { round: "2" }, "1-0");
+    await stream.send("evicted", { round: "2" }, "1-1");
+    await clock.advance(1_900);
+    assert.equal(store.error, "The aggregator does not answer.");
+    api.answers[`GET ${RUN}/${part}`] = answer;
+    await clock.advance(5_000);
+    assert.equal(store.error, "");
+    assert.deepEqual(store.verdict_table.rounds, [0, 1, 2]);
+    assert.deepEqual(store.verdict_table.exclusion_count, [3]);
+    assert.deepEqual(store.summaries.map((summary) => summary.round), [0, 1, 2]);
+    assert.deepEqual(store.members, [{ client_id: "bob" }]);
+  });
+}
+
+test("a refused refresh is not repeated", async () => {
+  await open();
+  api.answers[`GET ${RUN}`] = () => refusal(404, "there is no run test-1");
+  api.answers[`GET ${RUN}/rounds/current`] = () => refusal(404, "there is no run test-1");
+  await stream.send("published", { round: "2" }, "1-0");
+  await clock.advance(9_000);
+  assert.deepEqual([store.error, store.error_is_permanent], ["there is no run test-1", true]);
+  assert.equal(store.is_refreshing, false);
+  assert.equal(api.count("GET", `${RUN}/rounds/current`), 3);
+});
+
+test("a refresh is repeated after the API has received too many requests", async () => {
+  await open();
+  const current = api.answers[`GET ${RUN}/rounds/current`];
+  api.answers[`GET ${RUN}/rounds/current`] = refusal(429, "too many requests");
+  await stream.send("opened", { round: "2" }, "1-0");
+  assert.deepEqual([store.error, store.error_is_permanent], ["too many requests", false]);
+  api.answers[`GET ${RUN}/rounds/current`] = current;
+  await clock.advance(2_000);
+  assert.equal(store.error, "");
 });

@@ -14,8 +14,9 @@ export function RunStatus({ store }) {
   useStoreTopics(store, "status", "members");
   useNow();
   const { run_info, round_status } = store;
+  const error = store.error && `${store.error}${store.error_is_permanent ? "" : " The page keeps trying."}`;
   if (!run_info) return html`<div class="heading"><h1>${store.run_id}</h1><p class="muted">${store.error ? "" : "Loading…"}</p></div>
-    <${ErrorMessage} error=${store.error && `${store.error}${store.error_is_permanent ? "" : " The page keeps trying."}`} />`;
+    <${ErrorMessage} error=${error} />`;
   const refresh = () => store.mark_stale("status", "members");
   return html`
     <div class="heading">
@@ -28,7 +29,7 @@ export function RunStatus({ store }) {
         ${!store.has_ended && run_info.state !== "stopping" && html`<${ActionButton} action=${actions.stop_run(run_info.run)} on_success=${refresh} />`}
       </div>
     </div>
-    <${ErrorMessage} error=${store.error} />
+    <${ErrorMessage} error=${error} />
     ${round_status && (round_status.warnings || []).map((/** @type {string} */ warning) => html`<p class="warning" key=${warning}>${warning}</p>`)}
     ${round_status && html`<${RunSummary} store=${store} refresh=${refresh} />`}
   `;

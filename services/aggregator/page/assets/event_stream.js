@@ -13,10 +13,11 @@ const IDLE_TIMEOUT_MS = 10_000;
  * @typedef {object} RunEventListener
  * @property {(events: RunEvent[]) => void} on_events called with a batch of events, in order
  * @property {(connection_error: string) => void} on_connection_change called with "" after connecting, or with the reason why the connection is lost
+ * @property {(detail: string) => void} on_refusal called with the API's explanation when it refuses the events, so that the page stops following them
  */
 
 /**
- * Follows a run's events until `signal` aborts. After a lost connection, continues after the newest received event.
+ * Follows a run's events until `signal` aborts or the API refuses the events. After a lost connection, continues after the newest received event.
  *
  * @param {string} run_id
  * @param {RunEventListener} listener
@@ -50,6 +51,7 @@ export async function follow_events(run_id, listener, signal) {
       if (signal.aborted) return;
       if (error instanceof ApiError) {
         connection_error = error.message;
+        if (error.status === 403 || error.status === 404) listener.on_refusal(error.message);
         if (error.status === 401 || error.status === 403 || error.status === 404) return;
       } else {
         connection_error = "The aggregator does not answer.";

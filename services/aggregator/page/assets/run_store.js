@@ -44,6 +44,8 @@ export class RunStore extends EventTarget {
     /** @type {import("./event_stream.js").RunEvent[]} */
     this.events = [];
     this.connection_error = "";
+    /** Whether the API refused the events, so that the page does not connect again. */
+    this.events_are_refused = false;
     this.error = "";
     /** Whether the API refused the previous request, so that repeating the request cannot help. */
     this.error_is_permanent = false;
@@ -99,6 +101,10 @@ export class RunStore extends EventTarget {
     const listener = {
       on_events: (/** @type {import("./event_stream.js").RunEvent[]} */ events) => this.receive_events(events),
       on_connection_change: (/** @type {string} */ connection_error) => this.change_connection(connection_error),
+      on_refusal: (/** @type {string} */ detail) => {
+        this.events_are_refused = true;
+        this.change_connection(detail);
+      },
     };
     follow_events(this.run_id, listener, this.abort_controller.signal);
     await this.load_history();

@@ -145,3 +145,22 @@ test("a refresh is repeated after the API has received too many requests", async
   await clock.advance(2_000);
   assert.equal(store.error, "");
 });
+
+for (const [status, detail] of [[404, "there is no run test-1"], [403, "an operator's token is needed"]]) {
+  test(`the page says so and stops when the events are refused with ${status}`, async () => {
+    await open();
+    api.answers[`GET ${RUN}/events`] = () => refusal(status, detail);
+    await clock.advance(60_000);
+    assert.deepEqual([store.connection_error, store.events_are_refused], [detail, true]);
+    assert.deepEqual(topics.filter((topic) => topic === "connection").length, 2);
+    assert.equal(api.count("GET", `${RUN}/events`), 2);
+  });
+}
+
+test("a lost connection is not called a refusal", async () => {
+  await open();
+  api.answers[`GET ${RUN}/events`] = () => refusal(503, "Redis does not answer");
+  await clock.advance(60_000);
+  assert.deepEqual([store.connection_error, store.events_are_refused], ["Redis does not answer", false]);
+  assert.ok(api.count("GET", `${RUN}/events`) > 3);
+});

@@ -44,6 +44,9 @@ export function RunView({ run_id }) {
 function ConnectionWarning({ store }) {
   useStoreTopics(store, "connection");
   return html`<p class="lost" role="alert" hidden=${!store.connection_error}>
-    ${store.connection_error && html`<b>Connection lost.</b> ${store.connection_error} The page may be out of date; it keeps trying to reconnect.`}
+    ${store.connection_error &&
+    (store.events_are_refused
+      ? html`<b>Events refused:</b> ${store.connection_error}. The page may be out of date, and no longer updates. To try again, reload the page.`
+      : html`<b>Connection lost.</b> ${store.connection_error} The page may be out of date; it keeps trying to reconnect.`)}
   </p>`;
 }

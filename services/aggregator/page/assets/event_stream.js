@@ -13,6 +13,7 @@ const IDLE_TIMEOUT_MS = 10_000;
  * @typedef {object} RunEventListener
  * @property {(events: RunEvent[]) => void} on_events called with a batch of events, in order
  * @property {(connection_error: string) => void} on_connection_change called with "" after connecting, or with the reason why the connection is lost
+ * @property {() => void} on_tick called after each pause in which the server had no events to send
  * @property {(detail: string) => void} on_refusal called with the API's explanation when it refuses the events, so that the page stops following them
  */
 
@@ -46,6 +47,7 @@ export async function follow_events(run_id, listener, signal) {
         const run_events = batch.filter((event) => event.type !== "tick");
         if (run_events.length) last_event_id = run_events[run_events.length - 1].id || last_event_id;
         listener.on_events(run_events);
+        if (batch.length && batch[batch.length - 1].type === "tick") listener.on_tick();
       }
     } catch (error) {
       if (signal.aborted) return;

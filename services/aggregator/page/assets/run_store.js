@@ -52,10 +52,14 @@ export class RunStore extends EventTarget {
     this.abort_controller = new AbortController();
     /** Aborts the requests of the current `refresh`. */
     this.refresh_controller = new AbortController();
+    /** Ends the stream of events. */
+    this.stream_controller = new AbortController();
     /** The round at which `load_new_rounds` continues. */
     this.next_round = 0;
     /** Whether the rounds that were the newest when the page opened the run are loaded. */
     this.rounds_loaded = false;
+    /** Whether all rounds before them are loaded, too. */
+    this.history_loaded = false;
     /** Parts of the data that must be requested again. */
     this.stale = { status: true, rounds: true, members: true };
     this.is_refreshing = false;
@@ -67,6 +71,7 @@ export class RunStore extends EventTarget {
   close() {
     this.abort_controller.abort();
     this.refresh_controller.abort();
+    this.stream_controller.abort();
   }
 
   /**
@@ -90,7 +95,7 @@ export class RunStore extends EventTarget {
     }
   }
 
-  /** Loads the run, and follows its events until `close`. */
+  /** Loads the run, and follows its events until `close`, or until the run has ended and all its data is loaded. */
   async load_and_follow() {
     while (!this.run_info) {
       this.stale = { status: true, rounds: true, members: true };
@@ -101,12 +106,16 @@ export class RunStore extends EventTarget {
     const listener = {
       on_events: (/** @type {import("./event_stream.js").RunEvent[]} */ events) => this.receive_events(events),
       on_connection_change: (/** @type {string} */ connection_error) => this.change_connection(connection_error),
+      on_tick: () => {
+        // Browsers open only about six connections to a host, so a run that no longer changes must not hold one.
+        if (this.is_complete) this.stream_controller.abort();
+      },
       on_refusal: (/** @type {string} */ detail) => {
         this.events_are_refused = true;
         this.change_connection(detail);
       },
     };
-    follow_events(this.run_id, listener, this.abort_controller.signal);
+    follow_events(this.run_id, listener, this.stream_controller.signal);
     await this.load_history();
   }
 
@@ -133,6 +142,7 @@ export class RunStore extends EventTarget {
       if (first_round === 0) break;
     }
     this.rounds_loaded = true;
+    this.history_loaded = true;
     this.sort_rows();
     this.mark_stale("rounds");
   }
@@ -319,5 +329,10 @@ export class RunStore extends EventTarget {
 
   get has_ended() {
     return this.run_info !== null && FINAL_STATES.has(this.run_info.state);
+  }
+
+  /** Whether the run has ended, and all its data is loaded, except for events that have not arrived. */
+  get is_complete() {
+    return this.has_ended && this.history_loaded && !this.is_refreshing && !this.error && !Object.values(this.stale).some(Boolean);
   }
 }

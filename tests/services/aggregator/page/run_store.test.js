@@ -164,3 +164,42 @@ test("a lost connection is not called a refusal", async () => {
   assert.deepEqual([store.connection_error, store.events_are_refused], ["Redis does not answer", false]);
   assert.ok(api.count("GET", `${RUN}/events`) > 3);
 });
+
+test("the stream is closed once the run has ended and all is loaded", async () => {
+  await open();
+  await stream.send("tick");
+  assert.equal(stream.controllers.size, 1);
+  set_round(2, "finished");
+  await stream.send("ended", { state: "finished" }, "1-0");
+  await stream.send("tick"); // The page waits 400 ms after a refresh, so the data may not be complete yet.
+  assert.equal(stream.controllers.size, 1);
+  await clock.advance(1_000);
+  await stream.send("tick");
+  assert.equal(stream.controllers.size, 0);
+  await clock.advance(60_000);
+  assert.equal(api.count("GET", `${RUN}/events`), 1);
+  assert.deepEqual([store.connection_error, store.run_info.state], ["", "finished"]);
+  assert.deepEqual(store.verdict_table.rounds, [0, 1, 2]);
+  assert.deepEqual(store.events.map((event) => event.type), ["ended"]);
+  set_round(2, "failed");
+  store.mark_stale("status");
+  await clock.advance(1_000);
+  assert.equal(store.run_info.state, "failed");
+});
+
+test("the stream of an ended run stays open until all rounds and events are loaded", async () => {
+  set_round(150, "finished");
+  const figures = api.answers[`GET ${RUN}/figures`];
+  api.answers[`GET ${RUN}/figures`] = (request) => (request.query.from === "0" ? refusal(503, "Redis does not answer") : figures(request));
+  await open();
+  await stream.send("tick");
+  await stream.send("published", { round: "0" }, "1-0");
+  assert.equal(stream.controllers.size, 1);
+  api.answers[`GET ${RUN}/figures`] = figures;
+  await clock.advance(5_000);
+  assert.equal(stream.controllers.size, 1); // No tick has said that all events have arrived.
+  await stream.send("tick");
+  assert.equal(stream.controllers.size, 0);
+  assert.equal(store.summaries.length, 151);
+  assert.equal(store.verdict_table.rounds.length, 151);
+});

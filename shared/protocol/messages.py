@@ -5,6 +5,7 @@ import json
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from rampart_fl.shared.experiment.eviction import Decision as Outcome
 from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
@@ -30,6 +31,19 @@ PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 control characters."""
 NO_REASON = "operator's decision"
 """The reason that is recorded for an action if the operator gives no reason."""
+
+
+def _not_blank(reason: str) -> str:
+    """Refuses a reason of only white space; an empty reason is allowed."""
+    if reason.isspace():
+        raise PydanticCustomError(
+            "blank_reason",
+            "the reason is only white space ({count} characters); write a reason, or leave it out",
+            {"count": len(reason)},
+        )
+    return reason
+
+
 Reason = Annotated[
     str,
     Field(
@@ -38,6 +52,7 @@ Reason = Annotated[
         description="kept in the audit log",
         examples=["its update was far from all others"],
     ),
+    AfterValidator(_not_blank),
 ]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""

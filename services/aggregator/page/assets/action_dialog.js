@@ -1,6 +1,7 @@
 /** The dialog that explains an action, asks for a reason, and performs the action. */
 
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { normalize_reason } from "./actions.js";
 import { session } from "./session.js";
 
 /** Opens the dialog; null while no dialog is mounted. @type {((action: import("./actions.js").Action, on_success?: () => void) => void) | null} */
@@ -54,9 +55,14 @@ export function ActionDialog() {
   };
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
+    const one_line_reason = normalize_reason(reason);
+    if (!one_line_reason) {
+      set_submission({ is_submitting: false, error: "Enter a reason: this one is only white space." });
+      return;
+    }
     set_submission({ is_submitting: true, error: "" });
     try {
-      await action.perform(reason.trim());
+      await action.perform(one_line_reason);
       close();
       if (on_success) on_success();
     } catch (error) {
@@ -71,7 +77,7 @@ export function ActionDialog() {
       <textarea id="act-reason" rows="3" maxlength="500" required value=${reason}
         onInput=${(/** @type {any} */ event) => set_reason(event.target.value)}></textarea>
       <p class="hint">The audit log keeps the reason with your name, ${session.name}.</p>
-      ${submission.error && html`<p class="error" role="alert">${submission.error}</p>`}
+      ${submission.error && html`<p id="act-error" class="error" role="alert">${submission.error}</p>`}
       <div class="buttons">
         <button type="button" onClick=${close}>Cancel</button>
         <button type="submit" class=${action.destructive ? "grave solid" : "primary"} disabled=${submission.is_submitting}>${action.label}</button>

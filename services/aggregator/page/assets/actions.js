@@ -22,6 +22,15 @@ function create_client_request(run_id, client_id, endpoint) {
   return (/** @type {string} */ reason) => send_json("POST", `/v1/runs/${run_id}/clients/${encodeURIComponent(client_id)}/${endpoint}`, reason_body(reason));
 }
 
+/**
+ * A reason as the API accepts it: on one line, without white space at its ends.
+ *
+ * @param {string} text
+ */
+export function normalize_reason(text) {
+  return text.replace(/\s+/g, " ").trim();
+}
+
 /** @param {string} reason */
 function reason_body(reason) {
   return reason ? { reason } : {};

@@ -2,6 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { get_json, send_json } from "../api.js";
+import { normalize_reason } from "../actions.js";
 import { format_bytes } from "../format.js";
 import { session } from "../session.js";
 
@@ -35,7 +36,7 @@ export function SubmitForm({ runs, on_submitted }) {
     );
   });
   const submit = create_handler(async (experiment) => {
-    const run = await send_json("POST", "/v1/runs", { experiment, ...(name && { name }), ...(reason && { reason }) });
+    const run = await send_json("POST", "/v1/runs", { experiment, ...(name && { name }), ...(normalize_reason(reason) && { reason: normalize_reason(reason) }) });
     on_submitted();
     return `Submitted as ${run.run}.`;
   });

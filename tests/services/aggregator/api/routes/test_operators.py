@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import RUN, Api, slug
 
@@ -156,6 +157,38 @@ async def test_a_hostile_reason_is_refused(api: Api, reason: str) -> None:
         answer = await api.ask("DELETE", f"{path}?reason={quote(reason[:60_000])}")
         assert (answer.status_code, slug(answer)) == (422, "invalid-request"), path
     assert await api.live_run.dump() == before
+
+
+@pytest.mark.parametrize("reason", [" ", "   ", "\u00a0\u3000"], ids=ascii)
+async def test_a_reason_of_only_white_space_is_refused(api: Api, reason: str) -> None:
+    await api.live_run.join("ada")
+    before = await api.live_run.dump()
+    for method, path in [
+        ("POST", f"{RUN}/pause"),
+        ("POST", f"{RUN}/clients/ada/evict"),
+        ("DELETE", "/v1/clients/ada/token"),
+        ("DELETE", RUN),
+    ]:
+        where, key = ("body", "json") if method == "POST" else ("query", "params")
+        options: dict[str, Any] = {key: {"reason": reason}}
+        answer = await api.ask(method, path, **options)
+        assert (answer.status_code, slug(answer)) == (422, "invalid-request"), path
+        assert answer.json()["detail"] == (
+            f"{where}.reason: the reason is only white space ({len(reason)} characters); "
+            "write a reason, or leave it out"
+        )
+    assert await api.live_run.dump() == before
+
+
+async def test_an_empty_or_absent_reason_is_accepted(api: Api) -> None:
+    await api.live_run.join("ada", "bob")
+    for body in ({}, {"reason": ""}):
+        assert (await api.ask("POST", f"{RUN}/pause", json=body)).status_code == 200
+        assert (await api.ask("POST", f"{RUN}/resume", json=body)).status_code == 200
+    assert (await api.ask("DELETE", "/v1/clients/ada/token?reason=")).status_code == 204
+    assert (await api.ask("DELETE", "/v1/clients/bob/token")).status_code == 204
+    reasons = [entry["reason"] for entry in (await api.ask("GET", "/v1/audit")).json()]
+    assert reasons[-6:] == [NO_REASON, NO_REASON, "", "", "", NO_REASON]
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)

@@ -4,8 +4,10 @@ import { session } from "./session.js";
 
 /** Maximum number of clients in one response. */
 const PAGE_SIZE = 1000;
-/** Time after which `get_json` gives up, because a stalled network reports no error. */
-const REQUEST_TIMEOUT_MS = 30_000;
+/** Times after which `get_json` and `send_json` give up, because a stalled network reports no error. */
+const GET_TIMEOUT_MS = 30_000;
+/** A worker has 30 s to check a submitted experiment. */
+const SEND_TIMEOUT_MS = 60_000;
 const NO_RESPONSE = "The aggregator does not answer.";
 
 /** A refused or failed request, with the text of the API's problem document. */
@@ -73,15 +75,29 @@ export async function request(path, options = {}) {
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
-export async function get_json(path, signal) {
+export function get_json(path, signal) {
+  return request_json(path, { signal }, GET_TIMEOUT_MS);
+}
+
+/**
+ * Sends a request, and returns the parsed JSON of the response; null for a 204.
+ *
+ * @param {string} path
+ * @param {RequestInit} options
+ * @param {number} timeout_ms
+ * @returns {Promise<any>}
+ */
+async function request_json(path, options, timeout_ms) {
+  const { signal } = options;
   // Older browsers lack AbortSignal.any, so one controller serves both the caller's signal and the timeout.
   const abort_controller = new AbortController();
   const abort = () => abort_controller.abort();
-  const timer = setTimeout(abort, REQUEST_TIMEOUT_MS);
+  const timer = setTimeout(abort, timeout_ms);
   signal?.addEventListener("abort", abort);
   if (signal?.aborted) abort();
   try {
-    return await (await request(path, { signal: abort_controller.signal })).json();
+    const response = await request(path, { ...options, signal: abort_controller.signal });
+    return response.status === 204 ? null : await response.json();
   } catch (error) {
     if (signal?.aborted || error instanceof ApiError || error instanceof SyntaxError) throw error;
     throw new ApiError(0, NO_RESPONSE);
@@ -108,20 +124,22 @@ export async function get_all_clients(path, signal) {
 }
 
 /**
- * Sends a request with a JSON body, and returns the parsed JSON of the response; null for a 204.
+ * Sends a request with a JSON body, and returns the parsed JSON of the response; null for a 204. Fails if the
+ * response takes too long.
  *
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
  * @returns {Promise<any>}
  */
-export async function send_json(method, path, body) {
-  const response = await request(path, {
+export function send_json(method, path, body) {
+  /** @type {RequestInit} */
+  const options = {
     method,
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  return response.status === 204 ? null : response.json();
+  };
+  return request_json(path, options, SEND_TIMEOUT_MS);
 }
 
 /**

@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { get_json, send_json } from "../api.js";
 import { normalize_reason } from "../actions.js";
 import { format_bytes } from "../format.js";
+import { RunSubmission } from "../run_submission.js";
 import { session } from "../session.js";
 
 /** @param {{runs: any[], on_submitted: () => void}} props */
@@ -11,34 +12,38 @@ export function SubmitForm({ runs, on_submitted }) {
   const [text, set_text] = useState("");
   const [name, set_name] = useState("");
   const [reason, set_reason] = useState("");
-  const [result, set_result] = useState({ message: "", error: "" });
+  const [result, set_result] = useState({ message: "", error: "", is_pending: false });
+  const [submission] = useState(() => new RunSubmission());
   if (!session.is_operator) return null;
-  const copy_experiment = async (/** @type {any} */ event) => {
-    if (!event.target.value) return;
-    set_text(JSON.stringify(await get_json(`/v1/runs/${event.target.value}/experiment`), null, 2));
-  };
-  /** Returns an event handler that passes the experiment to `operation`, and shows the result or the error. */
-  const create_handler = (/** @type {(experiment: any) => Promise<string>} */ operation) => async (/** @type {Event} */ event) => {
+  /** Returns an event handler that performs `operation`, and shows the resulting message or the error. */
+  const create_handler = (/** @type {(event: any) => Promise<string>} */ operation) => async (/** @type {Event} */ event) => {
     event.preventDefault();
-    set_result({ message: "", error: "" });
+    set_result({ message: "", error: "", is_pending: true });
     try {
-      set_result({ message: await operation(text.trimStart().startsWith("{") ? JSON.parse(text) : text), error: "" });
+      set_result({ message: await operation(event), error: "", is_pending: false });
     } catch (error) {
-      set_result({ message: "", error: error instanceof Error ? error.message : String(error) });
+      set_result({ message: "", error: error instanceof Error ? error.message : String(error), is_pending: false });
     }
   };
-  const check = create_handler(async (experiment) => {
-    const estimate = await send_json("POST", "/v1/runs/check", { experiment });
+  const parse_experiment = () => (text.trimStart().startsWith("{") ? JSON.parse(text) : text);
+  const copy_experiment = create_handler(async (event) => {
+    if (event.target.value) set_text(JSON.stringify(await get_json(`/v1/runs/${event.target.value}/experiment`), null, 2));
+    return "";
+  });
+  const check = create_handler(async () => {
+    const estimate = await send_json("POST", "/v1/runs/check", { experiment: parse_experiment() });
     return (
       `It can run: ${estimate.parameters} parameters, up to ${estimate.clients} updates in a round, ` +
       `${format_bytes(estimate.memory_bytes)} of memory, ${format_bytes(estimate.disk_bytes)} on disk, ` +
       `${format_bytes(estimate.down_bytes)} received and ${format_bytes(estimate.up_bytes)} sent by a client in a round.`
     );
   });
-  const submit = create_handler(async (experiment) => {
-    const run = await send_json("POST", "/v1/runs", { experiment, ...(name && { name }), ...(normalize_reason(reason) && { reason: normalize_reason(reason) }) });
+  const submit = create_handler(async () => {
+    const one_line_reason = normalize_reason(reason);
+    const { run_id, is_repetition } = await submission.submit({ experiment: parse_experiment(), ...(name && { name }), ...(one_line_reason && { reason: one_line_reason }) });
     on_submitted();
-    return `Submitted as ${run.run}.`;
+    if (is_repetition) return `Already submitted as ${run_id}. To submit another run, change the name, the reason or the experiment.`;
+    return `Submitted as ${run_id}.`;
   });
   return html`<details class="panel">
     <summary>Submit a run</summary>
@@ -66,8 +71,8 @@ export function SubmitForm({ runs, on_submitted }) {
         onInput=${(/** @type {any} */ event) => set_text(event.target.value)}></textarea>
       <p role="status" class=${result.error ? "error" : "notice"} hidden=${!result.error && !result.message}>${result.error || result.message}</p>
       <div class="buttons">
-        <button type="button" onClick=${check}>Check</button>
-        <button type="submit" class="primary">Submit</button>
+        <button type="button" onClick=${check} disabled=${result.is_pending}>Check</button>
+        <button type="submit" class="primary" disabled=${result.is_pending}>Submit</button>
       </div>
     </form>
   </details>`;

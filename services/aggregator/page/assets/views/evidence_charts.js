@@ -5,7 +5,8 @@ import { Chart } from "../charts.js";
 import { format_number } from "../format.js";
 import { useFetch } from "../hooks.js";
 
-const MAX_ROUNDS_SHOWN = 60;
+/** The charts show at most this many rounds, the newest. */
+export const MAX_ROUNDS_SHOWN = 60;
 const SCORE_LINE = { label: "score", colour: "--series-1", width: 2 };
 const LIMIT_LINE = { label: "limit", colour: "--evicted", dash: [5, 4] };
 const EVIDENCE_LINE = { label: "evidence", colour: "--series-3" };

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from rampart_fl.services.console.aggregator_connection import AggregatorConnection
 from rampart_fl.shared.protocol.audit import AuditEntry
 from rampart_fl.shared.protocol.clients import ClientInfo
-from rampart_fl.shared.protocol.messages import NO_REASON, JoinTokens
+from rampart_fl.shared.protocol.messages import JoinTokens
 from rampart_fl.shared.protocol.operators import OperatorInfo, OperatorToken, Role, WhoAmI
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.runtime.tokens import token_hash
 
 NO_LABELS: Mapping[str, str] = {}

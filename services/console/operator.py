@@ -16,8 +16,9 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.clients import Proposal
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import NO_REASON, RoundRecord
+from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.mixing import decode_mixing
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 from rampart_fl.shared.runtime.retries import TemporaryFailure

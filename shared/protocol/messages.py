@@ -5,13 +5,13 @@ import json
 from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
 
 from rampart_fl.shared.experiment.eviction import Decision as Outcome
 from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 from rampart_fl.shared.experiment.schema import RoundPolicy
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, check_counts
+from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 
 CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
@@ -26,34 +26,6 @@ Digest = Annotated[
     ),
 ]
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-PRINTABLE = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
-"""Matches text without control characters. Line breaks and bidirectional overrides are examples of
-control characters."""
-NO_REASON = "operator's decision"
-"""The reason that is recorded for an action if the operator gives no reason."""
-
-
-def _not_blank(reason: str) -> str:
-    """Refuses a reason of only white space; an empty reason is allowed."""
-    if reason.isspace():
-        raise PydanticCustomError(
-            "blank_reason",
-            "the reason is only white space ({count} characters); write a reason, or leave it out",
-            {"count": len(reason)},
-        )
-    return reason
-
-
-Reason = Annotated[
-    str,
-    Field(
-        max_length=500,
-        pattern=PRINTABLE,
-        description="kept in the audit log",
-        examples=["its update was far from all others"],
-    ),
-    AfterValidator(_not_blank),
-]
 LARGEST = 1e15
 """The largest absolute value that a metric may have."""
 Labels = Annotated[

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rampart_fl.shared.protocol.messages import NO_REASON, Message, Reason
+from rampart_fl.shared.protocol.messages import Message
+from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 
 Role = Literal["viewer", "operator"]
 """A viewer may read everything that an operator may read, but may change nothing."""

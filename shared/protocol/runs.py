@@ -7,17 +7,15 @@ from pydantic import Field
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.clients import Bar, Quarantine
 from rampart_fl.shared.protocol.messages import (
-    NO_REASON,
-    PRINTABLE,
     ClientId,
     Digest,
     Message,
     Phase,
-    Reason,
     RunId,
     RunState,
     Ticket,
 )
+from rampart_fl.shared.protocol.reasons import NO_REASON, PRINTABLE, Reason
 
 RUN_NAME = r"^[a-z0-9][a-z0-9-]{0,47}$"
 LIVE: frozenset[RunState] = frozenset({"running", "paused", "stopping"})

@@ -18,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     say,
 )
 from rampart_fl.shared.experiment.eviction import Mode
-from rampart_fl.shared.protocol.messages import NO_REASON
+from rampart_fl.shared.protocol.reasons import NO_REASON
 
 Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="Apply to the whole federation, not only to one run.")

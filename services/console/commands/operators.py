@@ -20,8 +20,8 @@ from rampart_fl.services.console.commands.connection import (
     say,
 )
 from rampart_fl.services.console.terminal import terminal
-from rampart_fl.shared.protocol.messages import NO_REASON
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
+from rampart_fl.shared.protocol.reasons import NO_REASON
 
 operators = typer.Typer(
     help="Lists operators, adds one, or revokes an operator's token.",

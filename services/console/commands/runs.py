@@ -24,7 +24,7 @@ from rampart_fl.services.console.reports.comparison import aligned, size
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import NO_REASON
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import RunInfo
 
 TIMES = {"submitted_at", "wait_until", "started_at", "ended_at"}

@@ -11,7 +11,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     say,
 )
-from rampart_fl.shared.protocol.messages import NO_REASON
+from rampart_fl.shared.protocol.reasons import NO_REASON
 
 
 def pause(

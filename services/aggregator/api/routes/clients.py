@@ -28,7 +28,6 @@ from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
-    NO_REASON,
     ClientId,
     Decision,
     Joined,
@@ -36,9 +35,9 @@ from rampart_fl.shared.protocol.messages import (
     JoinTokenRequest,
     JoinTokens,
     LabelChange,
-    Reason,
     TokenChange,
 )
+from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)

@@ -8,7 +8,6 @@ from rampart_fl.services.aggregator.api.deps import ActorDep, OperatorDep, Runti
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import NO_REASON, Reason
 from rampart_fl.shared.protocol.operators import (
     OPERATOR_NAME,
     OperatorInfo,
@@ -16,6 +15,7 @@ from rampart_fl.shared.protocol.operators import (
     OperatorToken,
     WhoAmI,
 )
+from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 router = APIRouter(prefix="/v1", tags=["operators"], responses=PROBLEMS)

@@ -25,7 +25,8 @@ from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import NO_REASON, RUN_ID, Phase
+from rampart_fl.shared.protocol.messages import RUN_ID, Phase
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])

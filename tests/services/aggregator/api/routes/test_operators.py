@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rampart_fl.shared.protocol.messages import NO_REASON
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import RUN, Api, slug
 

@@ -98,14 +98,13 @@ class LocalServers:
             "dir": data,
             "appendonly": "yes",
             "appendfsync": "always",
-            "save": '""',
+            "save": "",
             "requirepass": self.redis_password,
             "daemonize": "no",
         }
-        with os.fdopen(
-            os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as file:
-            file.writelines(f"{name} {value}\n" for name, value in options.items())
+        with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            lines = (f"{name} {_quoted(str(value))}\n" for name, value in options.items())
+            file.writelines(map(os.fsencode, lines))
         self.processes.start("redis", [redis_server(), str(config)])
         wait_until_listening(self.redis_port, self.processes, "redis", START)
 
@@ -128,6 +127,17 @@ class LocalServers:
         }
         self.processes.python("aggregator", "rampart_fl.services.aggregator", **environment)
         wait_until_listening(self.port, self.processes, "aggregator", START)
+
+
+def _quoted(value: str) -> str:
+    r"""A value in double quotes, as redis.conf needs it for a path with spaces.
+
+    >>> print(_quoted(r'a "b" \c'))
+    "a \"b\" \\c"
+    """
+    for plain, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("\r", r"\r")):
+        value = value.replace(plain, escaped)
+    return f'"{value}"'
 
 
 def redis_server() -> str:

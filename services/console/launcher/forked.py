@@ -3,23 +3,29 @@
 A new interpreter takes about two seconds to import the modules, mostly torch. Tests and `rampart
 matrix` start many processes, so they fork processes instead of starting interpreters. A forked
 process is an ordinary process: it has its own session, log and environment, and can be killed.
+
+The parent of a forked process is not its owner (the process that called `ForkedProcesses.python`),
+but the server that forks it. The server exits only after all of its clients: the owner and every
+forked process. So a forked process watches its owner itself, and exits if the owner dies.
 """
 
 import multiprocessing
 import os
 import pkgutil
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from types import ModuleType
 
 import rampart_fl.shared
-from rampart_fl.services.console.launcher.processes import Processes, die_with_parent
+from rampart_fl.services.console.launcher.processes import GRACE, Processes, die_with_parent
 
 SERVICES = [
     "rampart_fl.services.aggregator.server",
@@ -32,7 +38,10 @@ SERVICES = [
 
 @cache
 def _server() -> "multiprocessing.context.ForkServerContext":
-    """The server that forks each `ForkedProcess`; it exits when the current process exits."""
+    """The server that forks each `ForkedProcess`.
+
+    The server exits when the current process and all forked processes have exited.
+    """
     context = multiprocessing.get_context("forkserver")
     everything = pkgutil.walk_packages(rampart_fl.shared.__path__, "rampart_fl.shared.")
     context.set_forkserver_preload([*SERVICES, *(module.name for module in everything)])
@@ -116,7 +125,8 @@ class ForkedProcesses(Processes):
 def _run(module: str, arguments: tuple[str, ...], environment: dict[str, str], log: str) -> None:
     """Runs a module in this newly forked process."""
     os.setsid()
-    die_with_parent()
+    die_with_parent()  # The parent is the server.
+    Thread(target=_end_with_owner, name="end-with-owner", daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -127,3 +137,13 @@ def _run(module: str, arguments: tuple[str, ...], environment: dict[str, str], l
     sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _end_with_owner() -> None:
+    """Waits until the owner of this process dies; then stops this process like `Processes.stop`."""
+    owner = multiprocessing.parent_process()
+    assert owner is not None
+    owner.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os.kill(os.getpid(), signal.SIGKILL)

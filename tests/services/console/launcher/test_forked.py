@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.processes import ChildFailed
+from tests.services.console.studies.test_batch import alive, until
 
 pytestmark = pytest.mark.processes
 MODULE = """
@@ -67,3 +69,40 @@ def test_forked_process_can_be_killed_and_stopped(processes: ForkedProcesses) ->
     assert killed.poll() == -signal.SIGKILL
     processes.stop_all()
     assert stopped.poll() == -signal.SIGTERM
+
+
+OWNER = """
+import signal, sys, time
+from pathlib import Path
+from rampart_fl.services.console.launcher.forked import ForkedProcesses
+
+processes = ForkedProcesses(Path(sys.argv[1]))
+for name in ("first", "second"):
+    processes.python(name, "told_to_run", "wait")
+print(processes["first"].pid, processes["second"].pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_forked_processes_and_their_server_end_when_their_owner_is_killed(
+    processes: ForkedProcesses, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", OWNER, str(processes.logs)]
+    logs = [processes.logs / f"{name}.log" for name in ("first", "second")]
+    watched: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            watched += owner.stdout.readline().split()
+            until(lambda: all(log.exists() and log.read_text().count("\n") == 2 for log in logs))
+            status = Path(f"/proc/{watched[0]}/stat").read_text()
+            watched.append(status.rpartition(")")[2].split()[1])  # The server is their parent.
+            assert len(watched) == 3 and all(map(alive, watched))
+            owner.send_signal(number)
+            owner.wait(30)
+            until(lambda: not any(map(alive, watched)), 15)
+        finally:
+            owner.kill()
+            for process in filter(alive, watched):
+                os.kill(int(process), signal.SIGKILL)

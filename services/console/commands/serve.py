@@ -63,6 +63,7 @@ def serve(
 
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
     """Serves a federation in a separate process; returns the URL and the process id."""
+    place.make()
     log = place.path / "serve.log"
     options = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
     with log.open("ab") as file:

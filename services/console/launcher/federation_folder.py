@@ -34,24 +34,32 @@ class ServedFolder:
     """The folder with the state of a federation; remains while no process serves the federation.
 
     Args:
-        path: the folder; created if missing.
+        path: the folder; `make` and `lock` create it if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.path.mkdir(parents=True, exist_ok=True)
         self._lock = self.path / "serve.lock"
         self._ready = self.path / "serve.json"
         self._pids = self.path / "pids"
+
+    def make(self) -> None:
+        """Creates the folder, unless it exists.
+
+        Raises:
+            ConfigurationError: the folder cannot be created.
+        """
+        durable.make_folder(self.path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Locks the folder until the context ends; meanwhile, only this process serves the folder.
 
         Raises:
-            ConfigurationError: another process serves the folder.
+            ConfigurationError: another process serves the folder, or it cannot be created.
         """
-        with self._lock.open("a+", encoding="utf-8") as file:
+        self.make()
+        with self._lock.open("a+") as file:
             if not _locked(file):
                 raise ConfigurationError(
                     f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
@@ -69,11 +77,12 @@ class ServedFolder:
 
     def server(self) -> int | None:
         """The id of the process that serves the folder now; None if no process serves it."""
-        with self._lock.open("a+", encoding="utf-8") as file:
-            if _locked(file):
-                return None
-            file.seek(0)
-            return int(file.read() or 0) or None
+        try:
+            file = self._lock.open("r+")
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # No process has served the folder yet, or there is no such folder.
+        with file:
+            return None if _locked(file) else int(file.read() or 0) or None
 
     def announce(self, url: str) -> None:
         """Records that the federation is ready at this URL."""

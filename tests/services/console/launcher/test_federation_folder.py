@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,16 @@ def serving(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"
         finally:
             child.kill()
             child.wait()
+
+
+@pytest.mark.parametrize("name", ["nosuch", "file/nosuch"])
+def test_shutdown_without_a_federation_creates_no_folder(
+    rampart: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").touch()
+    said = rampart("shutdown", "--folder", str(tmp_path / name))
+    assert said.out == f"no federation is served from {tmp_path / name}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_served_folder_is_locked_until_it_is_shut_down(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Options, connection and output for all commands that connect to a running federation."""
 
 import json
+import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -53,7 +55,7 @@ def connect(
 ) -> Operator:
     """Connects an operator to the aggregator and the run that the options specify.
 
-    If the URL or the token is missing, reads it from the newest federation in ./runs.
+    If the URL or the token is missing, reads it from the newest running federation in ./runs.
 
     Args:
         url, token, ca, run: the values of the options; None if an option is not given.
@@ -61,18 +63,38 @@ def connect(
     """
     token = token or secret("RAMPART_OPERATOR_TOKEN")
     if url is None or token is None:
-        runs = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime)
-        if not runs:
-            raise typer.BadParameter(
-                "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
-                "RAMPART_OPERATOR_TOKEN)"
-            )
-        known = json.loads(runs[-1].read_text(encoding="utf-8"))
+        known = _newest()
         url, token = url or known["url"], token or known["token"]
     assert token is not None
     operator = Operator(url, token, ca, patience, run)
     OPENED.callback(operator.close)
     return operator
+
+
+def _newest() -> dict[str, str]:
+    """URL and token of the newest federation in ./runs that listens, or else of the newest one.
+
+    A federation whose launcher was killed could not remove its file console.json.
+    """
+    paths = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    if not paths:
+        raise typer.BadParameter(
+            "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
+            "RAMPART_OPERATOR_TOKEN)"
+        )
+    known: list[dict[str, str]] = [json.loads(path.read_text()) for path in paths]
+    listening = (one for one in known if len(known) == 1 or _listens(one["url"]))
+    return next(listening, known[0])
+
+
+def _listens(url: str) -> bool:
+    """Whether a process on this machine accepts connections at this URL."""
+    place = urlsplit(url)
+    try:
+        socket.create_connection((place.hostname or "", place.port or 0), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def emit(value: Any) -> None:

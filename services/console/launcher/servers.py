@@ -48,6 +48,7 @@ class LocalServers:
         self.url = f"http://127.0.0.1:{self.port}"
         self.redis_port = free_port()
         self.redis_password = secrets.token_hex(16)
+        self.console = self.folder / "console.json"
         self.processes = processes(self.folder / "logs")
         self.operator = Operator(self.url, self.token)
 
@@ -69,6 +70,8 @@ class LocalServers:
 
     def stop(self) -> None:
         """Closes the connection, and stops every process that was started."""
+        # Without this file, commands address another federation or say that there is none.
+        self.console.unlink(missing_ok=True)
         self.operator.close()
         self.processes.stop_all()
 
@@ -77,10 +80,8 @@ class LocalServers:
         self.start_redis()
         self.start_aggregator()
         self.operator.ready(START)
-        path = self.folder / "console.json"
-        with os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as file:
+        options = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(self.console, options, 0o600), "w") as file:
             json.dump({"url": self.url, "token": self.token}, file)
 
     def variables(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Every command of `rampart` with a running federation."""
 
 import json
+import os
 import re
 import socket
 import threading
@@ -17,6 +18,7 @@ import pytest
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.commands import connection
+from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.http_client import SOFTWARE
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
@@ -359,6 +361,14 @@ def test_commands_find_the_last_run_in_the_current_folder(
     run.mkdir(parents=True)
     (run / "console.json").write_text(json.dumps(known))
     assert parsed(rampart("status", "--json"))["round"] == 1
+    dead = tmp_path / "runs" / "killed" / "console.json"
+    dead.parent.mkdir()
+    dead.write_text(json.dumps({"url": f"http://127.0.0.1:{free_port()}", "token": "a" * 20}))
+    later = (run / "console.json").stat().st_mtime + 1
+    os.utime(dead, (later, later))
+    assert parsed(rampart("status", "--json"))["round"] == 1, "the newest one that runs"
+    (run / "console.json").unlink()
+    assert "does not answer" in rampart("status").err
 
 
 @pytest.mark.parametrize(

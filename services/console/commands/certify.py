@@ -58,6 +58,7 @@ def certify(
     federation, so subsets can train in parallel or on Ray.
     """
     from rampart_fl.services.console import downloads
+    from rampart_fl.services.console.folder_lock import locked
     from rampart_fl.services.console.progress import Progress
     from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
@@ -75,25 +76,24 @@ def certify(
     options = {"rounds": rounds, "seed": seed}
     changes = {name: value for name, value in options.items() if value is not None}
     chosen = validate(Experiment.from_tables({**Experiment.load(experiment).tables(), **changes}))
-    if out is not None:
-        durable.make_folder(out)  # An unusable folder is reported before the training.
-    if ray is None:
-        downloads.fetch_all([chosen])
-    with Progress(chosen.name) as progress:
-        if subsets is None or size is None:
-            certificate = certify_groups(chosen, device, progress.show)
-        else:
-            train = partial(run_all, pool=where)
-            certificate = certify_subsets(
-                chosen, subsets, size, error, device, progress.show, train
-            )
-    tables = {
-        "experiment": chosen.name,
-        "experiment_digest": chosen.digest(),
-        **asdict(certificate),
-    }
-    if out is not None:
-        _write(out, tables, certificate, chosen.name)
+    with locked(out):
+        if ray is None:
+            downloads.fetch_all([chosen])
+        with Progress(chosen.name) as progress:
+            if subsets is None or size is None:
+                certificate = certify_groups(chosen, device, progress.show)
+            else:
+                train = partial(run_all, pool=where)
+                certificate = certify_subsets(
+                    chosen, subsets, size, error, device, progress.show, train
+                )
+        tables = {
+            "experiment": chosen.name,
+            "experiment_digest": chosen.digest(),
+            **asdict(certificate),
+        }
+        if out is not None:
+            _write(out, tables, certificate, chosen.name)
     sys.stdout.write(json.dumps(tables) + "\n" if as_json else describe(certificate))
 
 
@@ -119,7 +119,6 @@ def describe(certificate: "Certificate") -> str:
 def _write(out: Path, tables: dict[str, Any], certificate: "Certificate", name: str) -> None:
     from rampart_fl.services.console.studies.plots import MatplotlibMissing, curves
 
-    durable.make_folder(out)
     durable.replace_text(out / "certificate.json", json.dumps(tables, indent=1) + "\n")
     line = {
         f"{certificate.voters} {certificate.scheme}": [100 * share for share in certificate.curve]

@@ -82,6 +82,7 @@ def matrix(
     OUTPUT/cells.
     """
     from rampart_fl.services.console import downloads
+    from rampart_fl.services.console.folder_lock import locked
     from rampart_fl.services.console.studies.matrix import follow, plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix
     from rampart_fl.services.console.studies.matrix_report import markdown, write
@@ -95,10 +96,7 @@ def matrix(
     rows, columns = names(attacks), names(defences)
     cells = plan(base, rows, columns, seeds, rounds, network)
     where = pool(jobs, ray, threads=network, gpus=gpus, device=device)
-    if ray is None:
-        downloads.fetch_all(cell.experiment for cell in cells)
     result = Matrix(rows, columns)
-    follow(cells, output, where, result.add, device)
     about = {
         "experiment": base.name,
         "clients": base.data.clients,
@@ -107,9 +105,13 @@ def matrix(
         "seeds": seeds,
         "run": "over HTTP" if network else "simulated",
     }
-    try:
-        write(result, output, about, accuracy)
-    except MatplotlibMissing as missing:
-        sys.stderr.write(f"{missing}\n")
+    with locked(output):
+        if ray is None:
+            downloads.fetch_all(cell.experiment for cell in cells)
+        follow(cells, output, where, result.add, device)
+        try:
+            write(result, output, about, accuracy)
+        except MatplotlibMissing as missing:
+            sys.stderr.write(f"{missing}\n")
     shown = json.dumps(result.tables(about)) + "\n" if as_json else markdown(result, about)
     sys.stdout.write(shown)

@@ -61,6 +61,7 @@ def reproduce(
     cell cannot be run, the table states the reason.
     """
     from rampart_fl.services.console import downloads
+    from rampart_fl.services.console.folder_lock import locked
     from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.reproduction.cells import cells
@@ -85,29 +86,30 @@ def reproduce(
     picked = _choices(only or [])
     tables = {one: load(one) for one in (names() if name == ALL else [name])}
     planned = {one: cells(table, scale, seeds, picked) for one, table in tables.items()}
-    if ray is None:
-        needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
-        # Ignore a missing data set here: each cell that needs this data set reports the error.
-        with suppress(ConfigurationError):
-            downloads.fetch_all(needed)
-    for one, table in tables.items():
-        results = run(
-            planned[one],
-            out,
-            title=one,
-            resume=resume or one != next(iter(tables)),
-            pool=where,
-            device=device,
-        )
-        outcomes = [outcome(cell, results) for cell in planned[one]]
-        command = _command(one, scale, seeds, only or [])
-        try:
-            write(out, one, table, scale, outcomes, command)
-        except MatplotlibMissing as missing:
-            sys.stderr.write(f"{missing}\n")
-        about = {"table": one, "scale": scale, "command": command, "cells": plain(outcomes)}
-        shown = json.dumps(about) if as_json else markdown(table, scale, outcomes, command)
-        sys.stdout.write(shown + "\n")
+    with locked(out):
+        if ray is None:
+            needed = (cell.runs[0] for cells in planned.values() for cell in cells if cell.runs)
+            # Ignore a missing data set here: each cell that needs this data set reports the error.
+            with suppress(ConfigurationError):
+                downloads.fetch_all(needed)
+        for one, table in tables.items():
+            results = run(
+                planned[one],
+                out,
+                title=one,
+                resume=resume or one != next(iter(tables)),
+                pool=where,
+                device=device,
+            )
+            outcomes = [outcome(cell, results) for cell in planned[one]]
+            command = _command(one, scale, seeds, only or [])
+            try:
+                write(out, one, table, scale, outcomes, command)
+            except MatplotlibMissing as missing:
+                sys.stderr.write(f"{missing}\n")
+            about = {"table": one, "scale": scale, "command": command, "cells": plain(outcomes)}
+            shown = json.dumps(about) if as_json else markdown(table, scale, outcomes, command)
+            sys.stdout.write(shown + "\n")
 
 
 def _choices(only: list[str]) -> dict[str, list[str]]:

@@ -65,6 +65,7 @@ def simulate(
     even without --json.
     """
     from rampart_fl.services.console import downloads
+    from rampart_fl.services.console.folder_lock import locked
     from rampart_fl.services.console.launcher.up import UpResult, describe
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.simulated import Folder, run
@@ -79,29 +80,31 @@ def simulate(
     grid = Sweep.load(experiment, **options)
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
-        if ray is None:
-            downloads.fetch_all(point.runs[0] for point in grid.points(validate))
-        _sweep(grid, device, accuracy, out, resume, threads or 1, where)
+        with locked(out):
+            if ray is None:
+                downloads.fetch_all(point.runs[0] for point in grid.points(validate))
+            _sweep(grid, device, accuracy, out, resume, threads or 1, where)
         return
     if where is not None:
         raise ConfigurationError(
             f"{experiment} has no [sweep], so it is a single run; omit --jobs and --ray"
         )
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **options})
-    downloads.fetch_all([chosen])
     folder = None if out is None else Folder(out)
-    result = run(
-        chosen,
-        device=device,
-        folder=folder,
-        resume=resume,
-        every=checkpoint,
-        accuracy=accuracy,
-        threads=threads,
-    )
-    summary = result.summary()
-    if folder is not None:
-        _draw(lambda: folder.finish(result, summary))
+    with locked(out):
+        downloads.fetch_all([chosen])
+        result = run(
+            chosen,
+            device=device,
+            folder=folder,
+            resume=resume,
+            every=checkpoint,
+            accuracy=accuracy,
+            threads=threads,
+        )
+        summary = result.summary()
+        if folder is not None:
+            _draw(lambda: folder.finish(result, summary))
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:

@@ -4,7 +4,6 @@ The process of `rampart serve` holds a lock on the file `serve.lock`, which cont
 id. If no process holds the lock, the id is stale.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -13,8 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
+from rampart_fl.services.console.folder_lock import sign, try_lock
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.runtime import durable
@@ -60,14 +59,11 @@ class ServedFolder:
         """
         self.make()
         with self._lock.open("a+") as file:
-            if not _locked(file):
+            if not try_lock(file):
                 raise ConfigurationError(
                     f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
                 )
-            file.seek(0)
-            file.truncate()
-            file.write(f"{os.getpid()}\n")
-            file.flush()
+            sign(file)
             try:
                 yield
             finally:
@@ -82,7 +78,7 @@ class ServedFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None  # No process has served the folder yet, or there is no such folder.
         with file:
-            return None if _locked(file) else int(file.read() or 0) or None
+            return None if try_lock(file) else int(file.read() or 0) or None
 
     def announce(self, url: str) -> None:
         """Records that the federation is ready at this URL."""
@@ -134,12 +130,3 @@ class ServedFolder:
             # The server is not a child of this process, so poll until it exits.
             time.sleep(POLL)
         return True
-
-
-def _locked(file: TextIO) -> bool:
-    """Locks a file until it is closed; returns False if another process has locked the file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rampart_fl.services.console.progress import Progress
 from rampart_fl.services.console.studies.pools import Pool
+from rampart_fl.services.console.studies.start_file import START, start_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import Final
 from rampart_fl.shared.runtime import durable
@@ -17,6 +19,9 @@ from rampart_fl.shared.runtime import durable
 T = TypeVar("T")
 R = TypeVar("R")
 Figures = dict[str, Any]
+VERSION = "rampart_version"
+"""The key of a file with results that names the version of Rampart. Results remain valid for other
+versions, so this key serves only readers of the file."""
 
 
 def run_simulation(
@@ -54,10 +59,12 @@ def run_all_cached(
     items: Sequence[T],
     path: Callable[[T], Path],
     pool: Pool | None = None,
+    experiment: Callable[[T], Experiment] | None = None,
 ) -> Iterator[tuple[T, Figures]]:
     """Like `run_all`, but reads stored results from files, and writes new results to files.
 
-    Only this process reads and writes the files. The results of failed runs are not written.
+    Only this process reads and writes the files. The results of failed runs are not written. Stored
+    results are not used if their run started from a model file with a different content.
 
     Args:
         run: function that runs one item.
@@ -65,33 +72,56 @@ def run_all_cached(
         path: returns the file for an item's results; the file's name contains the experiment's
             digest.
         pool: where to run the items.
+        experiment: returns an item's experiment; by default, no item starts from a model file.
     """
-    left = []
+    left, starts = [], dict[Path, str | None]()
     for item in items:
-        from_file = read(path(item))
-        if from_file is None:
+        file = path(item)
+        starts[file] = None if experiment is None else start_digest(experiment(item))
+        stored = read(file, starts[file])
+        if stored is None:
             left.append(item)
         else:
-            yield item, from_file
+            yield item, stored
     for item, figures in run_all(run, left, pool):
         if not failed(figures):
-            write(path(item), figures)
+            write(path(item), figures, starts[path(item)])
         yield item, figures
 
 
-def read(path: Path) -> Figures | None:
-    """The results in a file; None if the file is missing or damaged."""
+def read(path: Path, start: str | None = None) -> Figures | None:
+    """The results in a file.
+
+    Args:
+        path: the file.
+        start: SHA-256 of the model file from which the run starts; None if there is none.
+    Returns:
+        None if the file is missing or damaged, or if the run started from another model file.
+    """
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
-        figures: Figures = json.loads(path.read_text(encoding="utf-8"))
-        return figures
+        stored: Figures = json.loads(path.read_text())
+        return _without_origin(stored) if stored.get(START) == start else None
     return None
 
 
-def write(path: Path, figures: Figures) -> None:
-    """Writes results to a file atomically; if writing fails, the file does not change."""
+def write(path: Path, figures: Figures, start: str | None = None) -> None:
+    """Writes results to a file atomically; if writing fails, the file does not change.
+
+    The file also gets the version of Rampart, and the SHA-256 `start` of the run's model file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(figures[key])}" for key in figures)
+    stored = {
+        **figures,
+        VERSION: version("rampart-fl"),
+        **({} if start is None else {START: start}),
+    }
+    lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(stored[key])}" for key in stored)
     durable.replace(path, [f"{{\n{lines}\n}}\n".encode()])
+
+
+def _without_origin(stored: Figures) -> Figures:
+    """The results of a file, without the keys that tell how the file came about."""
+    return {key: value for key, value in stored.items() if key not in (START, VERSION)}
 
 
 def failed(figures: Figures) -> bool:

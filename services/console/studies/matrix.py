@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.services.console.studies.batch import follow as show
-from rampart_fl.services.console.studies.batch import run_all_cached, run_simulation
+from rampart_fl.services.console.studies.batch import read, run_all_cached, run_simulation
 from rampart_fl.services.console.studies.pools import Pool
+from rampart_fl.services.console.studies.start_file import folder_of, start_digest
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.attacks.triggers import Backdoor
@@ -225,7 +226,7 @@ def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
     try:
         if not cell.network:
             return run_simulation(cell.experiment, device)
-        runs = folder / "runs" / cell.file.removesuffix(".json")
+        runs = folder / "runs" / f"network-{folder_of(cell.experiment)}"
         figures = run_services(cell.experiment, runs, device)
         shutil.rmtree(runs)  # The clients' models and updates are no longer needed.
         return figures
@@ -270,7 +271,10 @@ def run(
         alike[cell.file].append(cell)
     firsts = [same[0] for same in alike.values()]
     one = partial(figures_of, folder=folder, device=device)
-    for first, figures in run_all_cached(one, firsts, lambda cell: _place(cell, folder), pool):
+    cached = run_all_cached(
+        one, firsts, lambda cell: _place(cell, folder), pool, lambda cell: cell.experiment
+    )
+    for first, figures in cached:
         for cell in alike[first.file]:
             yield cell, adjust_metrics(cell, figures)
 
@@ -284,8 +288,10 @@ def follow(
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
     durable.make_folder(folder)  # An unusable folder is reported before the first run.
-    before = [cell for cell in cells if _place(cell, folder).exists()]
-    ahead = [cell for cell in cells if not _place(cell, folder).exists()]
+    before, ahead = list[Cell](), list[Cell]()
+    for cell in cells:
+        stored = read(_place(cell, folder), start_digest(cell.experiment))
+        (ahead if stored is None else before).append(cell)
     for cell, figures in run(before, folder):
         on_result(cell, figures)
     if before:

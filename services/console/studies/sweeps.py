@@ -76,7 +76,10 @@ def sweep(
         return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
-    ended = run_all(one, runs, pool) if folder is None else run_all_cached(one, runs, path, pool)
+    if folder is None:
+        ended = run_all(one, runs, pool)
+    else:
+        ended = run_all_cached(one, runs, path, pool, lambda run: run.experiment)
     follow(grid.base.name, len(runs), ended, named, keep)
     rows = []
     for number, point in enumerate(points):

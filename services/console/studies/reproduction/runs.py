@@ -19,6 +19,7 @@ from rampart_fl.services.console.studies.reproduction.cells import Cell
 from rampart_fl.services.console.studies.reproduction.rounds import curves
 from rampart_fl.services.console.studies.simulated import Folder
 from rampart_fl.services.console.studies.simulated import run as simulated
+from rampart_fl.services.console.studies.start_file import folder_of
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import KINDS
@@ -115,12 +116,15 @@ def _run(
     """Yields the runs with their results; runs with cached results come first."""
     durable.make_folder(folder)
     one = partial(figures_of, folder=folder.absolute(), device=device)
-    for ended, figures in run_all_cached(one, runs, lambda run: folder / "cells" / run.file, pool):
+    cached = run_all_cached(
+        one, runs, lambda run: folder / "cells" / run.file, pool, lambda run: run.experiment
+    )
+    for ended, figures in cached:
         if failed(figures):
             yield ended, figures
             continue
         # The checkpoint of a finished run is no longer needed.
-        shutil.rmtree(folder / "runs" / ended.experiment.digest(), ignore_errors=True)
+        shutil.rmtree(folder / "runs" / folder_of(ended.experiment), ignore_errors=True)
         yield ended, {**figures, "shown": metric_value(figures, ended.cell.measure)}
 
 
@@ -130,8 +134,8 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
     An interrupted run continues from its last checkpoint. If the folder does not exist on this
     machine, for example on a node of a Ray cluster, the run has no checkpoints.
     """
-    place = folder / "runs" / one.experiment.digest()
     try:
+        place = folder / "runs" / folder_of(one.experiment)
         result = simulated(
             one.experiment,
             device=device,

@@ -1,0 +1,41 @@
+"""The content of the file `model.start`, which an experiment's digest does not include."""
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+
+from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+
+START = "start_sha256"
+"""The key of a file with results under which the SHA-256 of the run's model file is recorded."""
+
+
+def start_digest(experiment: Experiment) -> str | None:
+    """SHA-256 of the model file from which an experiment starts; None if there is no such file.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    if experiment.start is None or experiment.start.file is None:
+        return None
+    path = Path(experiment.start.file)
+    try:
+        state = path.stat()
+        return _sha256(path.absolute(), state.st_size, state.st_mtime_ns)
+    except OSError as error:
+        raise ConfigurationError(f"model.start: cannot read {path}: {error.strerror}") from None
+
+
+def folder_of(experiment: Experiment) -> str:
+    """Name of the folder for an unfinished run; differs if the experiment or its start differs."""
+    start = start_digest(experiment)
+    return experiment.digest() if start is None else f"{experiment.digest()}-{start[:16]}"
+
+
+@lru_cache(maxsize=64)
+def _sha256(path: Path, size: int, modified: int) -> str:
+    """SHA-256 of a file; a file that changes gets another size or another time of modification."""
+    del size, modified
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

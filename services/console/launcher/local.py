@@ -13,6 +13,10 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 
 
+class RunEnded(ConfigurationError):
+    """The run in a federation's folder has ended, so its clients cannot take part any more."""
+
+
 class LocalFederation(LocalServers):
     """A federation (Redis, aggregator and clients) whose first run is the given experiment.
 
@@ -43,11 +47,15 @@ class LocalFederation(LocalServers):
         )
 
     def start_servers(self) -> None:
-        """Starts Redis and the aggregator, and waits until the run has started."""
+        """Starts Redis and the aggregator, and waits until the run has started.
+
+        Raises:
+            RunEnded: the run has ended already, for example in an earlier execution of the folder.
+        """
         super().start_servers()
         started = self.operator.await_start(START)
         if started.state in OVER:
-            raise ConfigurationError(
+            raise RunEnded(
                 f"run {started.run} has already ended ({started.state}): {started.reason}"
             )
 

@@ -215,6 +215,23 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
     }
 
 
+def run_or_continue(experiment: Experiment, folder: Path, device: str = "cpu") -> dict[str, Any]:
+    """Like `run_services`, but continues the run that an earlier execution left in the folder.
+
+    If this run has ended, but its results were not stored, a new run replaces it.
+    """
+    from rampart_fl.services.console.launcher.local import RunEnded
+
+    left = folder.exists()
+    try:
+        return run_services(experiment, folder, device)
+    except RunEnded:
+        if not left:
+            raise
+    shutil.rmtree(folder)
+    return run_services(experiment, folder, device)
+
+
 def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """Runs a cell; returns its results, or its error if it fails.
 
@@ -227,7 +244,7 @@ def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
         if not cell.network:
             return run_simulation(cell.experiment, device)
         runs = folder / "runs" / f"network-{folder_of(cell.experiment)}"
-        figures = run_services(cell.experiment, runs, device)
+        figures = run_or_continue(cell.experiment, runs, device)
         shutil.rmtree(runs)  # The clients' models and updates are no longer needed.
         return figures
     except RampartError as error:

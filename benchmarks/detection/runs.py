@@ -39,8 +39,8 @@ Cached runs of the earlier version remain valid. A version is listed only if it 
 the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 90e34b96: a round frees
 vectors that it no longer needs. ba4a855b: under the buffered policy, which no recorded run uses, no
 challenge stays in a row. 05c69bcd: the engine checks that detectors judge every row. 0f5865a0: too
-few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts. b63e9460:
-changes the buffered policy and the detector `cross_round`, which no recorded run uses."""
+few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts.
+b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

@@ -82,7 +82,7 @@ def _lock_file(folder: Path) -> TextIO:
 
 def _opened(path: Path) -> TextIO:
     try:
-        return path.open("a+")
+        return path.open("a+", encoding="utf-8")
     except OSError as error:
         why = f"cannot write to the folder {path.parent}: {error.strerror}"
         raise ConfigurationError(why) from None

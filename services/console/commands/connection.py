@@ -82,7 +82,7 @@ def _newest() -> dict[str, str]:
             "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
             "RAMPART_OPERATOR_TOKEN)"
         )
-    known: list[dict[str, str]] = [json.loads(path.read_text()) for path in paths]
+    known: list[dict[str, str]] = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     listening = (one for one in known if len(known) == 1 or _listens(one["url"]))
     return next(listening, known[0])
 

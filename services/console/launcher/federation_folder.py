@@ -58,7 +58,7 @@ class ServedFolder:
             ConfigurationError: another process serves the folder, or it cannot be created.
         """
         self.make()
-        with self._lock.open("a+") as file:
+        with self._lock.open("a+", encoding="utf-8") as file:
             if not try_lock(file):
                 raise ConfigurationError(
                     f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
@@ -74,7 +74,7 @@ class ServedFolder:
     def server(self) -> int | None:
         """The id of the process that serves the folder now; None if no process serves it."""
         try:
-            file = self._lock.open("r+")
+            file = self._lock.open("r+", encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
             return None  # No process has served the folder yet, or there is no such folder.
         with file:

@@ -81,7 +81,7 @@ class LocalServers:
         self.start_aggregator()
         self.operator.ready(START)
         options = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(self.console, options, 0o600), "w") as file:
+        with os.fdopen(os.open(self.console, options, 0o600), "w", encoding="utf-8") as file:
             json.dump({"url": self.url, "token": self.token}, file)
 
     def variables(self) -> dict[str, str]:

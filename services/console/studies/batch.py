@@ -99,7 +99,7 @@ def read(path: Path, start: str | None = None) -> Figures | None:
         None if the file is missing or damaged, or if the run started from another model file.
     """
     with suppress(FileNotFoundError, ValueError):  # The file may be empty after a power cut.
-        stored: Figures = json.loads(path.read_text())
+        stored: Figures = json.loads(path.read_text(encoding="utf-8"))
         return _without_origin(stored) if stored.get(START) == start else None
     return None
 

@@ -1,7 +1,6 @@
 """The content of the file `model.start`, which an experiment's digest does not include."""
 
 import hashlib
-from functools import lru_cache
 from pathlib import Path
 
 from rampart_fl.shared.errors import ConfigurationError
@@ -21,8 +20,8 @@ def start_digest(experiment: Experiment) -> str | None:
         return None
     path = Path(experiment.start.file)
     try:
-        state = path.stat()
-        return _sha256(path.absolute(), state.st_size, state.st_mtime_ns)
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigurationError(f"model.start: cannot read {path}: {error.strerror}") from None
 
@@ -31,11 +30,3 @@ def folder_of(experiment: Experiment) -> str:
     """Name of the folder for an unfinished run; differs if the experiment or its start differs."""
     start = start_digest(experiment)
     return experiment.digest() if start is None else f"{experiment.digest()}-{start[:16]}"
-
-
-@lru_cache(maxsize=64)
-def _sha256(path: Path, size: int, modified: int) -> str:
-    """SHA-256 of a file; a file that changes gets another size or another time of modification."""
-    del size, modified
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

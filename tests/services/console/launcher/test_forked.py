@@ -84,7 +84,9 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_forked_processes_and_their_server_end_when_their_owner_is_killed(
     processes: ForkedProcesses, number: signal.Signals
 ) -> None:

@@ -58,6 +58,7 @@ def test_ended_run_without_results_starts_anew(tmp_path: Path) -> None:
     assert not runs.exists()
 
 
+@pytest.mark.long
 def test_cell_that_was_killed_during_its_run_continues_this_run(tmp_path: Path) -> None:
     one, folder = cell(rounds=30), tmp_path / "cell"
     command = [sys.executable, "-c", RUN, json.dumps(one.experiment.tables()), str(folder)]

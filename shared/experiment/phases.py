@@ -43,7 +43,7 @@ class Span(Table):
 
 
 class Joining(Table):
-    """How many clients must join before round 0 starts, and how long it waits for them."""
+    """How many clients must join before round 0 starts, and how long the run waits for them."""
 
     clients: int | None = Field(default=None, ge=1)
     """Number of clients that must have joined; `data.clients` by default."""

@@ -36,7 +36,7 @@ class UnusedBlobs:
     async def delete(
         self, digests: AbstractSet[str], kept: AbstractSet[str], position: str
     ) -> None:
-        """Deletes blobs, and those of earlier calls that were too new.
+        """Deletes these blobs, and blobs that earlier calls kept because they were too new.
 
         Args:
             digests: the blobs that the round leaves behind.

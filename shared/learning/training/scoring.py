@@ -41,7 +41,7 @@ def hits(logits_KBC: Tensor, y_KB: Tensor) -> Tensor:
 
 
 def squared_norms(residual_KBC: Tensor, y_KB: Tensor) -> Tensor:
-    """The squared norm |r|² (K, B) of every sample's residual r; the model outputs r."""
+    """The squared norm |r|² (K, B) of each sample's residual r, which is the model's output."""
     del y_KB
     return residual_KBC.square().sum(-1)
 

@@ -60,8 +60,8 @@ class Answer:
 
     @property
     def chance(self) -> float:
-        """Bound on the probability of this rank or a lower one if the upload ignores its
-        challenge."""
+        """Upper bound on the probability that an upload which ignores its challenge gets this rank
+        or a lower one."""
         return self.rank / self.count
 
     @property

@@ -142,7 +142,7 @@ def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
 
 
 def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload clearly undoes its challenge, but at most `overshoot` times.
+    """Whether an upload clearly undoes its challenge, by at most `overshoot` times its size.
 
     The rank of a clear answer is among the highest fraction `usual.chance` of all ranks.
     """

@@ -29,7 +29,7 @@ def finite_rows(block_ND: Tensor) -> list[bool]:
 
 
 def assumed_finite(rows: View) -> bool:
-    """Whether the rows are assumed to be finite, but have not been checked."""
+    """Whether the rows are only assumed to be finite, because no pass has checked them."""
     return rows.pool_statistics.unchecked
 
 

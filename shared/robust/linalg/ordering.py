@@ -88,7 +88,8 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
     elif m < SORT_FROM:
-        # The same on all ranks, and a divisor of their shards, so that sums keep their order.
+        # The width is the same on all ranks and divides the width of a shard, so every number of
+        # ranks adds the same numbers in the same order.
         width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
             out_D[start:stop] = _through_network(chunk_MC, first, last)

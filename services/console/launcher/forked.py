@@ -145,5 +145,6 @@ def _end_with_owner() -> None:
     assert owner is not None
     owner.join()
     os.kill(os.getpid(), signal.SIGTERM)
+    # This thread ends with the process: it goes on only if the process ignores SIGTERM.
     time.sleep(GRACE)
     os.kill(os.getpid(), signal.SIGKILL)

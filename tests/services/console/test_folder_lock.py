@@ -20,7 +20,7 @@ from rampart_fl.services.console.folder_lock import locked
 
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
-    time.sleep(600)
+    time.sleep(600)  # The test kills this process.
 """
 SMALL = """
 name = "small"

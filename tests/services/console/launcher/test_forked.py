@@ -80,7 +80,7 @@ processes = ForkedProcesses(Path(sys.argv[1]))
 for name in ("first", "second"):
     processes.python(name, "told_to_run", "wait")
 print(processes["first"].pid, processes["second"].pid, flush=True)
-time.sleep(600)
+time.sleep(600)  # The test kills this process.
 """
 
 

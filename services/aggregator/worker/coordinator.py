@@ -14,37 +14,26 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
-from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.services.aggregator.worker.disk_space import DiskSpace
-from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.liveness import Liveness
-from rampart_fl.services.aggregator.worker.open_round import (
-    ClosedRound,
-    OpenRoundData,
-    barring_evidence,
-    failed_record,
-    published_record,
-)
+from rampart_fl.services.aggregator.worker.open_round import ClosedRound, OpenRoundData
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import State
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
+from rampart_fl.services.aggregator.worker.round_publisher import RoundPublisher
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
 from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
-from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
-Observer = Callable[[RoundRecord, int | None], None]
-"""Receives the record of a round, and the pool's size in bytes (None if the round failed)."""
 
 
 class Coordinator:
@@ -88,16 +77,9 @@ class Coordinator:
         self.disk_space = DiskSpace(stores.state, round_engine, compute, experiment, fence)
         self.machine = PhaseMachine(experiment)
         self.opened = OpenRoundData()
-        self.observers: list[Observer] = []
-        self.warnings: list[str] = []
-        self.kept_models = KeptModels(models_kept)
-        self.unused_blobs = UnusedBlobs(stores, blobs, compute, experiment.policy == "buffered")
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The newest published state of the run."""
-        assert self.round_engine.snapshot is not None
-        return self.round_engine.snapshot
+        self.publisher = RoundPublisher(
+            stores, blobs, records, round_engine, compute, experiment, fence, models_kept, clock
+        )
 
     # -- the main flow -------------------------------------------------------------------------
 
@@ -113,7 +95,7 @@ class Coordinator:
         assert run is not None
         snapshot = run.snapshot
         await self.compute(self.round_engine.restore, snapshot)
-        await self.kept_models.restore(self.records, run.round)
+        await self.publisher.restore(run.round)
         state = State(
             phase=run.phase,
             round=run.round,
@@ -164,9 +146,9 @@ class Coordinator:
             case commands.CloseRound():
                 await self.stores.rounds.close(self.fence, command.number, command.position)
             case commands.PublishRound():
-                await self.publish(state)
+                await self.publisher.publish(state, self.opened)
             case commands.FailRound():
-                await self.fail(state, command.reason)
+                await self.publisher.fail(state, self.opened, command.reason)
             case commands.OpenEvaluation():
                 await self.open_evaluation(command)
             case commands.Finish():
@@ -252,7 +234,7 @@ class Coordinator:
                 opened.receipts.setdefault(receipt.client, receipt)
             elif receipt.kind == "probe":
                 opened.probed[receipt.client] = receipt.size
-        before, standing = self.snapshot, (await self.stores.evictions.barred()).standing
+        before, standing = self.publisher.snapshot, (await self.stores.evictions.barred()).standing
         known = {r.client: r for r in before.pool if buffered} | opened.receipts
         receipts = {c: known[c] for c in sorted(known.keys() - standing.barred)}
         try:
@@ -273,58 +255,6 @@ class Coordinator:
             return events.RoundRefused(error.detail)
         opened.closed = ClosedRound(before, receipts, decided)
         return events.RoundDecided()
-
-    # -- the end of a round --------------------------------------------------------------------
-
-    async def publish(self, state: State) -> None:
-        """Publishes the outcome, then deletes the blobs that are no longer referenced."""
-        opened, closed, now = self.opened, self.opened.closed, self.clock()
-        assert closed is not None
-        decided = closed.decided
-        record = published_record(self.experiment, state, opened, closed, now)
-        record = record.model_copy(update={"warnings": self.warnings})
-        evicted, away = barring_evidence(self.experiment, decided, state.round, now)
-        abstained = list(decided.about("abstained"))
-        await self.stores.rounds.publish(
-            self.fence,
-            await self.records.file(record),
-            evicted,
-            decided.snapshot,
-            state.position,
-            away,
-            abstained,
-            everywhere=self.experiment.server.eviction.scope == "federation",
-        )
-        self.observe(record, decided.pool_bytes)
-        used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
-        used |= self.kept_models.add(state.round, record.models.get("global"))
-        await self.drop(closed.before.blobs() | used | opened.uploads, state.position)
-
-    async def fail(self, state: State, reason: str) -> None:
-        """Ends a round without an outcome; the models and the pool remain unchanged."""
-        opened = self.opened
-        record = failed_record(self.experiment, state, opened, reason, self.clock())
-        away = sorted((await self.stores.evictions.barred()).standing.quarantined)
-        record = record.model_copy(update={"quarantined": away, "warnings": self.warnings})
-        moved = {"position": state.position, "pulls": state.pulls}
-        snapshot = self.snapshot.model_copy(update=moved)
-        filed = await self.records.file(record)
-        await self.stores.rounds.publish(self.fence, filed, {}, snapshot, state.position)
-        await self.compute(self.round_engine.abandon_round, snapshot)
-        log.warning("round failed: %s", reason, extra={"round": state.round})
-        self.observe(record, None)
-        used = {receipt.digest for receipt in opened.receipts.values()} | opened.uploads
-        await self.drop(used, state.position)
-
-    async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes blobs unless something refers to them, such as an event after `position`."""
-        kept = self.snapshot.blobs() | self.kept_models.digests
-        await self.unused_blobs.delete(digests, kept, position)
-
-    def observe(self, record: RoundRecord, pool_bytes: int | None) -> None:
-        """Reports a finished round to the observers, such as the metrics."""
-        for observer in self.observers:
-            observer(record, pool_bytes)
 
     # -- the end of the run --------------------------------------------------------------------
 

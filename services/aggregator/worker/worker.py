@@ -16,11 +16,12 @@ from rampart_fl.services.aggregator.state.run_registry import FOUNDING
 from rampart_fl.services.aggregator.state.schema_migration import migrate
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.capacity import needs
-from rampart_fl.services.aggregator.worker.coordinator import Coordinator, Observer
+from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.disk_quota import DiskQuota
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.round_publisher import Observer
 from rampart_fl.services.aggregator.worker.run_start import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
@@ -279,8 +280,8 @@ class Worker:
                 self._settings.offline_after,
                 self._settings.models_kept,
             )
-            coordinator.observers += self._observers
-            coordinator.warnings += [TAP_ENABLED] if self._settings.test_tap else []
+            coordinator.publisher.observers += self._observers
+            coordinator.publisher.warnings += [TAP_ENABLED] if self._settings.test_tap else []
             await coordinator.run()
         except (LeaseLost, Unavailable, RankFailed):
             raise

@@ -169,7 +169,7 @@ async def test_round_is_decided_with_the_selected_clients_even_if_some_sent_noth
 async def test_failed_round_frees_its_rows(fresh_run: FreshRun) -> None:
     coordinator, state = await in_open_round(fresh_run)
     coordinator.round_engine.open_round(["ada"])
-    await coordinator.fail(state, "too few updates")
+    await coordinator.publisher.fail(state, coordinator.opened, "too few updates")
     assert coordinator.round_engine.arrivals is None
     assert coordinator.round_engine.snapshot == (await fresh_run.state()).snapshot
 
@@ -179,5 +179,5 @@ async def test_buffered_decision_knows_the_models_from_which_clients_may_still_t
 ) -> None:
     coordinator, state = await in_open_round(fresh_run)
     *_, in_use = await arguments_of_close_round(coordinator, state, monkeypatch)
-    model = coordinator.snapshot.start("ada")
+    model = coordinator.publisher.snapshot.start("ada")
     assert in_use == ({model} if fresh_run.policy == "buffered" else ())

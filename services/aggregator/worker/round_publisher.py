@@ -1,0 +1,129 @@
+"""Ends rounds: publishes their outcomes and records, and deletes blobs that are left behind."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.state.record_store import RecordStore
+from rampart_fl.services.aggregator.state.snapshot import Snapshot
+from rampart_fl.services.aggregator.state.stores import RunStores
+from rampart_fl.services.aggregator.worker.kept_models import KeptModels
+from rampart_fl.services.aggregator.worker.open_round import (
+    OpenRoundData,
+    barring_evidence,
+    failed_record,
+    published_record,
+)
+from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.runtime.compute import Compute
+
+log = logging.getLogger(__name__)
+Observer = Callable[[RoundRecord, int | None], None]
+"""Receives the record of a round, and the pool's size in bytes (None if the round failed)."""
+
+
+class RoundPublisher:
+    """Ends the rounds of one run under one lease.
+
+    Args:
+        stores, blobs: the state of the run.
+        records: the records of the run's finished rounds.
+        round_engine: computes on models and updates.
+        compute: runs a function on the round engine's thread.
+        experiment: the run's experiment.
+        fence: the lease's fencing token.
+        models_kept: number of rounds whose global models are kept.
+        clock: gives the Unix time.
+    """
+
+    def __init__(
+        self,
+        stores: RunStores,
+        blobs: Blobs,
+        records: RecordStore,
+        round_engine: RoundEngine,
+        compute: Compute,
+        experiment: Experiment,
+        fence: int,
+        models_kept: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stores = stores
+        self.records = records
+        self.round_engine = round_engine
+        self.compute = compute
+        self.experiment = experiment
+        self.fence = fence
+        self.clock = clock
+        self.observers: list[Observer] = []
+        self.warnings: list[str] = []
+        self.kept_models = KeptModels(models_kept)
+        self.unused_blobs = UnusedBlobs(stores, blobs, compute, experiment.policy == "buffered")
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest published state of the run."""
+        assert self.round_engine.snapshot is not None
+        return self.round_engine.snapshot
+
+    async def restore(self, round_: int) -> None:
+        """Restores from the records which models are kept.
+
+        Args:
+            round_: number of the run's current round.
+        """
+        await self.kept_models.restore(self.records, round_)
+
+    async def publish(self, state: State, opened: OpenRoundData) -> None:
+        """Publishes the outcome, then deletes the blobs that are no longer referenced."""
+        closed, now = opened.closed, self.clock()
+        assert closed is not None
+        decided = closed.decided
+        record = published_record(self.experiment, state, opened, closed, now)
+        record = record.model_copy(update={"warnings": self.warnings})
+        evicted, away = barring_evidence(self.experiment, decided, state.round, now)
+        abstained = list(decided.about("abstained"))
+        await self.stores.rounds.publish(
+            self.fence,
+            await self.records.file(record),
+            evicted,
+            decided.snapshot,
+            state.position,
+            away,
+            abstained,
+            everywhere=self.experiment.server.eviction.scope == "federation",
+        )
+        self.observe(record, decided.pool_bytes)
+        used = {d for r in opened.receipts.values() for d in (r.digest, r.started) if d}
+        used |= self.kept_models.add(state.round, record.models.get("global"))
+        await self.drop(closed.before.blobs() | used | opened.uploads, state.position)
+
+    async def fail(self, state: State, opened: OpenRoundData, reason: str) -> None:
+        """Ends a round without an outcome; the models and the pool remain unchanged."""
+        record = failed_record(self.experiment, state, opened, reason, self.clock())
+        away = sorted((await self.stores.evictions.barred()).standing.quarantined)
+        record = record.model_copy(update={"quarantined": away, "warnings": self.warnings})
+        moved = {"position": state.position, "pulls": state.pulls}
+        snapshot = self.snapshot.model_copy(update=moved)
+        filed = await self.records.file(record)
+        await self.stores.rounds.publish(self.fence, filed, {}, snapshot, state.position)
+        await self.compute(self.round_engine.abandon_round, snapshot)
+        log.warning("round failed: %s", reason, extra={"round": state.round})
+        self.observe(record, None)
+        used = {receipt.digest for receipt in opened.receipts.values()} | opened.uploads
+        await self.drop(used, state.position)
+
+    async def drop(self, digests: set[str], position: str) -> None:
+        """Deletes blobs unless something refers to them, such as an event after `position`."""
+        kept = self.snapshot.blobs() | self.kept_models.digests
+        await self.unused_blobs.delete(digests, kept, position)
+
+    def observe(self, record: RoundRecord, pool_bytes: int | None) -> None:
+        """Reports a finished round to the observers, such as the metrics."""
+        for observer in self.observers:
+            observer(record, pool_bytes)

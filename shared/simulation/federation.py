@@ -93,6 +93,7 @@ class Simulation:
     Args:
         experiment: the experiment that the federation runs.
         clients, server: the two sides of the federation, each with its state.
+        initial_model: SHA-256 of the global model before round 0.
         flow: pending work and arrivals under the buffered policy; None under other policies.
         records: the records of the rounds that have ended.
         seconds: wall time so far.
@@ -101,6 +102,7 @@ class Simulation:
     experiment: Experiment
     clients: Clients
     server: Server
+    initial_model: str
     flow: Buffered | None = None
     records: list[RoundRecord] = field(default_factory=list)
     seconds: float = 0.0
@@ -120,12 +122,13 @@ class Simulation:
         experiment = validate(experiment)
         usable(device)
         clients = Clients.of(experiment, device)
-        initial_D = clients.learner.initial_model().to(device)
-        server = Server.of(experiment, initial_D, clients.learner.spec)
+        initial_D = clients.learner.initial_model()
+        server = Server.of(experiment, initial_D.to(device), clients.learner.spec)
         clients.server_update = server.rounds.resources.update
         flow = Buffered(clients, server) if experiment.policy == "buffered" else None
         seconds = time.perf_counter() - began
-        return Simulation(experiment, clients, server, flow, seconds=seconds)
+        initial = models_digest(initial_D, {})
+        return Simulation(experiment, clients, server, initial, flow, seconds=seconds)
 
     @property
     def candidates(self) -> set[str]:
@@ -202,6 +205,7 @@ class Simulation:
         """The state that the next round depends on, for `checkpoint.save`."""
         return {
             "digest": self.experiment.digest(),
+            "initial_model": self.initial_model,
             "rounds": len(self.records),
             "seconds": self.seconds,
             "server": self.server.memory(),
@@ -217,12 +221,19 @@ class Simulation:
             records: records of the earlier run. The records must include every round that ended
                 before the state was saved.
         Raises:
-            ConfigurationError: the state is from another experiment, or records are missing.
+            ConfigurationError: the state is from another experiment or began with another model, or
+                records are missing.
         """
         if memory["digest"] != self.experiment.digest():
             raise ConfigurationError(
                 "the checkpoint is from another experiment: resume with that experiment's file, "
                 "seed and rounds"
+            )
+        # Checkpoints of earlier versions do not name the initial model.
+        if memory.get("initial_model", self.initial_model) != self.initial_model:
+            raise ConfigurationError(
+                "the checkpoint is from a run that began with another model: resume with the "
+                "model file (`model.start`) of that run"
             )
         if len(records) < memory["rounds"]:
             raise ConfigurationError(

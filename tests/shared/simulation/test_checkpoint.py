@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
@@ -168,3 +169,19 @@ def test_checkpoint_of_another_experiment_or_without_records_is_rejected() -> No
     other = Simulation.of(EXPERIMENT.model_copy(update={"seed": 5}))
     with pytest.raises(ConfigurationError, match="another experiment"):
         other.recall(memory, simulation.records)
+
+
+def test_checkpoint_of_a_run_that_began_with_another_model_is_rejected(tmp_path: Path) -> None:
+    """The experiment's digest does not cover the content of the file `model.start`."""
+    file = tmp_path / "start.safetensors"
+    experiment = EXPERIMENT.started_from(file)
+    network = Simulation.of(EXPERIMENT).clients.learner.spec
+    for value in (0.0, 1.0):
+        save_file({one.name: torch.full(one.shape, value) for one in network.tensors}, file)
+        simulation = Simulation.of(experiment)
+        if value == 0.0:
+            simulation.step()
+            memory, records = simulation.memory(), simulation.records
+            Simulation.of(experiment).recall(memory, records)
+    with pytest.raises(ConfigurationError, match="began with another model"):
+        simulation.recall(memory, records)

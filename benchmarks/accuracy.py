@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
-from aggregation_cell import equipped
+from aggregation_cell import full_context
 from torch import Tensor
 
 from rampart_fl.shared.errors import RampartError
@@ -82,7 +82,7 @@ def table(n: int, dim: int, deviation: float) -> list[str]:
 
 def run(name: str, rows: Rows, f: int) -> tuple[Tensor, Report]:
     """Applies one rule, with its default parameters as far as possible."""
-    context = equipped(rows.row(0))
+    context = full_context(rows.row(0))
     parameters = {"pivot": rows.ids[0]} if name == "monna" else SPECIAL.get(name, {})
     member = rules.build(name, f=f, **parameters)
     result_D, _, report = member.apply(rows, member.init(rows.dim), context)

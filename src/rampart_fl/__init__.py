@@ -8,6 +8,7 @@ Names are loaded on first use, so `import rampart_fl` alone is fast and needs no
 tensor([1.2000, 0.0000])
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from rampart_fl.shared.simulation import Simulation, SimulationResult, simulate
     from rampart_fl.shared.simulation.tuning import search_weight
     from rampart_fl.shared.validation import validate
+
+# OpenMP's threads must not busy-wait, because they would take CPU time from other processes. OpenMP
+# reads OMP_WAIT_POLICY when torch is loaded, so set the variable here, before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __all__ = [
     "Batch",

@@ -32,6 +32,7 @@ importlib.import_module("torch")
 @pytest.mark.parametrize(
     "module",
     [
+        "rampart_fl",  # alone: its names are lazy, so `import rampart_fl, torch` loads nothing else
         "rampart_fl.services.aggregator.worker.worker",
         "rampart_fl.services.aggregator.__main__",
         "rampart_fl.services.attacker.__main__",

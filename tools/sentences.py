@@ -1,8 +1,10 @@
 """Draws sentences at random from code and pages: `python -m tools.sentences --seed 1 --count 100`.
 
 A person who does not know the project reads the drawn sentences, and marks each sentence that has
-to be read twice. The sentences come from docstrings, comments, error and log messages, and pages.
-The same seed draws the same sentences as long as the text does not change.
+to be read twice. The sentences come from docstrings, comments, pages of the documentation, and all
+texts that users see: errors, logs, help of commands, descriptions of the API's fields, reasons of
+verdicts, and the operators' page. The same seed draws the same sentences as long as the text does
+not change.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tools import page_texts
 from tools.imports import ROOT
 
 CODE = ("shared", "services", "src", "tools")
@@ -30,6 +33,10 @@ ENTRY = re.compile(
 """Matches a line of a docstring or page that begins a new paragraph."""
 MARK = re.compile(r"^(?:[-*] |\d+\. |(?:Args|Returns|Raises|Yields|Legend):\s*)")
 LOGS = {"debug", "info", "warning", "error", "exception"}
+TOLD = {"because", "description", "help", "reason", "why"}
+"""Names of arguments and variables whose strings are shown to users."""
+REASONS = re.compile(r"reason|explain|verdict_for")
+"""Matches the names of functions that make or get the reason of a decision."""
 
 
 class Passage(NamedTuple):
@@ -105,13 +112,35 @@ def comments(code: str) -> Iterator[Passage]:
 
 
 def messages(tree: ast.Module) -> Iterator[Passage]:
-    """The texts of raised errors and of logs; `...` stands for inserted values."""
+    """The texts that users see, such as errors and help; `...` stands for inserted values."""
     for node in ast.walk(tree):
-        call: ast.AST | None = node.exc if isinstance(node, ast.Raise) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            call = node if node.func.attr in LOGS and _is_log(node.func.value) else None
-        for text in call.args if isinstance(call, ast.Call) else ():
-            yield Passage(text.lineno, _text(text))
+        for part in _told(node):
+            yield from (Passage(text.lineno, _text(text)) for text in _strings(part))
+
+
+def _told(node: ast.AST) -> Sequence[ast.AST]:
+    """The parts of a node whose strings are shown to users."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        return [*node.exc.args, *node.exc.keywords]
+    if isinstance(node, ast.Call):
+        return node.args if _is_log(node.func) or REASONS.search(_name(node.func)) else []
+    if isinstance(node, ast.FunctionDef):
+        return node.body if REASONS.search(node.name) else []
+    if isinstance(node, (ast.keyword, ast.Assign, ast.AugAssign)):
+        name = node.arg if isinstance(node, ast.keyword) else _assigned(node)
+        return [node.value] if name in TOLD else []
+    return []
+
+
+def _strings(node: ast.AST) -> Iterator[ast.expr]:
+    """The strings in a piece of code, without docstrings and without the parts of f-strings."""
+    if isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ):
+        yield node
+    elif not isinstance(node, ast.Expr):
+        for child in ast.iter_child_nodes(node):
+            yield from _strings(child)
 
 
 def sections(page: str) -> Iterator[tuple[str, str]]:
@@ -154,8 +183,13 @@ def _assigned(node: ast.stmt) -> str:
     return targets[0].id if isinstance(targets[0], ast.Name) else ""
 
 
-def _is_log(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in {"log", "logger"}
+def _name(node: ast.expr) -> str:
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def _is_log(call: ast.expr) -> bool:
+    named = isinstance(call, ast.Attribute) and _name(call.value) in {"log", "logger"}
+    return named and _name(call) in LOGS
 
 
 def _text(node: ast.expr) -> str:
@@ -167,30 +201,43 @@ def _text(node: ast.expr) -> str:
 
 
 def sentences_of(path: Path) -> list[Sentence]:
-    """The different sentences of a Python module or of a page, each with the sentence before it."""
+    """The different sentences of a module or page, each with the sentence before it."""
     text = path.read_text(encoding="utf-8")
+    told, prose = _passages(path.suffix, text)
     file = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
-    if path.suffix == ".md":
-        parts = [(head, part) for head, text in sections(text) for part in paragraphs(text)]
-        return _different(_complete(file, parts))
+    complete = (one for one in _split(file, prose) if re.search(r"[.!?:][)*_`\"]*$", one.text))
+    return _different([*_split(file, told), *complete])
+
+
+Part = tuple[str, str]
+"""A text, after the name of the function, class, variable or section that contains it."""
+
+
+def _passages(suffix: str, text: str) -> tuple[list[Part], list[Part]]:
+    """The texts in a file that users see, and its prose, which consists of complete sentences."""
+    if suffix == ".md":
+        return [], [(head, part) for head, text in sections(text) for part in paragraphs(text)]
+    if suffix == ".html":
+        return [("", part) for part in page_texts.html_texts(text)], []
+    if suffix == ".js":
+        prose = [part for one in page_texts.comments(text) for part in paragraphs(one)]
+        told = page_texts.script_texts(text)
+        return [("", part) for part in told], [("", part) for part in prose]
     tree = ast.parse(text)
     within = names(tree)
-    prose = [(line, part) for line, text in docstrings(tree) for part in paragraphs(text)]
-    told = [
-        Sentence(_place(file, within.get(line, "")), text)
-        for line, text in messages(tree)
-        if _long(text)
-    ]
-    parts = [(within.get(line, ""), text) for line, text in (*prose, *comments(text))]
-    return _different([*told, *_complete(file, parts)])
+    described = [(line, part) for line, text in docstrings(tree) for part in paragraphs(text)]
+    return (
+        [(within.get(line, ""), part) for line, part in messages(tree)],
+        [(within.get(line, ""), part) for line, part in (*described, *comments(text))],
+    )
 
 
-def _complete(file: str, parts: Iterable[tuple[str, str]]) -> Iterator[Sentence]:
-    """The complete sentences of some paragraphs, each with the sentence before it."""
+def _split(file: str, parts: Iterable[Part]) -> Iterator[Sentence]:
+    """The sentences of some texts, without very short ones."""
     for where, part in parts:
         for before, one in pairwise(["", *split(part)]):
-            if _long(one) and re.search(r"[.!?:][)*_`\"]*$", one):
-                yield Sentence(_place(file, where), one, before)
+            if len(one.split()) >= SHORTEST and re.search(r"[a-z]{2}", one):
+                yield Sentence(f"{file}, {where}" if where else file, one, before)
 
 
 def _different(every: Iterable[Sentence]) -> list[Sentence]:
@@ -198,18 +245,10 @@ def _different(every: Iterable[Sentence]) -> list[Sentence]:
     return list({one.text: one for one in reversed([*every])}.values())[::-1]
 
 
-def _place(file: str, where: str) -> str:
-    return f"{file}, {where}" if where else file
-
-
-def _long(sentence: str) -> bool:
-    return len(sentence.split()) >= SHORTEST
-
-
 def files() -> list[Path]:
     """The modules and pages, sorted."""
     code = (path for top in CODE for path in (ROOT / top).rglob("*.py"))
-    pages = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    pages = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *page_texts.files())
     ours = {path.resolve() for path in (*code, *pages) if "node_modules" not in path.parts}
     return sorted(ours)
 

@@ -33,6 +33,38 @@ def check(n):
     log.warning("%s of them are still missing", n)
     print("this text is shown to nobody")
 '''
+TEXTS = '''"""A module."""
+
+
+def serve(port: int = Option(help="Port of the server, or 0 for any port. Use it with care.")):
+    digest: str = Field(default="not a text of ours", description=f"digest of {port} models")
+    raise Refused("refused", detail=f"port {port} is in use") from None
+
+
+def judge(score, odd):
+    """This docstring is not a reason."""
+    reason = "sent the same " + ("four words as others" if odd else f"as {score} other clients")
+    return verdict_for("client", score, "score {0} is below {1}"), Verdict(reason=reason)
+
+
+def explain(score):
+    """Neither is this docstring."""
+    why = f"score {score} of the upload"
+    return f"{why} is {'above' if score else 'just below'} its limit"
+'''
+SCRIPT = """/**
+ * Opens the dialog. Shows it once a minute.
+ *
+ * @param {string} name this tag is not drawn.
+ */
+import { html } from "./preact.js";
+// This comment is drawn.
+const text = open ? "There are no runs yet." : `Run ${name} is queued now`;
+const view = html`<div class="a b c d" title="Why the run waits">
+  <p>The run waits for ${n ? html`<b>more than ${n} clients</b>` : "all of its clients"},
+    <em>or</em> for an operator.</p><p>too short</p>
+</div>`;
+"""
 PAGE = """# A heading is not drawn.
 
 Run the command,
@@ -62,6 +94,48 @@ def test_module_gives_its_docstrings_comments_and_messages(tmp_path: Path) -> No
     ], "'Does one thing.' is too short, and the diagram does not end like a sentence"
     places = ["check", "check", "", "", "LIMIT", ""]
     assert [one.place for one in drawn] == [f"module.py, {name}".rstrip(", ") for name in places]
+
+
+def test_module_gives_texts_that_users_see(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(TEXTS)
+    drawn = {one.text: one for one in sentences.sentences_of(path)}
+    docstrings = {"This docstring is not a reason.", "Neither is this docstring."}
+    assert set(drawn) - docstrings == {
+        "Port of the server, or 0 for any port.",
+        "Use it with care.",
+        "digest of ... models",
+        "port ... is in use",
+        "four words as others",
+        "as ... other clients",
+        "score {0} is below {1}",
+        "score ... of the upload",
+        "... is ... its limit",
+    }
+    second = drawn["Use it with care."]
+    assert second.before == "Port of the server, or 0 for any port."
+    assert second.place == "module.py, serve"
+
+
+def test_script_gives_its_comments_and_shown_texts(tmp_path: Path) -> None:
+    path = tmp_path / "view.js"
+    path.write_text(SCRIPT)
+    assert [one.text for one in sentences.sentences_of(path)] == [
+        "There are no runs yet.",
+        "Run ... is queued now",
+        "more than ... clients",
+        "all of its clients",
+        "Why the run waits",
+        "The run waits for ..., or for an operator.",
+        "Shows it once a minute.",
+        "This comment is drawn.",
+    ]
+
+
+def test_html_gives_its_shown_texts(tmp_path: Path) -> None:
+    path = tmp_path / "index.html"
+    path.write_text("<title>Rampart</title><body>This page <code>needs</code> a script.</body>")
+    assert [one.text for one in sentences.sentences_of(path)] == ["This page needs a script."]
 
 
 def test_page_gives_its_prose_only(tmp_path: Path) -> None:
@@ -114,6 +188,9 @@ def test_every_file_is_read_once_whatever_links_lead_to_it() -> None:
     files = sentences.files()
     assert len(files) == len(set(files)) > 400
     assert ROOT / "README.md" in files and ROOT / "shared/errors.py" in files
+    page = ROOT / "services/aggregator/page"
+    assert page / "index.html" in files and page / "assets/views/run.js" in files
+    assert page / "assets/vendor/preact.js" not in files
     assert not [path for path in files if "rampart_fl/shared" in str(path)]
 
 

@@ -15,4 +15,6 @@ class Estimate(Message):
     record_bytes: int = Field(description="size of the records, which are kept", examples=[140_000])
     down_bytes: int = Field(description="downloads of a client in a round", examples=[421_696])
     up_bytes: int = Field(description="uploads of a client in a round", examples=[421_952])
-    client_bytes: int = Field(description="all transfers of a client", examples=[26_000_000])
+    client_bytes: int = Field(
+        description="transfers of a client in the whole run", examples=[26_000_000]
+    )

@@ -30,7 +30,9 @@ class RunInfo(Message):
     run: RunId
     name: str = Field(examples=["digits-benign"])
     experiment: Digest = Field(description="digest of the experiment", examples=["5f" * 32])
-    submission: str = Field(description="key of the submission", examples=["tuesday-1"])
+    submission: str = Field(
+        description="key that repeated submissions share", examples=["tuesday-1"]
+    )
     submitted_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
     submitted_by: str = Field(description="name of the operator", examples=["ada"])
     wait_until: float | None = Field(

@@ -83,8 +83,8 @@ class RoundFigures(Message):
     late: int = Field(default=0, description="absent clients that uploaded too late")
     decisions: dict[Decision, int] = Field(description="number of verdicts of each kind")
     accuracies: dict[str, float] = Field(
-        description="over all clients: `customized` for the received models, `local` for the "
-        "models after training, `personalized` for the personal models",
+        description="accuracies over all clients: `customized` of the received models, `local` "
+        "of the models after training, `personalized` of the personal models",
         examples=[{"customized": 0.93, "local": 0.95}],
     )
     norm_median: float | None = Field(default=None, description="median norm of the updates")

@@ -20,10 +20,13 @@ def clients(
         bool, typer.Option(help="List the clients of the federation, with labels.")
     ] = False,
     last: Annotated[
-        int, typer.Option(min=1, help="With an id: how many of the newest runs to show.")
+        int, typer.Option(min=1, help="With a client id: number of its newest runs to show.")
     ] = 20,
     before: Annotated[
-        str | None, typer.Option(metavar="RUN", help="With an id: show runs older than this one.")
+        str | None,
+        typer.Option(
+            metavar="RUN", help="With a client id: show only its runs that are older than this run."
+        ),
     ] = None,
     url: Url = None,
     token: Token = None,

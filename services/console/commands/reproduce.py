@@ -32,7 +32,10 @@ def reproduce(
     ] = "reduced",
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Number of runs per cell, with consecutive seeds; 1 for smoke."),
+        typer.Option(
+            min=1,
+            help="Number of runs per cell, with consecutive seeds; always 1 at the scale smoke.",
+        ),
     ] = 3,
     only: Annotated[
         list[str] | None,

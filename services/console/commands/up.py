@@ -26,7 +26,8 @@ def up(
     open_page: Annotated[
         bool,
         typer.Option(
-            "--open", help="Open the operators' page in a browser; the page stays until Ctrl-C."
+            "--open",
+            help="Open the operators' page in a browser; the page works until you press Ctrl-C.",
         ),
     ] = False,
     as_json: Json = False,

@@ -98,7 +98,7 @@ export const actions = {
   set_mode: (run_id, mode) => ({
     title: `Set the mode to “${mode}”`,
     label: "Set mode",
-    effect: `From the next decided round on, run ${run_id} at most ${EVICTION_MODES[mode]}.`,
+    effect: `From the next decided round on, run ${run_id} ${EVICTION_MODES[mode]}.`,
     perform: (reason) => send_json("POST", `/v1/runs/${run_id}/mode`, { mode, ...reason_body(reason) }),
   }),
   /** @param {string} run_id @returns {Action} */
@@ -134,10 +134,10 @@ export const actions = {
   }),
 };
 
-/** What a run may do in each mode of evictions, from the weakest mode to the strongest. @type {Record<string, string>} */
+/** What a run does in each mode of evictions, from the weakest mode to the strongest. @type {Record<string, string>} */
 export const EVICTION_MODES = {
-  observe: "records verdicts, and excludes nobody",
-  reject: "leaves updates out of a round",
-  quarantine: "bars clients for some rounds",
-  evict: "bars clients for good",
+  observe: "only records verdicts, and excludes nobody",
+  reject: "may leave updates out of a round, but bars nobody",
+  quarantine: "may bar clients for some rounds, but not for good",
+  evict: "may bar clients for good",
 };

@@ -207,7 +207,7 @@ export class CanvasGrid {
   }
 
   /**
-   * Draws the cells of the columns from `start_column` to before `end_column`. Adjacent cells of one
+   * Draws the columns from `start_column` up to the one before `end_column`. Adjacent cells of one
    * colour in a column become one rectangle; the lines between cells are drawn over it.
    *
    * @param {number} start_column

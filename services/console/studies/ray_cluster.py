@@ -1,7 +1,6 @@
 """Executes runs as tasks of a Ray cluster; each task starts on a node with enough free cores."""
 
 import os
-import platform
 import signal
 import socket
 import sys
@@ -9,9 +8,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, redirect_stdout
-from importlib.metadata import version
 from typing import Any, ParamSpec, TypeVar
 
+from rampart_fl.services.console.studies.versions import versions
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.runtime import cpus
 
@@ -72,11 +71,6 @@ class RayCluster(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leaves the cluster; calls that still run are stopped."""
         self._opened.close()
-
-
-def versions() -> dict[str, str]:
-    """The versions of the software that can change the last bits of a result."""
-    return {"python": platform.python_version(), "torch": version("torch")}
 
 
 def _call(

@@ -4,12 +4,10 @@ The results of a run are stored in a small file named after the digest of its ex
 tables contain the same experiment, both tables use the same file.
 """
 
-import platform
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from rampart_fl.services.console.studies.reproduction.rounds import curves
 from rampart_fl.services.console.studies.simulated import Folder
 from rampart_fl.services.console.studies.simulated import run as simulated
 from rampart_fl.services.console.studies.start_file import folder_of
+from rampart_fl.services.console.studies.versions import versions
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import KINDS
@@ -172,11 +171,6 @@ def small(result: SimulationResult) -> Figures:
         "rounds_to_accuracy": summary["rounds_to_accuracy"],
         "curves": curves(result),
     }
-
-
-def versions() -> dict[str, str]:
-    """Versions of the software that determines the results."""
-    return {"python": platform.python_version(), "torch": version("torch")}
 
 
 def seconds(results: Results) -> float:

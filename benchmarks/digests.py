@@ -3,28 +3,36 @@
     python -m benchmarks.digests [--rounds 3] > digests.json
 
 A change that should not affect results, such as a renaming, must leave all digests equal. Seeds are
-those of the experiments, and each run has one thread. Sweeps are not run.
+those of the experiments, and each run has one thread. Of a sweep, only the first run is compared.
 """
 
 import argparse
 import json
 import sys
-import tomllib
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.experiment.shipped import find, shipped
+from rampart_fl.shared.experiment.shipped import shipped
+from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation
+from rampart_fl.shared.validation import validate
+
+
+def experiments() -> dict[str, Experiment]:
+    """The shipped experiments on digits, keyed by name; a sweep gives the first run of its grid."""
+    found = {}
+    for name in sorted(shipped()):
+        sweep = Sweep.load(name)
+        experiment = sweep.base if sweep else Experiment.load(name)
+        if experiment.data.dataset["name"] == "digits":
+            found[name] = sweep.points(validate)[0].runs[0] if sweep else experiment
+    return found
 
 
 def digests(rounds: int) -> dict[str, str]:
     """The digest of the final models of each experiment after at most this number of rounds."""
     found = {}
-    for name in sorted(shipped()):
-        single = "sweep" not in tomllib.loads(find(name).read_text())
-        if not name.startswith("digits-") or not single:
-            continue
-        experiment = Experiment.load(name)
+    for name, experiment in experiments().items():
         short = experiment.model_copy(update={"rounds": min(rounds, experiment.rounds)})
         simulation = Simulation.of(short)
         while not simulation.ended:

@@ -75,8 +75,9 @@ class Customizer(Stage):
         """Replaces the methods of a new customizer by methods that name it in their errors."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
-            if name in vars(cls):
-                setattr(cls, name, _named(name, vars(cls)[name]))
+            owner = next(base for base in cls.__mro__ if name in vars(base))
+            if owner is cls or not issubclass(owner, Customizer):  # A mixin's method is replaced.
+                setattr(cls, name, _named(name, vars(owner)[name]))
 
     @property
     def probes(self) -> bool:

@@ -83,6 +83,21 @@ def test_errors_of_a_customizer_name_it_but_failed_rounds_do_not() -> None:
     assert not hasattr(failed, "__notes__")
 
 
+def test_method_that_a_customizer_inherits_from_a_mixin_is_checked() -> None:
+    class Forgetful:
+        def apply(self, *_: Any) -> Any:
+            return None
+
+    class Own(Forgetful, Customizer):
+        name = "own"
+        package = "my-package==1"
+
+    for customizer in (Own, type("Further", (Own,), {})):
+        with pytest.raises(ConfigurationError, match="'own' of my-package==1: apply returned None"):
+            customizer().apply(ROWS, ROWS, State(), CONTEXT)
+    assert Forgetful().apply() is None
+
+
 def test_subclass_of_a_customizer_is_checked_and_keeps_the_docstrings() -> None:
     class Own(FedCAP):
         name = "own"

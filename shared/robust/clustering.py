@@ -11,6 +11,9 @@ Legend: M points, C clusters, F features.
 import torch
 from torch import Tensor
 
+MOST_STEPS = 300
+"""Maximum number of steps of mean shift."""
+
 
 def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     """Labels (M,) of agglomerative clusters: 0, 1, ... in the order of the clusters' first points.
@@ -38,11 +41,11 @@ def complete_linkage(distances_MM: Tensor, clusters: int) -> Tensor:
     return renumbered_M
 
 
-def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Tensor:
+def mean_shift(points_MF: Tensor) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
-    The radius of a point is the smallest distance within which a fraction `quantile` of all points
-    lies, including the point itself. The bandwidth is the mean of all points' radii. Every point
+    The radius of a point is the smallest distance within which half of all points lie, including
+    the point itself. The bandwidth is the mean of all points' radii. Every point
     repeatedly moves to the mean of the points within the bandwidth, until it reaches a peak of the
     density. Peaks that are at most one bandwidth apart are merged. Clusters of equal size are
     ordered by the lowest index of their points.
@@ -52,12 +55,12 @@ def mean_shift(points_MF: Tensor, quantile: float = 0.5, steps: int = 300) -> Te
     """
     points_MF = points_MF.double()
     m = len(points_MF)
-    reach = max(1, int(m * quantile))
+    reach = max(1, m // 2)
     bandwidth = float(_apart(points_MF, points_MF).sort(dim=1).values[:, reach - 1].mean())
     # The mean of equal points may differ from them in the last bit.
     bandwidth = max(bandwidth, 1e-9 * float(points_MF.abs().max()))
     peaks_MF = points_MF
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         near_MM = (_apart(peaks_MF, points_MF) <= bandwidth).double()
         moved_MF = near_MM @ points_MF / near_MM.sum(dim=1, keepdim=True)
         still = bool(((moved_MF - peaks_MF).norm(dim=1) <= 1e-3 * bandwidth).all())

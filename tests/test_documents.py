@@ -27,6 +27,9 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+MARK = r"; (?:amended|replaced) by \[(\d+)\]\(0*\1-[\w-]+\.md\)(?:: [^;]+)?"
+STATE = re.compile(rf"\d{{4}}-\d\d-\d\d, accepted(?:{MARK})*")
+"""Matches the line below a decision's title: the date, and the marks that later decisions made."""
 RUN = {"up", "simulate", "certify"}
 """Commands whose argument is an experiment."""
 
@@ -95,7 +98,9 @@ def test_every_decision_is_listed_and_complete() -> None:
     assert listed == sorted(path.name for path in folder.glob("0*.md"))
     for name in listed:
         text = (folder / name).read_text()
-        assert re.search(r"^# \d+\. .+\n\n\d{4}-\d\d-\d\d, ", text), name
+        title, state, *_ = text.split("\n\n")
+        assert re.fullmatch(r"# \d+\. .+", title), name
+        assert STATE.fullmatch(" ".join(state.split())), name
         headings = ["Context", "Decision", "Alternatives", "Price"]
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings, name
 

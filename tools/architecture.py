@@ -4,9 +4,10 @@ The generated parts of the page are between markers; a test fails if they are no
 """
 
 import ast
+import re
 from collections.abc import Mapping
 from functools import cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from tools.imports import MODULES, ROOT, cycles, imports_of_ours, reach
 
@@ -131,9 +132,9 @@ def _key(name: str) -> str:
 
 
 def descriptions() -> str:
-    """For each package, a paragraph that describes what belongs in the package.
+    """For each package, a text that describes what belongs in the package.
 
-    The paragraphs about services come first. The packages of `shared` come last, and each of
+    The texts about services come first. The packages of `shared` come last, and each of
     these packages precedes the packages that it imports.
     """
     order = [name for layer in layers(dependencies()) for name in layer]
@@ -146,6 +147,8 @@ def descriptions() -> str:
 def description(name: str) -> str:
     """A package's docstring up to its first example, or a single module's summary line.
 
+    Successive paragraphs become one paragraph; lists remain lists.
+
     >>> description("shared/modelspec")
     'The layout of a model as a vector: its tensors and their order. This module needs no torch.'
     """
@@ -155,7 +158,13 @@ def description(name: str) -> str:
     if path.name != "__init__.py":
         paragraphs = paragraphs[:1]
     prose = takewhile(lambda paragraph: not paragraph.startswith((">>>", "Legend")), paragraphs)
-    return " ".join(" ".join(prose).split())
+    parts = groupby(prose, key=lambda paragraph: paragraph.startswith("- "))
+    return "\n\n".join(_joined("\n".join(part)) for _, part in parts)
+
+
+def _joined(text: str) -> str:
+    """A text with each list item on one line, and everything else on one line."""
+    return "\n".join(" ".join(line.split()) for line in re.split(r"\n(?=- )", text))
 
 
 def render(page: str) -> str:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.architecture import PATH, dependencies, layers, picture, render, transitive_reduction
+from tools.architecture import (
+    PATH,
+    dependencies,
+    description,
+    layers,
+    picture,
+    render,
+    transitive_reduction,
+)
 from tools.imports import ROOT, reach
 
 TEXT = PATH.read_text(encoding="utf-8")
@@ -39,6 +47,17 @@ def test_rendering_restores_stale_generated_parts() -> None:
     stale = TEXT.replace("  shared_families --> shared_errors\n", "").replace("**: The ", "**: A ")
     assert stale.count("\n") == TEXT.count("\n") - 1
     assert render(stale) == TEXT
+
+
+def test_description_keeps_lists_and_joins_other_paragraphs() -> None:
+    before, items, after = description("shared/round").split("\n\n")
+    assert before.endswith("into a result.") and after.endswith("belong in `robust`.")
+    assert re.findall(r"^- `(\w+)`: .*\.$", items, re.MULTILINE) == [
+        "calibration",
+        "pool",
+        "rounds",
+    ]
+    assert description("services/console/studies").count("\n") == 0, "two paragraphs, but no list"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -26,6 +26,11 @@ PAGES = [
     ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+RESULTS = sorted((ROOT / "benchmarks/results").rglob("*.md"))
+PLACES = re.compile(
+    r"(?<![\w./-])(?:benchmarks|docs|k8s|monitoring|services|shared|src|tests|tools)/[\w./-]++(?![*<{])"
+)
+"""Matches paths from the repository's root, but not the beginning of a pattern."""
 COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 MARK = r"; (?:amended|replaced) by \[(\d+)\]\(0*\1-[\w-]+\.md\)(?:: [^;]+)?"
 STATE = re.compile(rf"\d{{4}}-\d\d-\d\d, accepted(?:{MARK})*")
@@ -48,6 +53,14 @@ def test_links_point_to_existing_files_and_headings(page: Path) -> None:
         headings = re.findall(r"^#+ (.*)$", target.read_text(), re.M) if heading else []
         anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
         assert not heading or heading in anchors, f"{place}#{heading}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda path: path.stem)
+def test_documented_paths_exist(page: Path) -> None:
+    text = re.sub(r"```python\n.*?```", "", page.read_text(), flags=re.DOTALL)  # users' own files
+    for place in PLACES.findall(text):
+        path = ROOT / place.rstrip(".")
+        assert path.exists() or path.with_name(f"{path.name}.py").exists(), place
 
 
 def test_documented_commands_and_options_exist(page: Path) -> None:

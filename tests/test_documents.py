@@ -118,6 +118,15 @@ def test_every_decision_is_listed_and_complete() -> None:
         assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings, name
 
 
+def test_glossary_is_in_alphabetical_order() -> None:
+    page = (ROOT / "docs/glossary.md").read_text()
+    tables = re.findall(r"^\|---\|---\|\n((?:\|.*\n?)+)", page, re.MULTILINE)
+    assert len(tables) >= 4
+    for table in tables:
+        terms = re.findall(r"^\| `?(.*?)`? \|", table.replace("κ (kappa)", "kappa"), re.MULTILINE)
+        assert terms == sorted(terms, key=str.casefold)
+
+
 def test_readme_experiment_is_valid() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
     assert validate(Experiment.parse(text)).name == "my-federation"

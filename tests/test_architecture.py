@@ -113,7 +113,7 @@ ROOMS = {
     f"{CONSOLE}.tracking": {"stored_run", "progress", "operator", "reports"},
     f"{CONSOLE}.stored_run": {"progress"},
     f"{CONSOLE}.studies": {"launcher", "live_table", "progress"},
-    f"{CONSOLE}.reports": {"launcher", "operator", "live_table"},
+    f"{CONSOLE}.reports": {"operator", "live_table"},
     f"{CONSOLE}.launcher": {"operator", "live_table", "downloads", "folder_lock"},
     f"{CONSOLE}.downloads": {"progress"},
     f"{CONSOLE}.operator": {"aggregator_connection", "federation_connection"},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.shared.experiment.toml import to_toml
 from tests.browser.conftest import Visit, go
 from tests.integration.in_process_federation import (
     FEDCAP,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.learning.network.starting_model import read_vector
 from rampart_fl.shared.learning.network.vector import initial_model
 from tests.manual import manual

@@ -29,7 +29,6 @@ from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.testing import PATIENCE, TestClients
@@ -37,6 +36,7 @@ from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.host import build_honest_client
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import RoundRecord, Ticket

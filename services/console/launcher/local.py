@@ -1,15 +1,13 @@
 """A whole federation on this machine: real Redis, aggregator, clients and attackers on loopback."""
 
 from pathlib import Path
-from typing import Any
-
-import tomli_w
 
 from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.processes import Processes
 from rampart_fl.services.console.launcher.servers import START, LocalServers
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.protocol.runs import OVER
 
 
@@ -75,21 +73,3 @@ class LocalFederation(LocalServers):
     def start_clients(self) -> None:
         """Starts every client of the experiment, both honest clients and attackers."""
         self.clients.start()
-
-
-def to_toml(tables: dict[str, Any]) -> str:
-    """Formats nested dictionaries as TOML, without the keys whose value is None.
-
-    >>> print(to_toml({"name": "x", "data": {"clients": 2, "groups": None}}), end="")
-    name = "x"
-    <BLANKLINE>
-    [data]
-    clients = 2
-    """
-    return tomli_w.dumps(_without_none(tables))
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(part) for key, part in value.items() if part is not None}
-    return [_without_none(part) for part in value] if isinstance(value, list) else value

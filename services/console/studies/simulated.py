@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.figures.final import KINDS, Final, accuracies, errors, newer, sides
 from rampart_fl.shared.protocol.messages import RoundRecord

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from rampart_fl.services.console import downloads
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.commands import simulate
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.progress import Progress
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.activity import STEP
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE

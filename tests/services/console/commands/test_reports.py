@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.launcher.local import to_toml
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER

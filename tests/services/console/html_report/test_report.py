@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.console.html_report.markup import VOID
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 Rampart = Callable[..., Any]

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rampart_fl.services.console.__main__ import app
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.services.console.studies import matrix, pools
 from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (
@@ -27,6 +26,7 @@ from rampart_fl.services.console.studies.matrix_report import heat_map, markdown
 from rampart_fl.services.console.studies.plots import MatplotlibMissing
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 
 SMALL: dict[str, Any] = {
     "name": "small",

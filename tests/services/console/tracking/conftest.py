@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 SMALL = """

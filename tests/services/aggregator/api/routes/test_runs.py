@@ -12,8 +12,8 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import RunRegistry
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.worker import Worker
-from rampart_fl.services.console.launcher.local import to_toml
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.figures.estimate import estimate
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.runs import RunInfo

@@ -150,16 +150,14 @@ def detection(
     }
 
 
-def accuracies(
-    experiment: Experiment, rounds: Iterable[Metrics], names: Sequence[str] | None = None
-) -> list[dict[str, float | None]]:
+def accuracies(experiment: Experiment, rounds: Iterable[Metrics]) -> list[dict[str, float | None]]:
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is computed over the test samples of all honest clients, from each client's newest
     measurement. If a client was not selected or is evicted, the client's newest measurement is from
     an earlier round.
     """
-    honest, _ = sides(experiment, names)
+    honest, _ = sides(experiment)
     return [{kind: accuracy(newest, honest, kind) for kind in KINDS} for newest in newer(rounds)]
 
 
@@ -176,11 +174,9 @@ def server_accuracy(
     return {} if last is None else {"accuracy_server": last}
 
 
-def sides(
-    experiment: Experiment, names: Sequence[str] | None = None
-) -> tuple[list[str], list[str]]:
+def sides(experiment: Experiment) -> tuple[list[str], list[str]]:
     """The names of the honest and of the hostile clients, each ordered by slot."""
-    pairs = list(zip(names or experiment.client_names, experiment.roles, strict=True))
+    pairs = list(zip(experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
 
@@ -222,7 +218,6 @@ def final_figures(
     experiment: Experiment,
     rounds: Sequence[Metrics],
     evicted: Collection[str],
-    names: Sequence[str] | None = None,
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
 ) -> dict[str, Any]:
@@ -242,14 +237,13 @@ def final_figures(
         experiment: the experiment, which defines the roles of the clients.
         rounds: the metrics of every round in order, each keyed by client.
         evicted: the clients that are evicted at the end.
-        names: the clients' names, ordered by slot; `experiment.client_names` by default.
         accuracy_of: which rounds or which evaluation the final accuracies come from; see `Final`.
         evaluations: the clients' metrics of the models that the last aggregation produced; used
             if `accuracy_of` is "end".
     """
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
-    honest, hostile = sides(experiment, names)
-    curve = accuracies(experiment, rounds, names)
+    honest, hostile = sides(experiment)
+    curve = accuracies(experiment, rounds)
     shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
     best, kind = best_accuracy(shares)
     each = [best_accuracy(one)[0] for one in curve]
@@ -267,9 +261,7 @@ def final_figures(
     }
 
 
-def decisions(
-    experiment: Experiment, records: Sequence[RoundRecord], names: Sequence[str] | None = None
-) -> dict[str, Any]:
+def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> dict[str, Any]:
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. If a client was already in quarantine before
@@ -280,11 +272,10 @@ def decisions(
     Args:
         experiment: the experiment, which defines the roles of the clients.
         records: the records of all rounds.
-        names: the clients' names, ordered by slot; `experiment.client_names` by default.
     """
     counts: dict[str, dict[str, int]] = {}
     silenced: dict[str, float | None] = {}
-    for side, clients in zip(("honest", "hostile"), sides(experiment, names), strict=True):
+    for side, clients in zip(("honest", "hostile"), sides(experiment), strict=True):
         verdicts = Counter(v.decision for r in records for v in r.verdicts if v.client in clients)
         away = sum(client in clients for record in records for client in record.quarantined)
         counts[side] = {**dict(sorted(verdicts.items())), "away": away}

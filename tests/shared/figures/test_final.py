@@ -158,11 +158,6 @@ def test_decisions_are_counted_per_client_and_round() -> None:
     assert decisions(EXPERIMENT, [])["silenced"] == {"honest": None, "hostile": None}
 
 
-def test_final_figures_accept_custom_client_names() -> None:
-    figures = final_figures(EXPERIMENT, [], {"x"}, names=["a", "b", "c", "x"])
-    assert (figures["fpr"], figures["fnr"], figures["dacc"]) == (0, 0, 1)
-
-
 def test_accuracy_pools_samples_not_clients() -> None:
     metrics = {"a": measured(1, 0, 1), "b": measured(0, 0, 9)}
     assert accuracy(metrics, ["a", "b"], "customized") == pytest.approx(0.1)

@@ -12,6 +12,7 @@ import typer
 from rampart_fl.services.console.commands.audit import audit
 from rampart_fl.services.console.commands.certify import certify
 from rampart_fl.services.console.commands.clients import clients
+from rampart_fl.services.console.commands.compare import compare
 from rampart_fl.services.console.commands.connection import OPENED
 from rampart_fl.services.console.commands.data import data
 from rampart_fl.services.console.commands.decisions import (
@@ -23,11 +24,11 @@ from rampart_fl.services.console.commands.decisions import (
     reinstate,
 )
 from rampart_fl.services.console.commands.enrolment import label, revoke, tokens
+from rampart_fl.services.console.commands.export import export
 from rampart_fl.services.console.commands.matrix import matrix
 from rampart_fl.services.console.commands.monitoring import rounds, status, watch
 from rampart_fl.services.console.commands.operators import operators
 from rampart_fl.services.console.commands.report import report
-from rampart_fl.services.console.commands.reports import compare, export
 from rampart_fl.services.console.commands.reproduce import reproduce
 from rampart_fl.services.console.commands.roles import roles
 from rampart_fl.services.console.commands.runs import delete, run, runs

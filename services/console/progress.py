@@ -8,6 +8,7 @@ from types import TracebackType
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 
+from rampart_fl.services.console.durations import duration
 from rampart_fl.services.console.terminal import terminal
 
 PERIOD = 600.0
@@ -33,18 +34,6 @@ class Pace:
         self._bar.update(self._task, completed=done, total=total)
         seconds = self._bar.tasks[self._task].time_remaining or 0.0
         return "" if seconds < QUIET or done >= total else f"{duration(seconds)} left"
-
-
-def duration(seconds: float) -> str:
-    """A duration as text, in its one or two largest units.
-
-    >>> duration(40), duration(170), duration(3 * 3600 + 300)
-    ('40 s', '3 min', '3 h 5 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class Progress:

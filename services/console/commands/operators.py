@@ -30,10 +30,10 @@ operators = typer.Typer(
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Converts a duration to seconds.
 
-    >>> duration("30d"), duration("1.5h"), duration("90")
+    >>> parse_duration("30d"), parse_duration("1.5h"), parse_duration("90")
     (2592000.0, 5400.0, 90.0)
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
@@ -107,7 +107,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Adds an operator, and prints the operator's token, which is shown only once."""
-    lifetime = None if expires is None else duration(expires)
+    lifetime = None if expires is None else parse_duration(expires)
     made = connect(url, token, ca).add_operator(name, role, lifetime, reason)
     say(as_json, made.model_dump(mode="json"), made.token)
 

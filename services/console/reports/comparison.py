@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rampart_fl.services.console.durations import duration
 from rampart_fl.services.console.live_table import percent
 
 SHARES = {
@@ -48,7 +49,7 @@ def comparison_table(
         each = [size(one["bytes_per_client"][way]) for one in figures]
         rows.append([f"{label} per client and round", *each])
     rows.append(["transferred", *(size(one["bytes"]) for one in figures)])
-    rows.append(["duration", *(duration(one["seconds"]) for one in figures)])
+    rows.append(["duration", *(_duration(one["seconds"]) for one in figures)])
     if settings:
         rows.append(["settings that differ", *("" for _ in names)])
         rows += [[f"  {path}", *map(_setting, values)] for path, values in settings.items()]
@@ -84,21 +85,6 @@ def size(number: float | None) -> str:
     return f"{number / 1024:.1f} TiB"
 
 
-def duration(seconds: float | None) -> str:
-    """A duration as text.
-
-    >>> duration(9.25), duration(75), duration(3 * 3600 + 120), duration(None)
-    ('9.2 s', '1 min 15 s', '3 h 2 min', '-')
-    """
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def _evicted(clients: Sequence[str]) -> str:
     shown = ", ".join(clients[:3]) or "nobody"
     return shown if len(clients) <= 3 else f"{shown} and {len(clients) - 3} more"
@@ -107,6 +93,10 @@ def _evicted(clients: Sequence[str]) -> str:
 def _rounds(figures: Mapping[str, Any]) -> str:
     failed = figures["failed_rounds"]
     return f"{figures['rounds']}, {failed} failed" if failed else str(figures["rounds"])
+
+
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
 
 
 def _number(value: float | None) -> str:

@@ -43,7 +43,7 @@ def test_download_shows_the_time_left(clock: Clock, capsys: pytest.CaptureFixtur
     assert path is not None
     assert path.exists()
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == "1000/9298 rows of usps, 1 min left"
+    assert lines[1] == "1000/9298 rows of usps, 1 min 23 s left"
     assert lines[-1] == "9000/9298 rows of usps"
     assert downloads.fetch(datasets.build("usps"), clock) == path
     assert capsys.readouterr().err == ""

@@ -24,7 +24,8 @@ def test_time_left_is_estimated_from_the_pace() -> None:
         clock.now += 30
         estimates.append(pace.time_left(done, 10))
     assert estimates[1] == "4 min left"
-    assert estimates[-2:] == ["30 s left", ""]
+    assert estimates[-3:] == ["1 min left", "30 s left", ""]
+    assert estimates[2] == "3 min 30 s left", "in the format of `rampart compare`"
 
 
 def test_lines_are_printed_at_intervals_without_a_terminal(

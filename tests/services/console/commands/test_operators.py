@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from rampart_fl.services.console.commands.operators import duration
+from rampart_fl.services.console.commands.operators import parse_duration
 from rampart_fl.services.console.operator import Operator, OperatorRefused
 from tests.integration.in_process_federation import Hosted
 from tests.services.console.commands.conftest import good
@@ -55,7 +55,7 @@ def test_operators_are_added_listed_and_revoked(hosted: Hosted, rampart: Rampart
 @pytest.mark.parametrize("text", ["", "0d", "-1h", "3w", "d", "1e3", "inf", "1 d"])
 def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a duration"):
-        duration(text)
+        parse_duration(text)
 
 
 def test_revoking_a_viewer_ends_its_event_stream(hosted: Hosted) -> None:

@@ -2,5 +2,5 @@
 
 There is one module per command or group of commands. A command checks its arguments, calls a
 function that does the work, and prints the result. The functions that do the work belong in
-`launcher` or `studies`, which do not import this package.
+`launcher`, `studies`, `reports`, `html_report` or `tracking`, which do not import this package.
 """

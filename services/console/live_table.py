@@ -20,6 +20,12 @@ from rampart_fl.shared.protocol.runs import RunStatus
 
 SHOWN = 12
 """Number of rounds that the table shows at once."""
+MODELS = {
+    "customized": "received model",
+    "local": "after local training",
+    "personalized": "personal model",
+}
+"""The kinds of model that clients measure, in the words of the final table; see `KINDS`."""
 
 
 def percent(share: float | None) -> str:
@@ -29,6 +35,15 @@ def percent(share: float | None) -> str:
     ('97.8 %', '-')
     """
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def two_lines(name: str) -> str:
+    """The name of a column with its last word on a second line, which keeps the column narrow.
+
+    >>> two_lines("after local training"), two_lines("round")
+    ('after local\\ntraining', 'round')
+    """
+    return "\n".join(name.rsplit(" ", 1))
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
@@ -105,7 +120,7 @@ class LiveTable:
         return {
             "round": str(record.round),
             "clients": str(len(record.participants)),
-            **scores,
+            **{MODELS[kind]: score for kind, score in scores.items()},
             "backdoor": percent(attack_success(record.metrics, honest, "customized")),
             "honest norm": "-" if norm is None else f"{norm:.3g}",
             "hostile norm": "-" if worst is None else f"{worst:.3g}",
@@ -115,9 +130,9 @@ class LiveTable:
     def picture(self, status: RunStatus, records: Sequence[RoundRecord]) -> Group:
         """The table, a progress bar, and a line about the current round."""
         table = Table(title=status.name, title_justify="left", expand=True)
-        names = ["round", "clients", "customized", "local", "personalized"]
-        for name in [*names, "backdoor", "honest norm", "hostile norm"]:
-            table.add_column(name, justify="right", no_wrap=True)
+        names = ["round", "clients", *MODELS.values(), "backdoor", "honest norm", "hostile norm"]
+        for name in names:
+            table.add_column(two_lines(name), justify="right", no_wrap=True)
         table.add_column("decisions", overflow="fold", ratio=1)
         for record in records[-SHOWN:]:
             table.add_row(*self.cells(record).values())

@@ -16,7 +16,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     emit,
 )
-from rampart_fl.services.console.live_table import LiveTable, percent
+from rampart_fl.services.console.live_table import MODELS, LiveTable, percent, two_lines
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import RampartError, Unavailable
@@ -90,8 +90,10 @@ def _show_rounds(records: list[RoundRecord]) -> None:
             "round": str(record.round),
             "status": record.status,
             "clients": str(len(record.participants)),
-            "customized": percent(accuracy(record.metrics, record.metrics, "customized")),
-            "personalized": percent(accuracy(record.metrics, record.metrics, "personalized")),
+            **{
+                MODELS[kind]: percent(accuracy(record.metrics, record.metrics, kind))
+                for kind in ("customized", "personalized")
+            },
             "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
             "s": f"{sum(record.timings.values()):.2f}",
             "left out": ", ".join(v.client for v in record.verdicts if v.decision != "accepted"),
@@ -103,7 +105,8 @@ def _show_rounds(records: list[RoundRecord]) -> None:
             del row["backdoor"]
     table = Table()
     for name in rows[0]:
-        table.add_column(name, justify="right", no_wrap=name != "left out", overflow="fold")
+        no_wrap = name != "left out"
+        table.add_column(two_lines(name), justify="right", no_wrap=no_wrap, overflow="fold")
     for row in rows:
         table.add_row(*row.values())
     terminal().print(table)

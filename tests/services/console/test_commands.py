@@ -207,7 +207,7 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
     assert lines[-2:] == ["late: client-03", "absent: client-02"]
     assert len(lines) < 13
     listed = rampart("rounds").out
-    assert all(word in listed for word in ("published", "customized", "personalized"))
+    assert all(word in listed for word in ("published", "received", "personal"))
     assert "backdoor" not in listed
     assert "client-b9dd51e23ce1" in re.sub(r"[│\s]|4 .*?\d\.\d\d", "", listed)
     records.clear()

@@ -1,8 +1,12 @@
-"""The decisions and the time left that the live table shows."""
+"""What the live table shows: the accuracies, the decisions and the time left."""
+
+import io
 
 import pytest
+from rich.console import Console
 
-from rampart_fl.services.console.live_table import LiveTable
+from rampart_fl.services.console.launcher.up import UpResult, describe
+from rampart_fl.services.console.live_table import MODELS, LiveTable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, RequestedDecision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
@@ -50,6 +54,37 @@ def verdict(
 def test_decisions_are_shown_in_words(verdicts: list[VerdictRecord], cell: str) -> None:
     record = RoundRecord(round=3, status="published", verdicts=verdicts)
     assert LiveTable().cells(record)["decisions"] == cell
+
+
+def test_round_is_described_in_the_words_of_the_final_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics = {"correct_customized": 1.0, "correct_local": 2.0, "correct_personalized": 3.0}
+    record = RoundRecord(
+        round=0, status="published", metrics={"a": {"test_samples": 4.0, **metrics}}
+    )
+    status = RunStatus(
+        run="f-1",
+        name="f",
+        experiment="5f" * 32,
+        status="running",
+        phase="published",
+        round=0,
+        rounds=1,
+    )
+    with LiveTable() as table:
+        table.show(status, [record])
+    words = "received model 25.0 %  after local training 50.0 %  personal model 75.0 %"
+    assert words in capsys.readouterr().err
+
+    file = io.StringIO()
+    console = Console(width=100, file=file)
+    console.print(table.picture(status, [record]))
+    shown = file.getvalue()
+    assert all(word in shown for word in ("received", "after local", "personal", "decisions"))
+    outcome = UpResult({"experiment": "f", "evicted": [], "rounds": 1, "seconds": 1.0}, [], None)
+    final = describe([outcome])
+    assert all(words in final for words in MODELS.values())
 
 
 def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,7 +167,7 @@ def test_estimation_task_reports_its_mean_squared_error(rampart: Rampart, tmp_pa
     assert said.code == 0, said.err
     error = json.loads((out / "result.json").read_text())["error"]
     assert f"mean squared error of the honest clients  {error:.4g}" in said.out
-    assert f"customized {error:.4g}" in said.err
+    assert f"received model {error:.4g}" in said.err
     assert (out / "error.png").exists()
     assert not (out / "accuracy.png").exists()
 

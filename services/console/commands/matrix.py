@@ -29,7 +29,7 @@ def names(text: str) -> list[str]:
 
 def matrix(
     experiment: Annotated[
-        str, typer.Option(help="An experiment file, or the name of a shipped experiment.")
+        str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
     attacks: Annotated[
         str,
@@ -63,10 +63,10 @@ def matrix(
     jobs: Jobs = 1,
     ray: Ray = None,
     gpus: Gpus = None,
-    output: Annotated[
-        Path, typer.Option(help="Folder for the tables and for finished cells.")
-    ] = Path("runs/matrix"),
-    accuracy: Annotated[
+    out: Annotated[Path, typer.Option(help="Folder for the tables and for finished cells.")] = Path(
+        "runs/matrix"
+    ),
+    heat_map: Annotated[
         Literal["local", "customized", "personalized"],
         typer.Option(
             help="Model whose accuracy the heat map shows: locally trained, received, or personal."
@@ -78,8 +78,8 @@ def matrix(
 
     Reports the accuracy of three models: the received model, the same model after local training,
     and the personal model. Every number is a mean over seeds with its standard deviation. Writes
-    matrix.md, matrix.json and the heat map matrix.png. Skips runs whose results are already in
-    OUTPUT/cells.
+    matrix.md, matrix.json and the heat map matrix.png. Reuses the finished runs in OUT/cells, so a
+    repeated command continues an interrupted matrix.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
@@ -105,12 +105,12 @@ def matrix(
         "seeds": seeds,
         "run": "over HTTP" if network else "simulated",
     }
-    with locked(output):
+    with locked(out):
         if ray is None:
             downloads.fetch_all(cell.experiment for cell in cells)
-        follow(cells, output, where, result.add, device)
+        follow(cells, out, where, result.add, device)
         try:
-            write(result, output, about, accuracy)
+            write(result, out, about, heat_map)
         except MatplotlibMissing as missing:
             sys.stderr.write(f"{missing}\n")
     shown = json.dumps(result.tables(about)) + "\n" if as_json else markdown(result, about)

@@ -325,7 +325,7 @@ def test_failure_to_create_the_run_folder_is_reported_in_one_line(
         ("simulate", "digits-benign", "--out"),
         ("simulate", "mean-estimation-sweep", "--out"),
         ("certify", "digits-flcert", "--out"),
-        ("matrix", "--experiment", "digits-matrix", "--output"),
+        ("matrix", "digits-matrix", "--out"),
     ],
     ids=" ".join,
 )

@@ -39,12 +39,12 @@ name = "flcert"
 groups = 3
 """
 SWEEP = "[sweep]\nseeds = [1, 2]\n"
-MATRIX = "matrix --experiment small.toml --attacks none --defences median --seeds 2 --jobs 2"
+MATRIX = "matrix small.toml --attacks none --defences median --seeds 2 --jobs 2"
 COMMANDS = {
     "simulate": "simulate small.toml --out",
     "sweep": "simulate sweep.toml --jobs 2 --out",
     "certify": "certify small.toml --out",
-    "matrix": f"{MATRIX} --output",
+    "matrix": f"{MATRIX} --out",
     "reproduce": "reproduce fedcap-table-1 --scale smoke --out",
 }
 

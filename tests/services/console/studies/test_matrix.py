@@ -382,8 +382,8 @@ def test_cells_on_ray_get_the_device_and_the_share_of_a_gpu(
 
     monkeypatch.setattr(pools, "RayCluster", cluster)
     monkeypatch.setattr(matrix, "run_simulation", simulated)
-    words = ["matrix", "--experiment", str(file), "--attacks", "lie", "--defences", "median"]
-    words += ["--seeds", "2", "--output", str(tmp_path / "out"), "--json"]
+    words = ["matrix", str(file), "--attacks", "lie", "--defences", "median"]
+    words += ["--seeds", "2", "--out", str(tmp_path / "out"), "--json"]
     words += ["--ray", "local", "--device", "cuda", "--gpus", "0.25"]
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     assert clusters == [("local", 1, 0.25)]
@@ -394,9 +394,9 @@ def test_matrix_command_reports_all_cells_and_reuses_finished_runs(tmp_path: Pat
     pytest.importorskip("matplotlib")
     file = tmp_path / "small.toml"
     file.write_text(to_toml(BASE.tables()))
-    words = ["matrix", "--experiment", str(file), "--attacks", "none,dba:width=3"]
+    words = ["matrix", str(file), "--attacks", "none,dba:width=3"]
     words += ["--defences", "median,fedcap", "--rounds", "1", "--seeds", "2"]
-    words += ["--output", str(tmp_path / "out"), "--accuracy", "customized"]
+    words += ["--out", str(tmp_path / "out"), "--heat-map", "customized"]
     result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert result.exit_code == 0
     report = json.loads(result.stdout)

@@ -71,7 +71,7 @@ def test_incompatible_options_are_refused(
 def test_commands_without_parallel_runs_refuse_pool_options(rampart: Rampart) -> None:
     said = rampart("simulate", "digits-benign", "--ray", "local")
     assert said.code == 1 and "digits-benign has no [sweep]" in said.err
-    said = rampart("matrix", "--experiment", "digits-matrix", "--network", "--ray", "local")
+    said = rampart("matrix", "digits-matrix", "--network", "--ray", "local")
     assert said.code == 1 and "--network runs the real services on this machine" in said.err
     said = rampart("certify", "digits-benign", "--jobs", "2")
     assert said.code == 2 and "groups train in one federation" in said.err

@@ -144,7 +144,7 @@ def test_other_studies_on_ray_match_local_studies(
     studies: dict[str, list[str]] = {
         "certify": [str(file), "--subsets", "3", "--size", "2"],
         "matrix": [
-            *("--experiment", str(file), "--attacks", "none,sign_flip"),
+            *(str(file), "--attacks", "none,sign_flip"),
             *("--defences", "median", "--seeds", "1"),
         ],
         "reproduce": ["fedcap-table-1", "--scale", "smoke", "--seeds", "1"],
@@ -154,8 +154,7 @@ def test_other_studies_on_ray_match_local_studies(
         for place in ("here", "there"):
             out = str(tmp_path / name / place)
             where = ["--ray", cluster.address] if place == "there" else []
-            folder = ["--output" if name == "matrix" else "--out", out]
-            said = rampart(name, *words, *where, *folder, "--json")
+            said = rampart(name, *words, *where, "--out", out, "--json")
             assert said.code == 0, said.err
             results.append(without_times(json.loads(said.out)))
         assert results[0] == results[1], name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.runtime import durable
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def certify(
+    context: typer.Context,
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
@@ -68,6 +70,8 @@ def certify(
 
     if (subsets is None) != (size is None):
         raise typer.BadParameter("give both --subsets and --size, or neither")
+    if subsets is None:
+        refuse_unused(context, "without --subsets, every certificate is exact", "error")
     where = pool(jobs, ray, gpus=gpus, device=device)
     if subsets is None and where is not None:
         raise typer.BadParameter(

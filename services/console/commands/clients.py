@@ -6,12 +6,14 @@ import typer
 from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.runs import Member
 
 
 def clients(
+    context: typer.Context,
     client: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="One client, over all runs.")
     ] = None,
@@ -37,12 +39,14 @@ def clients(
 
     With a client's id, shows what this client did in the newest runs of the federation.
     """
+    if client is None:
+        refuse_unused(context, "only a client's history covers several runs", "last", "before")
+    else:
+        refuse_unused(context, "a client's history covers all runs", "run", "everywhere")
+    if everywhere:
+        refuse_unused(context, "--everywhere lists the clients of all runs", "run")
     operator = connect(url, token, ca, run)
     if client is not None:
-        if run is not None or everywhere:
-            raise typer.BadParameter(
-                "a client's history covers all runs; omit --run and --everywhere"
-            )
         from rampart_fl.services.console.commands.client_history import show_history
 
         show_history(operator, client, last, before, as_json)

@@ -17,6 +17,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.reasons import NO_REASON
 
@@ -26,6 +27,7 @@ Everywhere = Annotated[
 
 
 def evict(
+    context: typer.Context,
     client: str,
     reason: Reason = NO_REASON,
     everywhere: Everywhere = False,
@@ -36,11 +38,14 @@ def evict(
     as_json: Json = False,
 ) -> None:
     """Evicts a client from a run, or bars it from the whole federation."""
+    if everywhere:
+        refuse_unused(context, "--everywhere applies to all runs", "run")
     decide = _decide_everywhere if everywhere else _decide
     decide("evict", client, reason, (url, token, ca, run), as_json)
 
 
 def reinstate(
+    context: typer.Context,
     client: str,
     reason: Reason = NO_REASON,
     everywhere: Everywhere = False,
@@ -51,6 +56,8 @@ def reinstate(
     as_json: Json = False,
 ) -> None:
     """Reverses an eviction or a quarantine."""
+    if everywhere:
+        refuse_unused(context, "--everywhere applies to all runs", "run")
     decide = _decide_everywhere if everywhere else _decide
     decide("reinstate", client, reason, (url, token, ca, run), as_json)
 

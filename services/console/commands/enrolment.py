@@ -13,6 +13,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     say,
 )
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.protocol.reasons import NO_REASON
 
 Labels = Annotated[
@@ -22,13 +23,11 @@ Labels = Annotated[
 
 
 def tokens(
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Number of tokens.", show_default="1")
-    ] = None,
+    context: typer.Context,
+    count: Annotated[int, typer.Option(min=1, help="Number of tokens.")] = 1,
     lifetime: Annotated[
-        float | None,
-        typer.Option(min=1, help="Seconds until the tokens expire.", show_default="86400"),
-    ] = None,
+        float, typer.Option(min=1, help="Seconds until the tokens expire.")
+    ] = 86_400,
     revoke: Annotated[
         str | None, typer.Option(metavar="TOKEN", help="Revoke this join token; make no tokens.")
     ] = None,
@@ -40,14 +39,14 @@ def tokens(
     as_json: Json = False,
 ) -> None:
     """Makes join tokens, and prints one per line. Each token lets one client join."""
-    if revoke is not None and (count is not None or lifetime is not None):
-        raise typer.BadParameter("--revoke makes no tokens; omit --count and --lifetime")
+    if revoke is not None:
+        refuse_unused(context, "--revoke makes no tokens", "count", "lifetime", "label")
     operator = connect(url, token, ca)
     if revoke is not None:
         operator.revoke_join_token(revoke, reason)
         say(as_json, {"revoked": True}, "the join token is no longer valid")
         return
-    made = operator.mint_unbound(count or 1, lifetime or 86_400, reason, _labels(label))
+    made = operator.mint_unbound(count, lifetime, reason, _labels(label))
     say(as_json, made.model_dump(mode="json"), "\n".join(made.tokens))
 
 

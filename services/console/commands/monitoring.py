@@ -16,6 +16,7 @@ from rampart_fl.services.console.commands.connection import (
     connect,
     emit,
 )
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.live_table import MODELS, LiveTable, percent, two_lines
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.terminal import terminal
@@ -51,6 +52,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def rounds(
+    context: typer.Context,
     number: Annotated[
         int | None, typer.Argument(help="Round to show with all its evidence.")
     ] = None,
@@ -62,6 +64,8 @@ def rounds(
     as_json: Json = False,
 ) -> None:
     """Lists finished rounds, or shows one round with its verdicts, scores and reasons."""
+    if number is not None:
+        refuse_unused(context, "a number shows only this round", "last")
     operator = connect(url, token, ca, run)
     if number is not None:
         records = operator.rounds(number, 1)

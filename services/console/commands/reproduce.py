@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -20,6 +21,7 @@ SHOWN = ("reduced", "full")
 
 
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str | None, typer.Argument(help=f"A table, such as fedcap-table-1, or {ALL}; see --list.")
     ] = None,
@@ -79,6 +81,8 @@ def reproduce(
     from rampart_fl.shared.runtime.device import device as usable
 
     if list_:
+        others = set(context.params) - {"list_", "as_json"}
+        refuse_unused(context, "--list only lists the tables", *others)
         _list(as_json)
         return
     if name is None or out is None:

@@ -20,6 +20,7 @@ from rampart_fl.services.console.commands.connection import (
     say,
 )
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.reports.comparison import aligned, size
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.audit import timestamp
@@ -32,6 +33,7 @@ TIMES = {"submitted_at", "wait_until", "started_at", "ended_at"}
 
 
 def run(
+    context: typer.Context,
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
@@ -63,6 +65,9 @@ def run(
     """Submits an experiment to a running federation; runs submitted earlier come first."""
     from rampart_fl.shared.experiment import Experiment
 
+    if checked:
+        submitting = ("name", "submission", "wait", "followed", "reason")
+        refuse_unused(context, "--check submits nothing", *submitting)
     chosen = Experiment.load(experiment)
     if settings:
         chosen = Experiment.from_tables(_apply_settings(chosen.tables(), settings))
@@ -116,6 +121,7 @@ def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, An
 
 
 def runs(
+    context: typer.Context,
     run: WhichRun = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the newest runs to list.")] = 100,
     before: Annotated[
@@ -127,6 +133,8 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """Lists the newest runs, or shows a run's state, its round, and what the run waits for."""
+    if run is not None:
+        refuse_unused(context, "an id shows only this run", "last", "before")
     operator = connect(url, token, ca)
     if run is not None:
         one = operator.info(run)

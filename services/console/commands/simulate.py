@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
+    context: typer.Context,
     experiment: Annotated[
         str, typer.Argument(help="An experiment file, or the name of a shipped experiment.")
     ],
@@ -75,11 +77,14 @@ def simulate(
 
     if resume and out is None:
         raise typer.BadParameter("--resume needs --out, the folder of the run to continue")
+    if out is None:
+        refuse_unused(context, "without --out, a run saves no checkpoints", "checkpoint")
     changes = {"rounds": rounds, "seed": seed}
     options = {name: value for name, value in changes.items() if value is not None}
     grid = Sweep.load(experiment, **options)
     where = pool(jobs, ray, cores=threads or 1, gpus=gpus, device=device)
     if grid is not None:
+        refuse_unused(context, "a sweep keeps finished runs, not checkpoints", "checkpoint")
         with locked(out):
             if ray is None:
                 downloads.fetch_all(point.runs[0] for point in grid.points(validate))

@@ -9,6 +9,7 @@ import typer
 
 from rampart_fl.services.console.commands.connection import Ca, Token, Url, connect
 from rampart_fl.services.console.commands.monitoring import PATIENCE, wait_for_start
+from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.protocol.messages import RUN_ID
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def track(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Argument(
@@ -29,7 +31,8 @@ def track(
     ],
     to: Annotated[Literal["mlflow", "tensorboard"], typer.Option(help="The tracker.")],
     name: Annotated[
-        str | None, typer.Option(help="The run's name; by default, the name of its folder.")
+        str | None,
+        typer.Option(help="The run's name; by default, the folder's name or the run's id."),
     ] = None,
     url: Url = None,
     token: Token = None,
@@ -52,6 +55,7 @@ def track(
         return TensorBoardTracker(Path(destination), called)
 
     if Path(source).exists():
+        refuse_unused(context, "a folder is read without an aggregator", "url", "token", "ca")
         run, called = read_run(Path(source)), name or Path(source).resolve().name
         copy(run, opened(run.experiment.name, called))
     else:

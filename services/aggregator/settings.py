@@ -24,6 +24,14 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def share_of_processors() -> int:
+    """The processors that the container may use, divided by the number of the worker's processes.
+
+    `--help` shows the name of this function as the default of `--threads`.
+    """
+    return max(1, cpus.threads() // processes())
+
+
 def _plain(size: Any) -> Any:
     if isinstance(size, str) and not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]*\s*", size):
         raise ValueError(f"{size!r} is not a size such as 2147483648 or 2GiB")
@@ -97,7 +105,7 @@ class Settings(ServiceSettings):
     """Token of the operator `owner`; there is no default."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device that holds the update pools and runs the round engine: cpu, cuda or cuda:1."""
-    threads: int = Field(default_factory=lambda: max(1, cpus.threads() // processes()), ge=1)
+    threads: int = Field(default_factory=share_of_processors, ge=1)
     """Number of the round engine's threads in each process of the worker. By default, the processes
     share the processors that the container may use. Results are bit-identical only between runs
     with the same number of threads."""

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rampart_fl.services.aggregator.settings import Settings
+from rampart_fl.shared.runtime.process import read_settings
 
 TOKEN = "operators-own-token"
 
@@ -68,3 +69,13 @@ def test_only_a_worker_may_run_as_several_processes(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("size", ["2147483648", 2147483648, "2GiB", " 2 GiB "])
 def test_sizes_are_bytes_or_have_a_unit(size: Any) -> None:
     assert Settings(operator_token=TOKEN, pool_memory=size).pool_memory == 2 << 30
+
+
+def test_help_names_every_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["aggregator", "--help"])
+    with pytest.raises(SystemExit):
+        read_settings("aggregator", Settings)
+    shown = capsys.readouterr().out
+    assert "share_of_processors" in shown and "lambda" not in shown

@@ -24,6 +24,12 @@ RECORDS = ("rounds.jsonl", "records.jsonl")
 FIGURES = ("result.json", "figures.json")
 PROVENANCE = "provenance.json"
 MEMBERS = "members.json"
+MODELS_DIGESTS = {
+    "models_digest": "Digest of the final models",
+    "blobs_digest": "Digest of the final models' blobs",
+}
+"""The metrics that identify a run's final models, with labels: a simulation computes the digest
+from the models' numbers, and `rampart up` from their blobs."""
 
 
 @dataclass(frozen=True)

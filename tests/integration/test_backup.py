@@ -16,7 +16,7 @@ import pytest
 from benchmarks import chaos
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local import LocalFederation
-from rampart_fl.services.console.launcher.up import models_digest
+from rampart_fl.services.console.launcher.up import blobs_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus
@@ -127,7 +127,7 @@ def go_on(folder: Path, experiment: Experiment) -> chaos.Run:
 
 def digest(run: chaos.Run) -> str:
     """The digest of the final models of a run."""
-    return models_digest(RoundRecord.model_validate({**run.records[-1], "opened_at": 0}))
+    return blobs_digest(RoundRecord.model_validate({**run.records[-1], "opened_at": 0}))
 
 
 def test_backup_does_not_change_the_result(calm: chaos.Run, saved: Saved) -> None:

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from benchmarks.chaos import comparable
-from rampart_fl.services.console.launcher.up import models_digest
+from rampart_fl.services.console.launcher.up import blobs_digest
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Ticket
 from tests.integration.in_process_federation import FEDCAP, Hosted, Scripted, experiment, until
@@ -128,7 +128,7 @@ def finish(running: Upgraded, host: Callable[..., Hosted]) -> None:
     calm.wait()
     records, expected = running.operator.rounds(), calm.operator.rounds()
     assert list(map(comparable, records)) == list(map(comparable, expected))
-    assert models_digest(records[-1]) == models_digest(expected[-1])
+    assert blobs_digest(records[-1]) == blobs_digest(expected[-1])
 
 
 @pytest.mark.timeout(300)

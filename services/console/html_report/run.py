@@ -17,7 +17,7 @@ from rampart_fl.services.console.html_report.run_charts import (
     verdict_matrix,
 )
 from rampart_fl.services.console.live_table import percent
-from rampart_fl.services.console.stored_run import EXPERIMENT, FinishedRun
+from rampart_fl.services.console.stored_run import EXPERIMENT, MODELS_DIGESTS, FinishedRun
 from rampart_fl.shared.protocol.messages import VerdictRecord
 
 
@@ -89,7 +89,11 @@ def _what_ran(run: FinishedRun) -> Html:
         "Began": _moment(min((r.opened_at for r in run.records if r.opened_at), default=0.0)),
         "Ended": _moment(max((r.closed_at for r in run.records), default=0.0)),
         "Digest of the experiment": [code(digest), f", {same}" if recorded else ""],
-        "Digest of the final models": code(run.figures.get("models_digest") or ""),
+        **{
+            label: code(models)
+            for name, label in MODELS_DIGESTS.items()
+            if (models := run.figures.get(name))
+        },
         "Versions of the aggregator": ", ".join(
             f"{name} {number}" for name, number in provenance.get("versions", {}).items()
         ),

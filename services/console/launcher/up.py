@@ -89,7 +89,7 @@ def up(
     summary = {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),
-        "models_digest": models_digest(published[-1]) if published else None,
+        "blobs_digest": blobs_digest(published[-1]) if published else None,
         "rounds": len(records),
         **final_figures(experiment, [r.metrics for r in records], status.evicted),
         **server_accuracy([r.tested for r in records]),
@@ -130,8 +130,12 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
         time.sleep(POLL)
 
 
-def models_digest(last: RoundRecord) -> str:
-    """One digest over all final models: the global model and every client's customized model."""
+def blobs_digest(last: RoundRecord) -> str:
+    """One digest over the blobs of all final models: the global model and all customized models.
+
+    Two runs with the same models have the same digest. It differs from the `models_digest` of a
+    simulation, which is computed from the numbers of the models.
+    """
     models = {"global": last.models.get("global", ""), "customized": last.customized}
     return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
 

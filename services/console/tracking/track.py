@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rampart_fl.services.console.progress import Progress
-from rampart_fl.services.console.stored_run import FinishedRun
+from rampart_fl.services.console.stored_run import MODELS_DIGESTS, FinishedRun
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING
@@ -88,8 +88,7 @@ def copy(
         with tempfile.TemporaryDirectory() as read, tempfile.TemporaryDirectory() as kept:
             run = finished(Path(read))
             known = {"evicted": " ".join(run.evicted) or "nobody"}
-            if run.figures.get("models_digest"):
-                known["models_digest"] = str(run.figures["models_digest"])
+            known |= _models_digests(run)
             keep(run, Path(kept))
             ends = [record.closed_at for record in run.records if record.closed_at]
             tracker.end(numbers(run.figures), known, Path(kept), max(ends, default=now))
@@ -172,7 +171,7 @@ def keep(run: FinishedRun, folder: Path) -> None:
         **run.provenance,
         "experiment": run.experiment.name,
         "experiment_digest": run.experiment.digest(),
-        "models_digest": run.figures.get("models_digest"),
+        **_models_digests(run),
         "models": {name: run.model_digests[name] for name in models},
         "files": run.digests,
         "rounds": len(run.records),
@@ -180,3 +179,8 @@ def keep(run: FinishedRun, folder: Path) -> None:
         "tracked_by": f"rampart-fl {version('rampart-fl')}",
     }
     durable.replace_text(folder / "provenance.json", json.dumps(provenance, indent=1) + "\n")
+
+
+def _models_digests(run: FinishedRun) -> dict[str, str]:
+    """The digests of a run's final models that the run's final metrics contain."""
+    return {name: str(run.figures[name]) for name in MODELS_DIGESTS if run.figures.get(name)}

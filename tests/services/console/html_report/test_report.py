@@ -126,7 +126,7 @@ def test_run_report_shows_digests_accuracy_and_evicted_clients(
     for expected in (
         "six clients, of which one replaces the model",
         result["experiment_digest"] + " , as in the results",
-        result["models_digest"],
+        f"Digest of the final models {result['models_digest']}",
         hashlib.sha256((folder / "records.jsonl").read_bytes()).hexdigest(),
         f"{evicted} {next(r['round'] for r in records if verdict in r['verdicts'])} evicted "
         f"robust_distance {verdict['score']:.3g} {verdict['threshold']:.3g} {verdict['reason']}",
@@ -145,6 +145,26 @@ def test_run_report_shows_digests_accuracy_and_evicted_clients(
     ]
     curves = [a for a in page.named("path") if str(a["class"]).startswith("line")]
     assert len([a for a in curves if a["class"] in {"line one", "line two", "line three"}]) == 4
+
+
+def test_run_report_names_the_kind_of_models_digest(
+    rampart: Rampart, written: Callable[..., Page], tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "small.toml", tmp_path / "run"
+    file.write_text(SMALL)
+    assert rampart("simulate", str(file), "--rounds", "1", "--out", str(folder)).code == 0
+    result = json.loads((folder / "result.json").read_text())
+    digest = result.pop("models_digest")
+    # The results of `rampart up` have another digest.
+    for figures, shown in (
+        ({**result, "models_digest": digest}, {"Digest of the final models"}),
+        ({**result, "blobs_digest": digest}, {"Digest of the final models' blobs"}),
+        (result, set()),
+    ):
+        (folder / "result.json").write_text(json.dumps(figures))
+        page = written(folder)
+        assert {word for word in page.words if word.startswith("Digest of the final")} == shown
+        assert (digest in page.text) == bool(shown)
 
 
 def hostile_run(folder: Path, names: list[str]) -> None:

@@ -45,7 +45,7 @@ attack = {{ name = "gaussian", std = 30 }}
 FIGURES = {
     "experiment",
     "experiment_digest",
-    "models_digest",
+    "blobs_digest",
     "rounds",
     "accuracy",
     "accuracy_customized",
@@ -78,6 +78,7 @@ def test_completed_run_reports_and_stores_its_metrics(
     assert said.code == 0, said.err
     summary = json.loads(said.out.splitlines()[-1])
     assert summary.keys() >= FIGURES
+    assert "models_digest" not in summary, "a simulation's digest, computed from the numbers"
     experiment = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
     honest, hostile = sides(experiment)
     assert summary["experiment"] == "small-up"

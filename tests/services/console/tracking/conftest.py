@@ -53,6 +53,6 @@ def finished(tmp_path: Path) -> Path:
     ]
     lines = "".join(record.model_dump_json() + "\n" for record in records)
     (folder / "rounds.jsonl").write_text(lines)
-    figures = {"accuracy": 0.75, "evicted": ["client-02"], "models_digest": "d" * 64, "fnr": None}
+    figures = {"accuracy": 0.75, "evicted": ["client-02"], "blobs_digest": "d" * 64, "fnr": None}
     (folder / "result.json").write_text(json.dumps(figures))
     return folder

@@ -71,10 +71,11 @@ def test_tracker_receives_all_data_of_a_run(finished: Path) -> None:
     assert second[1]["accuracy_local"] == 0.75
     assert second[2] == {"client-02": "evicted in round 1 by robust_distance: far | off"}
     assert notebook.figures == {"accuracy": 0.75}
-    assert notebook.end_facts == {"evicted": "client-02", "models_digest": "d" * 64}
+    assert notebook.end_facts == {"evicted": "client-02", "blobs_digest": "d" * 64}
     assert notebook.files["models/global.safetensors"] == MODEL
     provenance = json.loads(notebook.files["provenance.json"])
     assert provenance["models"] == {"global": DIGEST}
+    assert provenance["blobs_digest"] == "d" * 64 and "models_digest" not in provenance
     records = (finished / "rounds.jsonl").read_bytes()
     assert provenance["files"]["rounds.jsonl"] == hashlib.sha256(records).hexdigest()
     assert notebook.files["rounds.jsonl"] == records

@@ -1,6 +1,7 @@
 """The red team's tap: absent without its flag, and refused with production settings."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +27,13 @@ async def paths(known: Settings) -> set[str]:
 
 
 @pytest.mark.anyio
-async def test_tap_route_exists_only_with_its_setting(caplog: pytest.LogCaptureFixture) -> None:
-    usual = await paths(settings())
+async def test_tap_route_exists_only_with_its_setting(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    usual = await paths(settings(blobs=str(tmp_path)))
     assert not [path for path in usual if "tap" in path]
     assert TAP_ENABLED not in caplog.text
-    tapped = await paths(settings(test_tap=TAP))
+    tapped = await paths(settings(blobs=str(tmp_path), test_tap=TAP))
     assert tapped - usual == {"/v1/runs/{run}/test-tap/rounds/{round}/{kind}"}
     assert [r.levelno for r in caplog.records if r.message == TAP_ENABLED] == [logging.CRITICAL]
 

@@ -75,7 +75,6 @@ class RunStatus(Message):
     )
     selected: list[str] = Field(default=[])
     received: list[str] = Field(default=[])
-    probing: list[str] = Field(default=[])
     models: dict[str, str] = Field(default={})
     warnings: list[str] = Field(default=[])
 

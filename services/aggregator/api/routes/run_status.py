@@ -51,8 +51,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
     """Shows the run's current status."""
     stores, state = run.stores, await run.state()
     slots, seen = await stores.members.slots(), await runtime.stores.clients.last_requests()
-    barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
-    receipts = await stores.uploads.receipts(state.round)
+    barred, receipts = await stores.evictions.barred(), await stores.uploads.receipts(state.round)
     wanted = "evaluation" if state.phase in {"evaluating", "done"} else "update"
     since = time.time() - runtime.settings.offline_after
     return RunStatus(
@@ -74,7 +73,6 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
         abstained=list(state.abstained),
         selected=sorted(state.selected),
         received=[r.client for r in receipts if r.kind == wanted],
-        probing=[c for c, t in tickets.items() if t.kind == "probe"],
         models={
             "global": state.snapshot.global_model,
             "reference": state.snapshot.reference,

@@ -133,7 +133,7 @@ async def reinstate(
 
 
 @router.get("/proposals", dependencies=[OperatorDep], responses=problems(refusals.RunNotFound))
-async def proposals(runtime: RuntimeDep, run: RunDep) -> list[Proposal]:
+async def proposals(run: RunDep) -> list[Proposal]:
     """Lists the evictions that wait for an operator's decision, each with its evidence."""
     waiting = (await run.stores.evictions.barred()).proposals
     return [

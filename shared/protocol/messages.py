@@ -6,8 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from rampart_fl.shared.experiment.eviction import Decision as Outcome
-from rampart_fl.shared.experiment.eviction import Mode, RequestedDecision
+from rampart_fl.shared.experiment.eviction import Decision, Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 from rampart_fl.shared.experiment.schema import RoundPolicy
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, check_counts
@@ -206,8 +205,8 @@ class JoinTokens(Message):
     expires_at: float
 
 
-class Decision(Message):
-    """An operator's decision about a client or the federation."""
+class ReasonBody(Message):
+    """The body of a request in which an operator gives nothing but a reason."""
 
     reason: Reason = NO_REASON
 
@@ -234,7 +233,7 @@ class VerdictRecord(Message):
     """The decision about one client in one round, with the evidence for this decision."""
 
     client: str
-    decision: Outcome
+    decision: Decision
     asked: RequestedDecision | None = Field(
         default=None, description="what the detector asked for, if the decision differs"
     )

@@ -29,12 +29,12 @@ from rampart_fl.shared.protocol.messages import (
     CLIENT_ID,
     DIGEST,
     ClientId,
-    Decision,
     Joined,
     JoinRequest,
     JoinTokenRequest,
     JoinTokens,
     LabelChange,
+    ReasonBody,
     TokenChange,
 )
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
@@ -236,7 +236,7 @@ async def label(
 
 @router.post("/clients/{client_id}/evict", responses=problems(refusals.NotFound))
 async def evict_everywhere(
-    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: ReasonBody
 ) -> ClientInfo:
     """Bars a client from the whole federation, and evicts it from the current run."""
     by = actor.because(body.reason)
@@ -250,7 +250,7 @@ async def evict_everywhere(
 
 @router.post("/clients/{client_id}/reinstate", responses=problems(refusals.NotFound))
 async def reinstate_everywhere(
-    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, client_id: ClientPath, body: ReasonBody
 ) -> ClientInfo:
     """Readmits a client to the federation's later runs, but not to a run that evicted it."""
     by = actor.because(body.reason)

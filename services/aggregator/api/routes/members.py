@@ -20,7 +20,7 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.clients import Proposal
-from rampart_fl.shared.protocol.messages import ClientId, Decision
+from rampart_fl.shared.protocol.messages import ClientId, ReasonBody
 from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Member
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
@@ -112,7 +112,7 @@ async def members(
 
 @router.post("/clients/{client_id}/evict", responses=problems(refusals.NotFound))
 async def evict(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Evicts a client from the run; only `reinstate` can undo the eviction."""
     answer = await run.stores.evictions.evict(client_id, actor.because(body.reason))
@@ -123,7 +123,7 @@ async def evict(
 
 @router.post("/clients/{client_id}/reinstate", responses=problems(refusals.NotFound))
 async def reinstate(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Undoes an eviction or a quarantine; the client then answers a probe, as newcomers do."""
     answer = await run.stores.evictions.reinstate(client_id, actor.because(body.reason))
@@ -147,7 +147,7 @@ async def proposals(run: RunDep) -> list[Proposal]:
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def confirm(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Evicts a client whose eviction was proposed."""
     answer = await run.stores.evictions.confirm(client_id, actor.because(body.reason))
@@ -159,7 +159,7 @@ async def confirm(
     responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def dismiss(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: Decision
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Dismisses a proposal: readmits the client and discards the evidence."""
     answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))

@@ -24,7 +24,7 @@ from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.redis_connection import CONNECTIONS
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import Decision, ModeChange
+from rampart_fl.shared.protocol.messages import ModeChange, ReasonBody
 from rampart_fl.shared.protocol.runs import OVER, RunInfo, RunStatus
 
 router = APIRouter(
@@ -38,7 +38,7 @@ STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 streams. Each open stream holds a connection to Redis."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
-EMPTY_DECISION = Decision()
+WITHOUT_REASON = ReasonBody()
 """The default body of requests that pause, resume or stop a run: it gives no reason."""
 ABSTAINING = (
     "the detector abstains: it would bar {} more of the previous round's clients, but the maximum "
@@ -135,7 +135,7 @@ async def events(
 
 @router.post("/pause", responses=problems(refusals.RunOver))
 async def pause(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ReasonBody = WITHOUT_REASON
 ) -> RunInfo:
     """Pauses the run: the current round ends as usual, and no other round opens until `resume`."""
     return await set_status(runtime, run, "paused", actor.because(body.reason))
@@ -143,7 +143,7 @@ async def pause(
 
 @router.post("/resume", responses=problems(refusals.RunOver))
 async def resume(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ReasonBody = WITHOUT_REASON
 ) -> RunInfo:
     """Continues a run that was paused with `pause`."""
     return await set_status(runtime, run, "running", actor.because(body.reason))
@@ -151,7 +151,7 @@ async def resume(
 
 @router.post("/stop", responses=problems(refusals.RunOver))
 async def stop(
-    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: Decision = EMPTY_DECISION
+    runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ReasonBody = WITHOUT_REASON
 ) -> RunInfo:
     """Stops the run: abandons the current round, and lets clients evaluate the final models.
 

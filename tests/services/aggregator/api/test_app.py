@@ -224,7 +224,7 @@ async def test_every_request_body_has_a_valid_example(runtime: Runtime) -> None:
         for kind, content in operation.get("requestBody", {"content": {}})["content"].items()
         if kind == "application/json"
     }
-    assert bodies >= {"Decision", "Evaluation", "ModeChange", "TokenChange", "RunRequest"}
+    assert bodies >= {"ReasonBody", "Evaluation", "ModeChange", "TokenChange", "RunRequest"}
     messages = {message.__name__: message for message in kinds_of(Message)}
     for name in bodies:
         fields = document["components"]["schemas"][name]["properties"]

@@ -24,7 +24,7 @@ from rampart_fl.services.aggregator.worker.open_round import ClosedRound, OpenRo
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
 from rampart_fl.services.aggregator.worker.round_publisher import RoundPublisher
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
@@ -89,14 +89,14 @@ class Coordinator:
         while event is not None:
             state, event = await self.advance(state, event)
 
-    async def take_over(self) -> tuple[State, PhaseEvent | None]:
+    async def take_over(self) -> tuple[PhaseState, PhaseEvent | None]:
         """Restores the state of the run from Redis and blobs."""
         run = await self.stores.state.read()
         assert run is not None
         snapshot = run.snapshot
         await self.compute(self.round_engine.restore, snapshot)
         await self.publisher.restore(run.round)
-        state = State(
+        state = PhaseState(
             phase=run.phase,
             round=run.round,
             status=run.status,
@@ -111,7 +111,9 @@ class Coordinator:
         )
         return state, events.LeaseTaken()
 
-    async def advance(self, state: State, event: PhaseEvent) -> tuple[State, PhaseEvent | None]:
+    async def advance(
+        self, state: PhaseState, event: PhaseEvent
+    ) -> tuple[PhaseState, PhaseEvent | None]:
         """Takes one step of the phase machine; returns the next state and event.
 
         The next event is None once the run has ended.
@@ -124,7 +126,7 @@ class Coordinator:
         question = step.question
         return step.state, None if question is None else await self.ask(question, step.state)
 
-    async def carry_out(self, command: Command, state: State) -> None:
+    async def carry_out(self, command: Command, state: PhaseState) -> None:
         """Carries out one command of the phase machine."""
         issuer = self.ticket_issuer
         match command:
@@ -156,7 +158,7 @@ class Coordinator:
             case _:
                 assert_never(command)
 
-    async def ask(self, question: Question, state: State) -> PhaseEvent:
+    async def ask(self, question: Question, state: PhaseState) -> PhaseEvent:
         """The answer to a question of the phase machine."""
         match question:
             case commands.ReadClients():
@@ -225,7 +227,7 @@ class Coordinator:
             position = batch[-1].position if batch else position
         return events.EventsRead(tuple(batch))
 
-    async def decide(self, state: State) -> events.RoundDecided | events.RoundRefused:
+    async def decide(self, state: PhaseState) -> events.RoundDecided | events.RoundRefused:
         """Computes the outcome of a closed round."""
         buffered, opened = self.experiment.policy == "buffered", self.opened
         for receipt in [] if buffered else await self.stores.uploads.receipts(state.round):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.clients import Finding, Quarantine
@@ -39,7 +39,11 @@ class ClosedRound:
 
 
 def published_record(
-    experiment: Experiment, state: State, opened: OpenRoundData, closed: ClosedRound, now: float
+    experiment: Experiment,
+    state: PhaseState,
+    opened: OpenRoundData,
+    closed: ClosedRound,
+    now: float,
 ) -> RoundRecord:
     """The record of a published round.
 
@@ -83,7 +87,7 @@ def published_record(
 
 
 def failed_record(
-    experiment: Experiment, state: State, opened: OpenRoundData, reason: str, now: float
+    experiment: Experiment, state: PhaseState, opened: OpenRoundData, reason: str, now: float
 ) -> RoundRecord:
     """The record of a round that failed."""
     return RoundRecord(

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.phase_arrows import TRANSITIONS
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_events import handle_events
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.selection import quota
@@ -33,7 +33,7 @@ EVALUATION = 600.0
 class Step(NamedTuple):
     """The next state, the commands to carry out in order, and the question to ask after them."""
 
-    state: State
+    state: PhaseState
     commands: tuple[Command, ...]
     question: Question | None
     """The next question; None once the run has ended."""
@@ -45,7 +45,7 @@ class PhaseMachine:
 
     experiment: Experiment
 
-    def step(self, state: State, event: PhaseEvent, now: float) -> Step:
+    def step(self, state: PhaseState, event: PhaseEvent, now: float) -> Step:
         """Answers one event.
 
         Args:
@@ -57,7 +57,7 @@ class PhaseMachine:
         assert (state.phase, type(event), step.state.phase) in TRANSITIONS
         return step
 
-    def _step(self, state: State, event: PhaseEvent, now: float) -> Step:
+    def _step(self, state: PhaseState, event: PhaseEvent, now: float) -> Step:
         match state.phase, event:
             case _, events.LeaseTaken():
                 return self._take_over(state, now)
@@ -90,7 +90,7 @@ class PhaseMachine:
 
     # -- between rounds ------------------------------------------------------------------------
 
-    def _take_over(self, state: State, now: float) -> Step:
+    def _take_over(self, state: PhaseState, now: float) -> Step:
         """Handles `LeaseTaken`: prepares for an open round, and then asks the phase's question."""
         if state.phase not in ("collecting", "aggregating"):
             return Step(state, (), _question(state, now))
@@ -102,7 +102,7 @@ class PhaseMachine:
             return Step(state, (prepare,), commands.ReadStanding())
         return Step(state, (prepare,), commands.CatchUp(state.position))
 
-    def _join(self, state: State, event: events.ClientsRead, now: float) -> Step:
+    def _join(self, state: PhaseState, event: events.ClientsRead, now: float) -> Step:
         """Waits until enough clients accept the run; after the deadline, fewer clients suffice."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
@@ -117,7 +117,7 @@ class PhaseMachine:
         after = replace(state, phase="selecting")
         return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
-    def _select(self, state: State, event: events.CandidatesRead, now: float) -> Step:
+    def _select(self, state: PhaseState, event: events.CandidatesRead, now: float) -> Step:
         """Opens a round as soon as a client can be selected and the disk has enough space."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
@@ -135,7 +135,7 @@ class PhaseMachine:
             tickets = event.candidates if number == 0 else state.pulls
         else:
             selected = tickets = self.experiment.draw(number, event.candidates)
-        after = State(
+        after = PhaseState(
             "collecting",
             number,
             event.status,
@@ -151,7 +151,7 @@ class PhaseMachine:
         prepare = commands.PrepareRound(selected)
         return Step(after, (opening, prepare), commands.ReadStanding())
 
-    def _next_round(self, state: State, event: events.StatusRead, now: float) -> Step:
+    def _next_round(self, state: PhaseState, event: events.StatusRead, now: float) -> Step:
         """Waits while the run is paused, then selects clients or opens the evaluation."""
         state = replace(state, status=event.status)
         if event.status == "paused":
@@ -162,7 +162,7 @@ class PhaseMachine:
         after = replace(state, phase="selecting", round=following)
         return Step(after, (), commands.ReadCandidates(following))
 
-    def _open_evaluation(self, state: State, number: int, now: float) -> Step:
+    def _open_evaluation(self, state: PhaseState, number: int, now: float) -> Step:
         deadline = now + (self.experiment.phases.collecting.time.max or EVALUATION)
         after = replace(state, phase="evaluating", round=number, opened_at=now, deadline=deadline)
         opening = commands.OpenEvaluation(number, now, deadline)
@@ -170,7 +170,7 @@ class PhaseMachine:
 
     # -- the open round ------------------------------------------------------------------------
 
-    def _collect(self, state: State, batch: Sequence[Event], now: float) -> Step:
+    def _collect(self, state: PhaseState, batch: Sequence[Event], now: float) -> Step:
         """Handles events of the open round; in a buffered round, stops once the buffer is full."""
         full = self._quota(state.expected) if self._buffered else None
         after, answers = handle_events(state, batch, self._buffered, full)
@@ -178,7 +178,7 @@ class PhaseMachine:
             return Step(after, answers, commands.ReadStanding())
         return self._review(after, answers, now)
 
-    def _review(self, state: State, answers: tuple[Command, ...], now: float) -> Step:
+    def _review(self, state: PhaseState, answers: tuple[Command, ...], now: float) -> Step:
         """Decides whether the round closes, fails, or waits for more updates."""
         bounds, expected = self.experiment.phases.collecting, state.expected
         if state.status == "stopping":
@@ -205,7 +205,7 @@ class PhaseMachine:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))
 
-    def _close(self, state: State, answers: tuple[Command, ...]) -> Step:
+    def _close(self, state: PhaseState, answers: tuple[Command, ...]) -> Step:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
         # A buffered round ends with the last event handled so far. If a round is not buffered, the
@@ -213,7 +213,7 @@ class PhaseMachine:
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
         return Step(after, (*answers, close), question)
 
-    def _catch_up(self, state: State, batch: Sequence[Event]) -> Step:
+    def _catch_up(self, state: PhaseState, batch: Sequence[Event]) -> Step:
         """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
             # Receipts after the event that closed the round do not belong to the round.
@@ -229,18 +229,18 @@ class PhaseMachine:
         return Step(after, answers, commands.DecideRound())
 
 
-def _with_standing(state: State, event: events.StandingRead) -> State:
+def _with_standing(state: PhaseState, event: events.StandingRead) -> PhaseState:
     return replace(
         state, status=event.status, deadline=event.deadline, barred=event.barred, stale=False
     )
 
 
-def _fail(state: State, answers: tuple[Command, ...], reason: str) -> Step:
+def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> Step:
     after = replace(state, phase="failed", deadline=None)
     return Step(after, (*answers, commands.FailRound(reason)), commands.ReadStatus())
 
 
-def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
+def _evaluate(state: PhaseState, event: events.EvaluationRead, now: float) -> Step:
     """Waits until every online client has evaluated the final models, or until the deadline."""
     late = event.deadline is not None and now >= event.deadline
     if event.waiting and not late:
@@ -249,7 +249,7 @@ def _evaluate(state: State, event: events.EvaluationRead, now: float) -> Step:
     return Step(after, (commands.Finish(),), None)
 
 
-def _pass_time(state: State, batch: Sequence[Event], now: float) -> Step:
+def _pass_time(state: PhaseState, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
     `position` stays unchanged, so the next round handles the events of this batch again. It skips
@@ -263,7 +263,7 @@ def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:
     return tuple(commands.AnswerCustomize(event) for event in batch if event.type == "customize")
 
 
-def _question(state: State, now: float) -> Question:
+def _question(state: PhaseState, now: float) -> Question:
     """The question that the machine asks in a phase without an open round."""
     match state.phase:
         case "joining":
@@ -278,6 +278,6 @@ def _question(state: State, now: float) -> Question:
             return _wait(state, now)
 
 
-def _wait(state: State, now: float) -> Question:
+def _wait(state: PhaseState, now: float) -> Question:
     """Asks for the next events."""
     return commands.ReadEvents(state.read_position, now + POLL)

@@ -10,7 +10,7 @@ MachinePhase = Phase | Literal["selecting"]
 
 
 @dataclass(frozen=True)
-class State:
+class PhaseState:
     """The state of a run in the phase machine.
 
     A worker that takes over a run reads some fields of this state from Redis, and
@@ -53,7 +53,7 @@ class State:
     def expected(self) -> int:
         """Number of clients whose updates can be included in the round.
 
-        >>> State("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
+        >>> PhaseState("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
         """
         out = self.barred | (self.evicted - self.arrived)
@@ -63,7 +63,7 @@ class State:
     def counted(self) -> int:
         """Number of received updates that are included in the round.
 
-        >>> State("collecting", 0, arrived=frozenset("ab"), barred=frozenset("b")).counted
+        >>> PhaseState("collecting", 0, arrived=frozenset("ab"), barred=frozenset("b")).counted
         1
         """
         return len(self.arrived) - len(self.arrived & self.barred)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from rampart_fl.services.aggregator.state.redis_records import Event
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker.phase_commands import Command
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 
 
 def handle_events(
-    state: State, events: Sequence[Event], buffered: bool, full: int | None = None
-) -> tuple[State, tuple[Command, ...]]:
+    state: PhaseState, events: Sequence[Event], buffered: bool, full: int | None = None
+) -> tuple[PhaseState, tuple[Command, ...]]:
     """Handles events of the open round, in order.
 
     Args:

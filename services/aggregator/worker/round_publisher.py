@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.worker.open_round import (
     failed_record,
     published_record,
 )
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
 from rampart_fl.shared.experiment import Experiment
@@ -79,7 +79,7 @@ class RoundPublisher:
         """
         await self.kept_models.restore(self.records, round_)
 
-    async def publish(self, state: State, opened: OpenRoundData) -> None:
+    async def publish(self, state: PhaseState, opened: OpenRoundData) -> None:
         """Publishes the outcome, then deletes the blobs that are no longer referenced."""
         closed, now = opened.closed, self.clock()
         assert closed is not None
@@ -103,7 +103,7 @@ class RoundPublisher:
         used |= self.kept_models.add(state.round, record.models.get("global"))
         await self.drop(closed.before.blobs() | used | opened.uploads, state.position)
 
-    async def fail(self, state: State, opened: OpenRoundData, reason: str) -> None:
+    async def fail(self, state: PhaseState, opened: OpenRoundData, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
         record = failed_record(self.experiment, state, opened, reason, self.clock())
         away = sorted((await self.stores.evictions.barred()).standing.quarantined)

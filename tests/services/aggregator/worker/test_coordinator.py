@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.state.redis_records import Run
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
-from rampart_fl.services.aggregator.worker.phase_state import State
+from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
@@ -129,7 +129,7 @@ async def test_refused_round_frees_its_rows_before_the_last_round_is_restored(
     assert freed == [True]
 
 
-async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, State]:
+async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, PhaseState]:
     """A worker whose open round has selected ada, and the state of the round."""
     coordinator = await fresh_run.worker()
     await coordinator.take_over()
@@ -142,7 +142,7 @@ async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, State]:
 
 
 async def arguments_of_close_round(
-    coordinator: Coordinator, state: State, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, state: PhaseState, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Any, ...]:
     """The arguments with which the coordinator asks the round engine for the round's outcome."""
     calls = list[tuple[Any, ...]]()

@@ -48,7 +48,7 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     StatusRead,
 )
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, State
+from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, PhaseState
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RunState
 
@@ -86,14 +86,14 @@ def updates(clients: str, round_: int = 1) -> EventsRead:
     return EventsRead(tuple(result))
 
 
-JOINING = State("joining", 0)
-SELECTING = State("selecting", 1, position="3-0", read_position="5-0")
-OPEN = State("collecting", 1, opened_at=NOW, deadline=NOW + 60, selected=ABC, stale=False)
+JOINING = PhaseState("joining", 0)
+SELECTING = PhaseState("selecting", 1, position="3-0", read_position="5-0")
+OPEN = PhaseState("collecting", 1, opened_at=NOW, deadline=NOW + 60, selected=ABC, stale=False)
 TWO_OF_THREE = replace(OPEN, arrived=frozenset("ab"))
 CLOSED = replace(OPEN, phase="aggregating")
-REPLAY = State("aggregating", 1, selected=ABC, position="0-0", closing="2-0")
-PUBLISHED = State("published", 1, position="3-0", read_position="5-0")
-EVALUATING = State("evaluating", 2, deadline=NOW + 60, read_position="5-0")
+REPLAY = PhaseState("aggregating", 1, selected=ABC, position="0-0", closing="2-0")
+PUBLISHED = PhaseState("published", 1, position="3-0", read_position="5-0")
+EVALUATING = PhaseState("evaluating", 2, deadline=NOW + 60, read_position="5-0")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Case:
     """One step of the machine."""
 
     about: str
-    state: State
+    state: PhaseState
     event: PhaseEvent
     answer: tuple[Command | Question | None, ...]
     """The commands, and the question after them."""
@@ -113,7 +113,7 @@ class Case:
 
 def case(
     about: str,
-    state: State,
+    state: PhaseState,
     event: PhaseEvent,
     *answer: Command | Question | None,
     now: float = NOW,
@@ -903,7 +903,7 @@ WAITS: list[tuple[MachinePhase, Question]] = [
 BETWEEN_ROUNDS = [
     case(
         f"{phase}: a customized model is made; the next round reads the other events again",
-        State(phase, 1, position="3-0", read_position="5-0"),
+        PhaseState(phase, 1, position="3-0", read_position="5-0"),
         CUSTOMIZED,
         AnswerCustomize(CUSTOMIZE),
         question,
@@ -911,7 +911,12 @@ BETWEEN_ROUNDS = [
     )
     for phase, question in WAITS
 ] + [
-    case(f"{phase}: nothing happened", State(phase, 1, read_position="5-0"), EventsRead(), question)
+    case(
+        f"{phase}: nothing happened",
+        PhaseState(phase, 1, read_position="5-0"),
+        EventsRead(),
+        question,
+    )
     for phase, question in WAITS
 ]
 CASES = [
@@ -963,7 +968,7 @@ def test_each_phase_asks_exactly_its_declared_questions() -> None:
 
 
 @pytest.mark.parametrize("state", [JOINING, SELECTING, OPEN, CLOSED, PUBLISHED, EVALUATING])
-def test_event_of_another_phase_raises_an_error(state: State) -> None:
+def test_event_of_another_phase_raises_an_error(state: PhaseState) -> None:
     given = {
         ClientsRead: ClientsRead("running", None, 3),
         CandidatesRead: CandidatesRead("running", NAMES),

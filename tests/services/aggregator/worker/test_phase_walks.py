@@ -17,7 +17,7 @@ from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS
 from rampart_fl.services.aggregator.worker.phase_commands import Command, Question
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
-from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, State
+from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, PhaseState
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RunState
 
@@ -118,12 +118,12 @@ class World:
 
     # -- what a worker does --------------------------------------------------------------------
 
-    def take_over(self) -> State:
+    def take_over(self) -> PhaseState:
         """The state that a new worker finds; the time without a worker extends the deadline."""
         away = self.draws.choice([0.0, 3.0, 30.0])
         self.now += away
         self.deadline = None if self.deadline is None else self.deadline + away
-        return State(
+        return PhaseState(
             self.phase,
             self.round,
             self.status,
@@ -136,7 +136,7 @@ class World:
             pulls=self.pulls,
         )
 
-    def carry_out(self, command: Command, state: State) -> None:
+    def carry_out(self, command: Command, state: PhaseState) -> None:
         """Carries out a command as the scripts in Redis do."""
         match command:
             case commands.OpenRound():
@@ -237,7 +237,11 @@ def work(world: World) -> None:
 
 
 def check_step(
-    world: World, before: State, after: State, given: tuple[Command, ...], question: Question | None
+    world: World,
+    before: PhaseState,
+    after: PhaseState,
+    given: tuple[Command, ...],
+    question: Question | None,
 ) -> None:
     """Checks the invariants of one step."""
     assert (question is None) == (after.phase == "done")

@@ -88,19 +88,19 @@ class Buffered:
         self.now = memory["now"]
 
     def run(
-        self, round_: int, candidates: Iterable[str], ended: Callable[[str], None]
+        self, round_: int, candidates: Iterable[str], lap: Callable[[str], None]
     ) -> RoundRecord:
         """Runs a round until the arrival that closes it, and returns the round's record."""
         present = sorted(candidates)
         self.work = {name: work for name, work in self.work.items() if name in present}
         probed = self._hand_out([name for name in present if name not in self.work], round_)
-        ended("models")
+        lap("models")
         close = quota(self.clients.experiment.buffer, len(present))
         soonest = sorted(self.work, key=lambda name: (self.work[name].due, name))[:close]
         self.now = max(self.work[name].due for name in soonest)
         fresh = self._train(soonest)
         self.work = {name: work for name, work in self.work.items() if name not in fresh}
-        ended("train")
+        lap("train")
 
         stale = {name: one for name, one in self.latest.items() if name in present}
         arrivals = dict(sorted({**stale, **fresh}.items()))
@@ -109,7 +109,7 @@ class Buffered:
         staleness = {name: round_ - one.round for name, one in arrivals.items()}
         seen = stale.keys() - fresh.keys()
         origins = {n: one.origin_D for n, one in arrivals.items() if one.origin_D is not None}
-        record = self.server.close(round_, sent_KD, uploads, origins, ended, staleness, seen)
+        record = self.server.close(round_, sent_KD, uploads, origins, lap, staleness, seen)
         if record.status == "published":
             kept = set() if self.server.neighbours is None else {*self.server.neighbours.rows.ids}
             self.latest = {name: one for name, one in arrivals.items() if name in kept}

@@ -154,37 +154,40 @@ class Simulation:
 
     def step(self) -> RoundRecord:
         """Runs the next round, and returns its record."""
-        ended, round_ = Stopwatch(), len(self.records)
+        lap, round_ = Stopwatch(), len(self.records)
         self.server.release(round_)
         if not self.candidates:
-            reason = "every client is quarantined"
-            away = sorted(self.server.quarantined)
-            record = RoundRecord(round=round_, status="failed", reason=reason, quarantined=away)
+            record = RoundRecord(
+                round=round_,
+                status="failed",
+                reason="every client is quarantined",
+                quarantined=sorted(self.server.quarantined),
+            )
         elif self.clients.learner.personalizer.simulated_only:
             record = interpolation.run_round(self.clients, self.server, round_)
-            ended("train")
+            lap("train")
         elif self.flow is not None:
-            record = self.flow.run(round_, self.candidates, ended)
+            record = self.flow.run(round_, self.candidates, lap)
         else:
-            record = self._round(round_, ended)
-        self.records.append(record.model_copy(update={"timings": ended.seconds}))
-        self.seconds += sum(ended.seconds.values())
+            record = self._round(round_, lap)
+        self.records.append(record.model_copy(update={"timings": lap.seconds}))
+        self.seconds += sum(lap.seconds.values())
         return self.records[-1]
 
-    def _round(self, round_: int, ended: Callable[[str], None]) -> RoundRecord:
+    def _round(self, round_: int, lap: Callable[[str], None]) -> RoundRecord:
         """Runs a round under the sync policy, in which all selected clients take part."""
         experiment, clients, server = self.experiment, self.clients, self.server
         names = experiment.draw(round_, self.candidates)
         probed = server.clients_to_probe(names)
         probes = clients.probe(probed, server.probed_from, round_)
-        ended("probe")
+        lap("probe")
         sent_KD, origins = server.models(round_, names, probes), server.origins(names)
-        ended("models")
+        lap("models")
         offers = server.offers(names)
         uploads = clients.train(names, sent_KD, server.global_D, round_, offers)
-        ended("train")
+        lap("train")
         down, up = server.traffic(uploads, probed)
-        record = server.close(round_, sent_KD, uploads, origins, ended, selected=names)
+        record = server.close(round_, sent_KD, uploads, origins, lap, selected=names)
         facts = {"probed": list(probed), "bytes_down": down, "bytes_up": up}
         return record.model_copy(update=facts)
 

@@ -199,7 +199,7 @@ class Server:
         sent_KD: Tensor,
         uploads: Uploads,
         origins: Mapping[str, Tensor],
-        ended: Callable[[str], None] = lambda step: None,
+        lap: Callable[[str], None] = lambda step: None,
         staleness: Mapping[str, int] | None = None,
         seen: Collection[str] = (),
         selected: Collection[str] = (),
@@ -212,7 +212,7 @@ class Server:
             uploads: what the clients sent.
             origins: for each client that started from a challenged model, the same model (D,)
                 without the challenge.
-            ended: called with the name of each step of the round when the step ends.
+            lap: called with the name of each step of the round when the step ends.
             staleness: the age of each upload in rounds, keyed by client.
             seen: the clients whose rows an earlier round has already judged.
             selected: the clients that the server selected for the round.
@@ -231,7 +231,7 @@ class Server:
                 self.state,
                 self.standing,
                 self._customized_models,
-                ended,
+                lap,
                 selected,
             )
         except PreconditionError as error:
@@ -246,7 +246,7 @@ class Server:
             )
         self._remember(decision, round_)
         facts = DecisionRecord.of(decision)
-        ended("record")
+        lap("record")
         return RoundRecord(
             round=round_,
             status="published",

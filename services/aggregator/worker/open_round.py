@@ -121,5 +121,5 @@ def barring_evidence(
         )
 
     evicted = {c: Finding.of(v, round_, now) for c, v in decided.about("evicted").items()}
-    away = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
-    return evicted, away
+    quarantines = {c: quarantine(v) for c, v in decided.about("quarantined", "proposed").items()}
+    return evicted, quarantines

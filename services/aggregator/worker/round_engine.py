@@ -109,8 +109,8 @@ class RoundEngine:
         self._row_bytes: int = 4 * (self._here.stop - self._here.start)
         self._blobs = blobs
         self._models = ModelStore(blobs, spec, self.ranks)
-        self._opened_together = RankedBlobs(blobs, self.ranks)
-        self._vectors = Vectors(self._opened_together, spec, device, self.rounds.part)
+        self._ranked_blobs = RankedBlobs(blobs, self.ranks)
+        self._vectors = Vectors(self._ranked_blobs, spec, device, self.rounds.part)
         self.snapshot: Snapshot | None = None
         self.neighbours: Neighbours | None = None
         """Accepted rows of the newest published round, from which newcomers' models are mixed."""
@@ -135,7 +135,7 @@ class RoundEngine:
         """Why a round has to wait for disk space; empty if its pool and models fit on the disk.
 
         Args:
-            clients: number of clients that get a row (see `with_rows`).
+            clients: number of clients that get a row (see `clients_with_rows`).
         Raises:
             Unavailable: the disk does not answer.
         """
@@ -199,7 +199,7 @@ class RoundEngine:
             claims = {r.client: Claim(r.samples, r.metrics) for r in snapshot.pool}
             self.neighbours = self.rounds.neighbours(again.pool, claims)
 
-    def with_rows(self, selected: Iterable[str]) -> frozenset[str]:
+    def clients_with_rows(self, selected: Iterable[str]) -> frozenset[str]:
         """The clients that get a row in the next round.
 
         Under the buffered policy, a client that is not selected also gets a row if the pool has an
@@ -214,7 +214,7 @@ class RoundEngine:
         """Allocates the rows of a new round."""
         assert self.snapshot is not None
         served = ServedDigests(self.snapshot, self.snapshot.global_model)
-        self.arrivals = self._arrivals(served, self.with_rows(selected))
+        self.arrivals = self._arrivals(served, self.clients_with_rows(selected))
 
     def _arrivals(self, served: ServedDigests, clients: Iterable[str]) -> Arrivals:
         rows = frozenset(clients)
@@ -263,11 +263,11 @@ class RoundEngine:
         """
         assert self.snapshot is not None
         assert self.arrivals is not None
-        ended, before, pool = Stopwatch(), self.snapshot, self.arrivals.pool
+        lap, before, pool = Stopwatch(), self.snapshot, self.arrivals.pool
         for client, receipt in receipts.items():
             if client not in pool:
                 self.arrivals.load(receipt)
-        ended("load")
+        lap("load")
 
         self.neighbours = None  # Frees memory for the computation below.
         self.arrivals.release_start()
@@ -287,7 +287,7 @@ class RoundEngine:
             self._state_of(before),
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
-            ended,
+            lap,
             selected,
         )
         outcome, customization = decision.outcome, decision.outcome.customization
@@ -295,7 +295,7 @@ class RoundEngine:
         customized = self._models.put_all(customization.models)
         state_digest = store_state(self._blobs, outcome.state, self.rounds.part, self.ranks)
         self._last_state = state_digest, outcome.state
-        ended("store")
+        lap("store")
 
         kept = [receipts[c] for c in outcome.survivors.ids] if self.keeps_pool else []
         self.snapshot = Snapshot(
@@ -319,14 +319,14 @@ class RoundEngine:
             self._spare = pool.block
         self.arrivals = None
         record, size = DecisionRecord.of(decision), model_bytes(self.spec)
-        ended("record")
-        return RoundResult(self.snapshot, record, ended.seconds, size, pool.bytes)
+        lap("record")
+        return RoundResult(self.snapshot, record, lap.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
         """The stages' state in a snapshot; a worker reads the state's blob only after a restart."""
         digest, state = self._last_state
         if digest != snapshot.state:
-            blobs, storage = self._opened_together, self._storage
+            blobs, storage = self._ranked_blobs, self._storage
             self._last_state = None, State()  # Frees the old state's memory.
             state = load_state(blobs, snapshot.state, self.device, self._here, storage)
         return state

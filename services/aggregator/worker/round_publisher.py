@@ -86,7 +86,7 @@ class RoundPublisher:
         decided = closed.decided
         record = published_record(self.experiment, state, opened, closed, now)
         record = record.model_copy(update={"warnings": self.warnings})
-        evicted, away = barring_evidence(self.experiment, decided, state.round, now)
+        evicted, quarantines = barring_evidence(self.experiment, decided, state.round, now)
         abstained = list(decided.about("abstained"))
         await self.stores.rounds.publish(
             self.fence,
@@ -94,7 +94,7 @@ class RoundPublisher:
             evicted,
             decided.snapshot,
             state.position,
-            away,
+            quarantines,
             abstained,
             everywhere=self.experiment.server.eviction.scope == "federation",
         )
@@ -106,8 +106,8 @@ class RoundPublisher:
     async def fail(self, state: PhaseState, opened: OpenRoundData, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
         record = failed_record(self.experiment, state, opened, reason, self.clock())
-        away = sorted((await self.stores.evictions.barred()).standing.quarantined)
-        record = record.model_copy(update={"quarantined": away, "warnings": self.warnings})
+        quarantined = sorted((await self.stores.evictions.barred()).standing.quarantined)
+        record = record.model_copy(update={"quarantined": quarantined, "warnings": self.warnings})
         moved = {"position": state.position, "pulls": state.pulls}
         snapshot = self.snapshot.model_copy(update=moved)
         filed = await self.records.file(record)

@@ -365,7 +365,7 @@ def test_buffered_round_has_rows_for_offline_clients_from_the_start(tmp_path: Pa
     round_engine.open_round(CLIENTS)
     receipts = equal_uploads(blobs, spec, first.global_model)
     round_engine.close_round(0, receipts, "0-0", (), Standing(7, 7))
-    assert round_engine.with_rows(CLIENTS[:5]) == set(CLIENTS)
+    assert round_engine.clients_with_rows(CLIENTS[:5]) == set(CLIENTS)
     round_engine.open_round(CLIENTS[:5])
     assert round_engine.arrivals is not None
     assert len(round_engine.arrivals.pool.block) == 7

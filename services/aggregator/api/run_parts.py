@@ -62,16 +62,16 @@ class RunParts:
             raise self.not_started
         return state
 
-    async def brief(self) -> RunSummary:
+    async def summary(self) -> RunSummary:
         """The part of the run's state that is small and quick to parse.
 
         Raises:
             NotStarted: the run has not started.
         """
-        brief = await self.stores.state.brief()
-        if brief is None:
+        summary = await self.stores.state.summary()
+        if summary is None:
             raise self.not_started
-        return brief
+        return summary
 
     @property
     def not_started(self) -> NotStarted:

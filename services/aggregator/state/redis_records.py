@@ -188,7 +188,7 @@ class BarredClients:
 class ClientRunState:
     """What Redis holds about one client of a run, together with a summary of the run."""
 
-    brief: RunSummary | None
+    summary: RunSummary | None
     ticket: Ticket | None
     eviction: Bar | None
     """Why the client is evicted from the run."""
@@ -203,12 +203,12 @@ class ClientRunState:
 
 
 _BAR: TypeAdapter[Bar] = TypeAdapter(Bar)
-BRIEF = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
+SUMMARY_FIELDS = ("schema", "digest", "policy", "status", "phase", "round", "opened_at", "deadline")
 
 
-def parse_brief(values: Sequence[str | None]) -> RunSummary | None:
-    """Parses the fields `BRIEF` of a run's state; None if the run has not started yet."""
-    raw = dict(zip(BRIEF, values, strict=True))
+def parse_summary(values: Sequence[str | None]) -> RunSummary | None:
+    """Parses the fields `SUMMARY_FIELDS` of a run's state; None if the run has not started yet."""
+    raw = dict(zip(SUMMARY_FIELDS, values, strict=True))
     return _summary({name: text or "" for name, text in raw.items()}) if raw["schema"] else None
 
 
@@ -258,7 +258,7 @@ def parse_bar(text: str) -> Bar:
 
 
 def _summary(raw: Mapping[str, str]) -> RunSummary:
-    """Parses the fields `BRIEF`; a field without a value can be missing or empty."""
+    """Parses the fields `SUMMARY_FIELDS`; a field without a value can be missing or empty."""
     deadline = raw.get("deadline")
     return RunSummary(
         schema=raw["schema"],

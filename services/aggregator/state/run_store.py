@@ -9,11 +9,11 @@ from rampart_fl.services.aggregator.state.event_log import EVENTS_KEPT
 from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import (
-    BRIEF,
+    SUMMARY_FIELDS,
     Run,
     RunSummary,
-    parse_brief,
     parse_run,
+    parse_summary,
 )
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
@@ -222,9 +222,9 @@ class RunStore:
         """
         return parse_run(await self.redis.ask("hgetall", self.keys.state))
 
-    async def brief(self) -> RunSummary | None:
+    async def summary(self) -> RunSummary | None:
         """The small fields of the run's state; None if no worker has started the run yet."""
-        return parse_brief(await self.redis.ask("hmget", self.keys.state, BRIEF))
+        return parse_summary(await self.redis.ask("hmget", self.keys.state, SUMMARY_FIELDS))
 
     async def set_status(self, status: str, by: Attribution) -> tuple[str, str]:
         """Sets the status to running, paused or stopping.
@@ -291,11 +291,11 @@ class RunStore:
                 digest of the segment); None if Redis has no entries.
         """
         keys, federation = self.keys, self.federation
-        brief = await self.brief()
+        summary = await self.summary()
         names = (
             *(keys.state, federation.fence, keys.events, keys.tickets, keys.pulls),
             *(federation.runs, federation.current, federation.events),
-            *(keys.history, keys.segments, keys.receipts(brief.round if brief else 0)),
+            *(keys.history, keys.segments, keys.receipts(summary.round if summary else 0)),
             *(keys.members, keys.evicted, keys.late, federation.held),
         )
         last, digest = segment or ("", "")

@@ -7,10 +7,10 @@ from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess, converted_errors
 from rampart_fl.services.aggregator.state.redis_records import (
-    BRIEF,
+    SUMMARY_FIELDS,
     ClientRunState,
     parse_bar,
-    parse_brief,
+    parse_summary,
 )
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
@@ -119,14 +119,14 @@ class TicketStore:
         clients, keys = [client for client, _ in questions], self.keys
         hashes = (keys.tickets, keys.evicted, self.federation.barred, keys.members, keys.answers)
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
-            pipe.hmget(keys.state, BRIEF)
+            pipe.hmget(keys.state, SUMMARY_FIELDS)
             for name in hashes:
                 pipe.hmget(name, clients)
             for client, upload in questions:
                 if upload is not None:
                     pipe.hget(keys.receipts(upload[0]), f"{upload[1]}:{client}")
             values, *replies = await pipe.execute()
-        brief, held = parse_brief(values), iter(replies[len(hashes) :])
+        summary, held = parse_summary(values), iter(replies[len(hashes) :])
         standings = []
         for (_, upload), ticket, eviction, barred, slot, answer in zip(
             questions, *replies[: len(hashes)], strict=True
@@ -134,7 +134,7 @@ class TicketStore:
             receipt = None if upload is None else next(held)
             standings.append(
                 ClientRunState(
-                    brief,
+                    summary,
                     None if ticket is None else read_model(Ticket, ticket),
                     None if eviction is None else parse_bar(eviction),
                     None if barred is None else parse_bar(barred),

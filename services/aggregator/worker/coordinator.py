@@ -162,16 +162,18 @@ class Coordinator:
         """The answer to a question of the phase machine."""
         match question:
             case commands.ReadClients():
-                brief = await self.brief()
-                clients = await count_accepted(self.stores.members, self.experiment, brief.deadline)
-                return events.ClientsRead(brief.status, brief.deadline, clients)
+                summary = await self.summary()
+                clients = await count_accepted(
+                    self.stores.members, self.experiment, summary.deadline
+                )
+                return events.ClientsRead(summary.status, summary.deadline, clients)
             case commands.ReadStatus():
-                return events.StatusRead((await self.brief()).status)
+                return events.StatusRead((await self.summary()).status)
             case commands.ReadCandidates():
                 return await self.read_candidates(question.number)
             case commands.ReadStanding():
-                brief, barred = await self.brief(), await self.stores.evictions.barred()
-                return events.StandingRead(brief.status, brief.deadline, barred.standing.barred)
+                summary, barred = await self.summary(), await self.stores.evictions.barred()
+                return events.StandingRead(summary.status, summary.deadline, barred.standing.barred)
             case commands.ReadEvents():
                 patience = max(0.01, question.until - self.clock())
                 batch = await self.stores.events.read(question.after, patience)
@@ -181,19 +183,19 @@ class Coordinator:
             case commands.DecideRound():
                 return await self.decide(state)
             case commands.ReadEvaluation():
-                brief, online = await self.brief(), await self.liveness.online()
+                summary, online = await self.summary(), await self.liveness.online()
                 waiting = not online.isdisjoint(await self.stores.tickets.outstanding())
-                return events.EvaluationRead(brief.deadline, waiting)
+                return events.EvaluationRead(summary.deadline, waiting)
 
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
         """Reads which clients can be selected for a round."""
-        brief, candidates = await self.brief(), await self.liveness.candidates(number)
+        summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
-        opening = brief.status == "running" and (candidates or blocked)
+        opening = summary.status == "running" and (candidates or blocked)
         disk_full = await self.disk_space.lacking(number, candidates if opening else None)
-        return events.CandidatesRead(brief.status, tuple(candidates), blocked, disk_full)
+        return events.CandidatesRead(summary.status, tuple(candidates), blocked, disk_full)
 
     async def open_round(self, command: commands.OpenRound) -> None:
         """Opens a round and issues the clients' tickets."""
@@ -275,8 +277,8 @@ class Coordinator:
         segment = await self.records.seal_rest()
         await self.stores.state.end(self.fence, self.clock(), segment=segment)
 
-    async def brief(self) -> RunSummary:
+    async def summary(self) -> RunSummary:
         """The run's state without the large fields."""
-        brief = await self.stores.state.brief()
-        assert brief is not None
-        return brief
+        summary = await self.stores.state.summary()
+        assert summary is not None
+        return summary

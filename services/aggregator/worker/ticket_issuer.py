@@ -101,7 +101,7 @@ class TicketIssuer:
         if await customizations.result(request):
             return
         probe = Receipt(round=0, kind="probe", client=event.client, digest=event.digest)
-        number = (await self._brief()).round
+        number = (await self._summary()).round
         try:
             digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
         except FileNotFoundError:  # The event is old, and the probe's blob has been deleted.
@@ -110,12 +110,12 @@ class TicketIssuer:
 
     async def _grant(self, client: str, ticket: Ticket) -> None:
         """Issues a ticket in the open round, with the round's deadline."""
-        deadline = None if self._buffered else (await self._brief()).deadline
+        deadline = None if self._buffered else (await self._summary()).deadline
         await self._stores.tickets.grant(
             self._fence, client, ticket.model_copy(update={"deadline": deadline})
         )
 
-    async def _brief(self) -> RunSummary:
-        brief = await self._stores.state.brief()
-        assert brief is not None
-        return brief
+    async def _summary(self) -> RunSummary:
+        summary = await self._stores.state.summary()
+        assert summary is not None
+        return summary

@@ -85,9 +85,9 @@ async def metrics(runtime: RuntimeDep) -> Response:
             held = [await runtime.stores.of_run(one).state.wait_reason() for one in waiting]
             known.held.set(any(held))
             stores = None if run is None else runtime.stores.of_run(run)
-            brief = None if stores is None else await stores.state.brief()
-            if stores is not None and brief is not None:
-                known.set_phase(brief.phase, brief.round, brief.status == "paused")
+            summary = None if stores is None else await stores.state.summary()
+            if stores is not None and summary is not None:
+                known.set_phase(summary.phase, summary.round, summary.status == "paused")
                 barred = await stores.evictions.barred()
                 known.evictions.set(len(barred.evicted))
                 known.quarantines.set(len(barred.quarantined))

@@ -50,7 +50,7 @@ async def rounds(
     limit: Annotated[int, Query(ge=1, le=LONGEST)] = 100,
 ) -> Response:
     """Lists the records of finished rounds, oldest first; omits records that are no longer kept."""
-    await run.brief()
+    await run.summary()
     entries = await run.records.entries(since, since + limit - 1)
 
     async def send() -> AsyncIterator[bytes]:
@@ -78,7 +78,7 @@ async def figures(
     The metrics include the number of verdicts of each kind, the accuracies that clients report, and
     the median and the spread of the updates' norms.
     """
-    await run.brief()
+    await run.summary()
     entries = await run.records.entries(first, first + limit - 1)
     sums = []
     for entry in entries.values():
@@ -166,7 +166,7 @@ async def verdicts(
             f"the range from {first} to {last} has {max(0, last - first + 1)} rounds; it must have "
             f"1 to {LONGEST}"
         )
-    await run.brief()
+    await run.summary()
     entries = await run.records.entries(first, last)
     on_disk = partial(asyncio.get_running_loop().run_in_executor, runtime.disk)
     data = await on_disk(lambda: verdict_matrix(entries, client).model_dump_json().encode())
@@ -183,7 +183,7 @@ async def find(run: RunParts, round_: int) -> RoundEntry:
     Raises:
         NotFound: the round has not ended, or its entry is no longer kept.
     """
-    await run.brief()
+    await run.summary()
     entry = await run.records.entry(round_)
     if entry is None:
         raise refusals.NotFound(f"round {round_} has not ended, or its record is no longer kept")

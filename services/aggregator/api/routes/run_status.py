@@ -88,7 +88,7 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
 @router.get("/evaluations")
 async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
     """Shows each member's measurements of the final models; empty before the evaluation phase."""
-    receipts = await run.stores.uploads.receipts((await run.brief()).round)
+    receipts = await run.stores.uploads.receipts((await run.summary()).round)
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 

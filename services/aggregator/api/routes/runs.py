@@ -210,17 +210,17 @@ async def current_info(
     if info.state not in LIVE:
         return info
     stores = runtime.stores.of_run(info.run)
-    brief = await stores.state.brief()
-    if brief is None or brief.phase == "done":
+    summary = await stores.state.summary()
+    if summary is None or summary.phase == "done":
         return info
     members, evicted = await stores.members.slots(), await stores.evictions.evicted()
     return info.model_copy(
         update={
-            "state": brief.status,
-            "round": brief.round,
+            "state": summary.status,
+            "round": summary.round,
             "clients": len(members),
             "evicted": len(evicted),
-            "waits_for": await cause_of_wait(runtime, info.run, brief.phase),
+            "waits_for": await cause_of_wait(runtime, info.run, summary.phase),
         }
     )
 

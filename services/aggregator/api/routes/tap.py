@@ -102,8 +102,8 @@ async def gather(
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
-        brief = await run.stores.state.brief()
-        over = brief is None or brief.round != round_ or brief.phase != "collecting"
+        summary = await run.stores.state.summary()
+        over = summary is None or summary.round != round_ or summary.phase != "collecting"
         if (
             over
             or loop.time() > until

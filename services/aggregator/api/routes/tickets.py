@@ -229,25 +229,27 @@ def barred_ticket(barred: Bar) -> Ticket:
 async def ticket_in(runtime: Runtime, client: str, run: RunParts) -> Ticket | None:
     """A client's ticket for one run; None if the client has no slot and is not offered one."""
     standing = await run.stores.tickets.standing(client)
-    brief, slot = standing.brief, standing.slot
+    summary, slot = standing.summary, standing.slot
     if standing.barred is not None:
         return barred_ticket(standing.barred)
-    if brief is None:
+    if summary is None:
         return None
-    wait = Ticket(kind="wait", run=run.run, round=brief.round, slot=slot, experiment=brief.digest)
+    wait = Ticket(
+        kind="wait", run=run.run, round=summary.round, slot=slot, experiment=summary.digest
+    )
     if slot is None:
-        if standing.answered or standing.eviction is not None or brief.phase not in OFFERED:
+        if standing.answered or standing.eviction is not None or summary.phase not in OFFERED:
             return None
         offered = await eligible(runtime, client, (await run.definition()).experiment)
         return wait.model_copy(update={"kind": "offer", "round": 0}) if offered else None
     if standing.eviction is not None:
         reason = standing.eviction.reason[:500]
         return wait.model_copy(update={"kind": "evicted", "reason": reason})
-    if brief.phase == "done":
+    if summary.phase == "done":
         return wait.model_copy(update={"kind": "done", "models": await final_models(run, client)})
     if standing.ticket is not None:
         return standing.ticket.model_copy(update={"slot": slot})
-    if brief.policy == "buffered":
+    if summary.policy == "buffered":
         await run.stores.tickets.pull(client)
     return wait
 

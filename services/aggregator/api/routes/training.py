@@ -178,7 +178,7 @@ async def take_upload(
         return held
     assert admitted.report is not None
     assert standing.ticket is not None
-    assert standing.brief is not None
+    assert standing.summary is not None
     return await record(
         run,
         Receipt(
@@ -189,7 +189,7 @@ async def take_upload(
             samples=admitted.report.samples,
             metrics=admitted.report.metrics,
             started=standing.ticket.models["model"],
-            closing_round=standing.brief.round,
+            closing_round=standing.summary.round,
             size=admitted.size,
             diverged=admitted.report.diverged,
         ),
@@ -211,8 +211,8 @@ async def bounds_of_body(
 
 def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: str) -> None:
     """Refuses an upload before its body is read, if the Redis script `ACCEPT` would refuse it."""
-    brief, held, out = standing.brief, standing.ticket, standing.barred or standing.eviction
-    if brief is None:
+    summary, held, out = standing.summary, standing.ticket, standing.barred or standing.eviction
+    if summary is None:
         raise run.not_started
     if standing.slot is None:
         raise refusals.NotMember(f"this client does not take part in run {run.run}")
@@ -220,9 +220,11 @@ def check_standing(run: RunParts, standing: ClientRunState, round_: int, kind: s
         raise refusals.Evicted(out.reason)
     if held is None or held.round != round_ or held.kind != TICKET_FOR_UPLOAD[kind]:
         # At the end of a round, its tickets are deleted unless the policy is buffered.
-        over = brief.phase in ("aggregating", "published", "failed") and brief.policy != "buffered"
-        if round_ < brief.round or (over and round_ == brief.round and kind != "evaluation"):
-            raise refusals.Late(f"round {round_} is closed; the current round is {brief.round}")
+        over = (
+            summary.phase in ("aggregating", "published", "failed") and summary.policy != "buffered"
+        )
+        if round_ < summary.round or (over and round_ == summary.round and kind != "evaluation"):
+            raise refusals.Late(f"round {round_} is closed; the current round is {summary.round}")
         raise refusals.NoTicket(
             f"this client has no ticket for an upload of kind {kind!r} in round {round_}"
         )
@@ -282,7 +284,7 @@ async def customize(
             raise refusals.TooMany("too many requests for customized models", retry_after=60)
     length, zstd, limits = await bounds_of_body(request, runtime, run)
     definition = await run.definition()
-    if (await run.brief()).phase == "done":
+    if (await run.summary()).phase == "done":
         raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
     async with runtime.upload_slots.take(caller or "operator"):
         cap = definition.experiment.server.sample_cap

@@ -65,8 +65,8 @@ async def test_time_without_a_worker_extends_the_deadline(
     await live_run.open(0, ["a"], deadline=deadline)
     await stores.lease.renew("worker", live_run.fence, 60, NOW + 10)
     await stores.lease.acquire("worker", 60, NOW + 52.5)
-    assert (await live_run.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.summary()).deadline == expected
     await stores.lease.acquire("worker", 60, NOW + 52.5)  # A retried request adds nothing.
-    assert (await live_run.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.summary()).deadline == expected
     await stores.lease.acquire("worker", 60, NOW + 40)  # A slow clock adds nothing either.
-    assert (await live_run.run.state.brief()).deadline == expected
+    assert (await live_run.run.state.summary()).deadline == expected

@@ -47,7 +47,7 @@ async def test_close_applies_only_once_and_only_to_the_open_round(live_run: Any)
     run = live_run.run
     await live_run.open(0, ["a"])
     await run.rounds.close(live_run.fence, 1, "1-1")
-    assert (await run.state.brief()).phase == "collecting"
+    assert (await run.state.summary()).phase == "collecting"
     await run.rounds.close(live_run.fence, 0, "2-2")
     await run.rounds.close(live_run.fence, 0, "3-3")
     federation = await run.state.read()

@@ -90,9 +90,9 @@ async def test_run_cannot_be_steered_before_it_starts(
     run = stores.of_run(info.run)
     assert await run.state.set_status("paused", BY) == ("unfounded", "")
     assert await run.state.set_mode("observe", BY) == ("unfounded", "")
-    assert await run.state.brief() is None
+    assert await run.state.summary() is None
     assert await run.state.read() is None
-    assert (await run.tickets.standing("a")).brief is None
+    assert (await run.tickets.standing("a")).summary is None
     assert await run.events.last_position() == "0-0"
 
 
@@ -154,8 +154,8 @@ async def test_ended_run_frees_the_federation_and_most_of_its_redis_memory(live_
     await live_run.open(0, ["a"], kind="evaluate", phase="evaluating", deadline=NOW + 5)
     await run.uploads.accept(live_run.receipt("a", 0, "evaluation"))
     await run.state.end(live_run.fence, NOW + 9, segment=await live_run.records.seal_rest())
-    brief = await run.state.brief()
-    assert (brief.phase, brief.status, brief.deadline) == ("done", "finished", None)
+    summary = await run.state.summary()
+    assert (summary.phase, summary.status, summary.deadline) == ("done", "finished", None)
     assert await run.tickets.outstanding() == {}
     assert await run.state.set_status("running", BY) == ("over", "finished")
     assert await run.state.set_mode("observe", BY) == ("over", "finished")
@@ -181,7 +181,7 @@ async def test_run_stopped_before_its_first_round_is_cancelled(live_run: Any) ->
 
 async def test_run_that_waits_too_long_for_clients_is_cancelled(live_run: Any) -> None:
     await live_run.run.state.expire(live_run.fence, "too few clients")
-    assert (await live_run.run.state.brief()).status == "stopping"
+    assert (await live_run.run.state.summary()).status == "stopping"
     await live_run.run.state.end(live_run.fence, NOW)
     info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("cancelled", "too few clients")
@@ -191,7 +191,7 @@ async def test_run_with_an_open_round_does_not_expire(live_run: Any) -> None:
     await live_run.join("a")
     await live_run.open(0, ["a"])
     await live_run.run.state.expire(live_run.fence, "too few clients")
-    assert (await live_run.run.state.brief()).status == "running"
+    assert (await live_run.run.state.summary()).status == "running"
 
 
 async def test_failed_run_keeps_its_reason(live_run: Any) -> None:
@@ -199,4 +199,4 @@ async def test_failed_run_keeps_its_reason(live_run: Any) -> None:
     await live_run.run.state.end(live_run.fence, NOW, "failed", "out of memory")
     info = await live_run.stores.runs.entry(live_run.run.run)
     assert (info.state, info.reason) == ("failed", "out of memory")
-    assert (await live_run.run.state.brief()).status == "failed"
+    assert (await live_run.run.state.summary()).status == "failed"

@@ -55,7 +55,7 @@ async def test_unreachable_redis_raises_unavailable() -> None:
         stores.redis.client.connection_pool.connection_kwargs["retry"]._retries = 0
         for attempt in (
             stores.redis.ping(),
-            stores.of_run("x-1").state.brief(),
+            stores.of_run("x-1").state.summary(),
             stores.of_run("x-1").tickets.standing("a"),
             stores.of_run("x-1").tickets.pull("a"),
             stores.redis.durable(),

@@ -39,8 +39,8 @@ async def test_standing_has_the_ticket_and_the_state_of_the_run(live_run: Any) -
     standing = await live_run.run.tickets.standing("a")
     assert standing.ticket == live_run.ticket(4)
     assert standing.eviction is None
-    assert standing.brief == await live_run.run.state.brief()
-    assert (standing.brief.round, standing.brief.deadline) == (4, NOW + 7.25)
+    assert standing.summary == await live_run.run.state.summary()
+    assert (standing.summary.round, standing.summary.deadline) == (4, NOW + 7.25)
 
 
 @pytest.mark.parametrize("policy", ["buffered"])

@@ -1,7 +1,9 @@
 """Writes files and folders durably: when a call returns, the new content is on the disk.
 
-Rampart writes all results through this module, so a crash never leaves half a file under its final
-name.
+Rampart writes whole files with results through this module, so a crash never leaves half a file
+under its final name. The modules that append lines to a file sync the file themselves: they write
+the records of a simulation (`simulated.py`) and an agent's activity log. A crash may truncate the
+last line of such a file.
 """
 
 import os

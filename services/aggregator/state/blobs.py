@@ -77,7 +77,7 @@ class BlobWriter:
     def commit(self) -> str:
         """Makes the blob durable and returns its digest."""
         self._file.close()
-        self._store._adopt(self.path, self.digest)
+        self._store.adopt(self.path, self.digest)
         return self.digest
 
     @converted_disk_errors()
@@ -233,7 +233,16 @@ class Blobs:
         self._deleter.shutdown(wait=True)
         shutil.rmtree(self.folder, ignore_errors=False)
 
-    def _adopt(self, path: Path, digest: str) -> None:
+    @converted_disk_errors()
+    def adopt(self, path: Path, digest: str) -> None:
+        """Moves a finished file into the store; when the call returns, the blob is durable.
+
+        Args:
+            path: the file, on the same disk as the store's folder.
+            digest: SHA-256 of the file's bytes, which this method does not check.
+        Raises:
+            Unavailable: the disk or the object store reports an error.
+        """
         target = self.path(digest)
         if not target.parent.exists():
             target.parent.mkdir(exist_ok=True)

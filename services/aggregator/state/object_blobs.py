@@ -191,7 +191,8 @@ class ObjectBlobs(Blobs):
         """Deletes all blobs from the cache, but no blob from the object store."""
         super().clear()
 
-    def _adopt(self, path: Path, digest: str) -> None:
+    @converted_disk_errors()
+    def adopt(self, path: Path, digest: str) -> None:
         with converted_store_errors():
             self._obstore.put(self._remote, digest, path)
         self._keep(path, digest)
@@ -204,7 +205,7 @@ class ObjectBlobs(Blobs):
         until the size is at most nine tenths of the limit.
         """
         size = path.stat().st_size
-        super()._adopt(path, digest)
+        super().adopt(path, digest)
         with self._trimming:
             self._grown += size
             if self._grown <= self._most / 10:

@@ -120,7 +120,7 @@ class RunBlobs:
             return
         with converted_disk_errors():
             for digest in list(former.digests()):
-                target._adopt(former.path(digest), digest)
+                target.adopt(former.path(digest), digest)
             for folder in list(self.folder.iterdir()):
                 if re.fullmatch(r"[0-9a-f]{2}|tmp", folder.name):
                     shutil.rmtree(folder)

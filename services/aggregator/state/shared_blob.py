@@ -57,10 +57,9 @@ class SharedBlob:
         with self.path.open("rb", buffering=0) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    @converted_disk_errors()
     def commit(self, digest: str) -> None:
         """Makes the blob durable under its digest."""
-        self._store._adopt(self.path, digest)
+        self._store.adopt(self.path, digest)
 
     def __enter__(self) -> "SharedBlob":
         return self

@@ -76,7 +76,7 @@ def test_blobs_of_a_version_without_runs_are_moved_into_a_run(tmp_path: Path) ->
     blobs = RunBlobs(str(tmp_path / "blobs"), tmp_path)
     half = sorted(digests)[:10]
     for digest in half:  # A worker that died has moved some already.
-        blobs.of_run("x-1")._adopt(former.path(digest), digest)
+        blobs.of_run("x-1").adopt(former.path(digest), digest)
     blobs.adopt_former("x-1")
     assert set(blobs.of_run("x-1").digests()) == digests
     assert [path.name for path in (tmp_path / "blobs").iterdir()] == ["x-1"]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from safetensors.numpy import load
 
-from rampart_fl.services.attacker.tap import REFERENCE, STARTED
 from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.http_client import (
     HttpClient,
@@ -26,6 +25,7 @@ from rampart_fl.shared.experiment.schema import Server
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.refusals import Late
+from rampart_fl.shared.protocol.tap import REFERENCE, STARTED
 from rampart_fl.shared.runtime.retries import repeat
 
 PATIENCE = 120.0

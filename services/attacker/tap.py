@@ -8,12 +8,6 @@ from fastapi import HTTPException
 from rampart_fl.shared.agent.http_client import bearer, httpx_errors
 from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure
 
-REFERENCE = "/reference"
-"""Name of the global model in the response of the aggregator's test tap."""
-STARTED = "/started/"
-"""Prefix of names in the test tap's response: `/started/<client>` is the model from which the
-client trained."""
-
 
 class Tap:
     """Reads updates from the aggregator's test tap, once per round for all members.

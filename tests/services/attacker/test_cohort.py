@@ -17,9 +17,10 @@ from rampart_fl.services.attacker.cohort import (
     create_app,
 )
 from rampart_fl.services.attacker.cohort_client import CohortClient
-from rampart_fl.services.attacker.tap import REFERENCE, Tap
+from rampart_fl.services.attacker.tap import Tap
 from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
+from rampart_fl.shared.protocol.tap import REFERENCE
 
 pytestmark = pytest.mark.anyio
 TOKEN = "members-members-members"

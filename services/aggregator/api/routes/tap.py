@@ -19,15 +19,12 @@ from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.protocol.tap import REFERENCE, STARTED
 from rampart_fl.shared.runtime.tokens import matches
 
 log = logging.getLogger(__name__)
 PAUSE = 0.05
 """Seconds between two checks for missing uploads."""
-REFERENCE = "/reference"
-"""Name of the reference model in the response; no client's id equals this name."""
-STARTED = "/started/"
-"""Prefix of a name in the response: `/started/ID` is the model that client ID trained from."""
 
 
 async def require_tap(runtime: RuntimeDep, token: Bearer) -> None:

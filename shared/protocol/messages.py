@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from rampart_fl.shared.experiment.eviction import Decision, Mode, RequestedDecision
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 from rampart_fl.shared.experiment.schema import RoundPolicy
+from rampart_fl.shared.experiment.start import RUN_ID
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, check_counts
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 
@@ -75,7 +76,6 @@ class Evaluation(Message):
     metrics: Metrics = {}
 
 
-RUN_ID = r"^[a-z0-9][a-z0-9-]{0,47}-[0-9]{1,9}$"
 RunId = Annotated[str, Field(pattern=RUN_ID, examples=["digits-benign-1"])]
 RunState = Literal["queued", "running", "paused", "stopping", "finished", "failed", "cancelled"]
 TicketKind = Literal["offer", "train", "probe", "evaluate", "wait", "done", "evicted"]

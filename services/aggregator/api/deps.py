@@ -11,7 +11,7 @@ from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.operator_tokens import Actor
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.shared.protocol.messages import RUN_ID
+from rampart_fl.shared.experiment.start import RUN_ID
 from rampart_fl.shared.protocol.refusals import (
     Evicted,
     Forbidden,

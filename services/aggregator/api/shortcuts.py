@@ -20,7 +20,7 @@ from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send, an
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
 from rampart_fl.services.aggregator.api.routes import tickets, training
 from rampart_fl.services.aggregator.api.runtime import Runtime
-from rampart_fl.shared.protocol.messages import RUN_ID
+from rampart_fl.shared.experiment.start import RUN_ID
 
 UPLOAD = re.compile(rf"/v1/runs/({RUN_ID[1:-1]})/rounds/([0-9]{{1,9}})/(update|probe)")
 RUN = re.compile(RUN_ID)

@@ -11,7 +11,7 @@ from rampart_fl.services.console.commands.connection import Ca, Token, Url, conn
 from rampart_fl.services.console.commands.monitoring import PATIENCE, wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.protocol.messages import RUN_ID
+from rampart_fl.shared.experiment.start import RUN_ID
 
 if TYPE_CHECKING:
     from rampart_fl.services.console.tracking.tracker import Tracker

@@ -23,9 +23,10 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.run_registry import number_of
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.start import RUN_ID
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import RUN_ID, Phase
+from rampart_fl.shared.protocol.messages import Phase
 from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 

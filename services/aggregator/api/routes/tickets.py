@@ -17,9 +17,10 @@ from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.start import RUN_ID
 from rampart_fl.shared.protocol import refusals, wire
 from rampart_fl.shared.protocol.clients import Bar
-from rampart_fl.shared.protocol.messages import RUN_ID, Ticket
+from rampart_fl.shared.protocol.messages import Ticket
 
 router = APIRouter(prefix="/v1", tags=["training"], responses=PROBLEMS)
 OFFERED = frozenset({"joining", "collecting", "aggregating", "published", "failed"})

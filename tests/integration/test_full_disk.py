@@ -122,12 +122,12 @@ def test_a_round_waits_for_disk_space_and_operators_see_why(
     hosted.scripted(NAMES)
     until(lambda: operator.status().waits_for.startswith("disk: a round of 3 clients needs "))
     reason = operator.status().waits_for
-    assert reason.endswith(" (3 updates, 1 models), but only 100B of disk space is free")
+    assert reason.endswith(" (3 updates, 1 models), but only 100 B of disk space is free")
     assert operator.info().waits_for == operator.runs()[0].waits_for == reason
     assert (operator.info().state, operator.status().phase) == ("running", "joining")
     assert "rampart_waiting_for_disk 1.0" in operator.request("GET", "/metrics").text
     disk.free = 200
-    until(lambda: operator.status().waits_for.endswith(" only 200B of disk space is free"))
+    until(lambda: operator.status().waits_for.endswith(" only 200 B of disk space is free"))
     disk.await_checks()
     assert operator.status().received == []
 

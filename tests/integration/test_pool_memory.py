@@ -30,8 +30,8 @@ def test_run_that_needs_more_memory_than_the_limit_fails_with_the_reason(
     server = {"detectors": ["fedredefense"]}
     hosted = host(experiment(3, 1, server=server), pool_memory=TINY)
     until(lambda: hosted.operator.info().state == "failed")
-    assert "but RAMPART_POOL_MEMORY is 1B" in hosted.operator.info().reason
-    with pytest.raises(RampartError, match="but RAMPART_POOL_MEMORY is 1B"):
+    assert "but RAMPART_POOL_MEMORY is 1 B" in hosted.operator.info().reason
+    with pytest.raises(RampartError, match="but RAMPART_POOL_MEMORY is 1 B"):
         hosted.operator.submit(experiment(3, 1, seed=2, server=server), "again")
 
 

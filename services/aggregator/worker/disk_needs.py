@@ -3,9 +3,8 @@
 import shutil
 from dataclasses import dataclass
 
-from pydantic import ByteSize
-
 from rampart_fl.services.aggregator.state.blobs import Blobs, converted_disk_errors
+from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence.challenges import Challenger
 from rampart_fl.shared.robust.histories import challenged_controls
@@ -62,16 +61,12 @@ class DiskNeeds:
             return ""
         cached = ""
         if updates < self.clients * self.vector_bytes:
-            cached = f"up to {_readable(updates)} more in the cache for "
+            cached = f"up to {readable(updates)} more in the cache for "
         return (
-            f"disk: a round of {self.clients} clients needs {_readable(needed)} in {blobs.folder} "
+            f"disk: a round of {self.clients} clients needs {readable(needed)} in {blobs.folder} "
             f"({cached}{self.clients} updates"
             + f", {self.models} models"
             + (f", {self.kept} rows of the stages' state" if self.kept else "")
             + (f", {self.filed} rows in temporary files" if self.filed else "")
-            + f"), but only {_readable(free)} of disk space is free"
+            + f"), but only {readable(free)} of disk space is free"
         )
-
-
-def _readable(size: int) -> str:
-    return ByteSize(size).human_readable()

@@ -3,9 +3,8 @@
 import asyncio
 import time
 
-from pydantic import ByteSize
-
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
+from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.shared.errors import ConfigurationError
 
 FRESH = 5.0
@@ -36,8 +35,8 @@ class DiskQuota:
         """
         if self._most is not None and needed > self._most:
             raise ConfigurationError(
-                f"the run needs an estimated {_size(needed)} of disk; RAMPART_DISK_QUOTA is "
-                f"{_size(self._most)} for all runs"
+                f"the run needs an estimated {readable(needed)} of disk; RAMPART_DISK_QUOTA is "
+                f"{readable(self._most)} for all runs"
             )
 
     async def shortage(self, needed: int) -> str:
@@ -55,10 +54,6 @@ class DiskQuota:
             self._measured = -FRESH  # The run will add blobs, so the next call measures again.
             return ""
         return (
-            f"disk: the run needs an estimated {_size(needed)}, and the other runs use "
-            f"{_size(self._used)} of RAMPART_DISK_QUOTA={_size(self._most)}; delete runs"
+            f"disk: the run needs an estimated {readable(needed)}, and the other runs use "
+            f"{readable(self._used)} of RAMPART_DISK_QUOTA={readable(self._most)}; delete runs"
         )
-
-
-def _size(size: int) -> str:
-    return ByteSize(size).human_readable(separator=" ")

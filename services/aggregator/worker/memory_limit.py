@@ -1,7 +1,6 @@
 """Divides RAMPART_POOL_MEMORY between the models of groups and the blocks of rows."""
 
-from pydantic import ByteSize
-
+from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.robust.engine import Plan
@@ -47,7 +46,7 @@ def memory_for_blocks(
             reason = f"{holder.name!r} needs all updates in memory ({holder.memory_reason})"
         parts.append(
             f"{reason}: {blocks} rows of {dim:,} numbers for {rows} updates take "
-            f"{_readable(row_bytes * blocks)}"
+            f"{readable(row_bytes * blocks)}"
         )
     if histories:
         names = " and ".join(map(repr, histories))
@@ -55,15 +54,11 @@ def memory_for_blocks(
         reach = "" if filed else f", with {clients} clients,"
         parts.append(
             f"{sum(histories.values())} {held} that {names} may hold{reach} take "
-            f"{_readable(history)}"
+            f"{readable(history)}"
         )
     if needed > limit:
         raise ConfigurationError(
-            f"{', and '.join(parts)}; together {_readable(needed)}, but RAMPART_POOL_MEMORY is "
-            f"{_readable(limit)}"
+            f"{', and '.join(parts)}; together {readable(needed)}, but RAMPART_POOL_MEMORY is "
+            f"{readable(limit)}"
         )
     return limit - row_bytes * sum(history_rows(plan, 0).values())
-
-
-def _readable(size: int) -> str:
-    return ByteSize(size).human_readable()

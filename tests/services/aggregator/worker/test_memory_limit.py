@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ByteSize
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
@@ -100,10 +100,10 @@ def test_refusal_says_what_takes_how_much_memory() -> None:
     server = {"rule": "sdea", "detectors": ["cross_round"], **PUBLIC}
     said = (
         r"'sdea' needs all updates in memory \(reads all rows in each step, and runs every "
-        r"client's model\): 6 rows of 650 numbers for 6 updates take 15\.2KiB, and 36 rows of "
-        r"earlier rounds that 'cross_round' may hold, with 12 clients, take 91\.4KiB; together "
-        r"106\.6KiB, but "
-        r"RAMPART_POOL_MEMORY is 104\.1KiB"
+        r"client's model\): 6 rows of 650 numbers for 6 updates take 15\.2 KiB, and 36 rows of "
+        r"earlier rounds that 'cross_round' may hold, with 12 clients, take 91\.4 KiB; together "
+        r"106\.6 KiB, but "
+        r"RAMPART_POOL_MEMORY is 104\.1 KiB"
     )
     with pytest.raises(ConfigurationError, match=said):
         memory_left(41, server, fraction=0.5)
@@ -153,8 +153,7 @@ def test_all_blocks_must_fit_on_a_device_that_cannot_keep_them_in_files(
             RoundEngine(experiment, spec, blobs, DEVICE, rows * ROW - 1)
     said = str(refused.value)
     assert said.endswith(
-        f"together {ByteSize(rows * ROW).human_readable()}, but RAMPART_POOL_MEMORY is "
-        f"{ByteSize(rows * ROW - 1).human_readable()}"
+        f"together {readable(rows * ROW)}, but RAMPART_POOL_MEMORY is {readable(rows * ROW - 1)}"
     )
     if rows != 11:
         assert said.startswith(f"a GPU holds all updates in its memory: {rows} rows of 650 numbers")

@@ -236,8 +236,8 @@ def test_a_round_that_does_not_fit_on_the_disk_has_to_wait(
     assert round_engine.disk_shortage(7) == ""
     free -= 1
     assert round_engine.disk_shortage(7) == (
-        f"disk: a round of 7 clients needs 73.6KiB in {tmp_path} (7 updates, 15 models, 7 rows in "
-        "temporary files), but only 73.6KiB of disk space is free"
+        f"disk: a round of 7 clients needs 73.6 KiB in {tmp_path} (7 updates, 15 models, 7 rows in "
+        "temporary files), but only 73.6 KiB of disk space is free"
     )
 
 
@@ -335,7 +335,7 @@ def test_disk_check_counts_no_more_updates_than_the_cache_of_an_object_store_hol
     assert round_engine.disk_shortage(1) == ""
     free -= 1
     said = (
-        r"\(up to 4\.9KiB more in the cache for 7 updates, 1 models, "
+        r"\(up to 4\.9 KiB more in the cache for 7 updates, 1 models, "
         r"14 rows in temporary files\)"
     )
     assert re.search(said, round_engine.disk_shortage(7))

@@ -231,7 +231,7 @@ async def test_the_worker_checks_experiments(
     ("detectors", "options", "ranks", "refused"),
     [
         ([], {"pool_memory": 1}, 1, None),
-        (["fedredefense"], {"pool_memory": 1}, 1, "but RAMPART_POOL_MEMORY is 1B"),
+        (["fedredefense"], {"pool_memory": 1}, 1, "but RAMPART_POOL_MEMORY is 1 B"),
         ([], {"pool_memory": 1, "device": "cuda"}, 1, "a GPU holds all updates"),
         (["fedredefense"], {}, 2, "'fedredefense' works on whole rows"),
     ],

@@ -22,7 +22,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.experiment.schema import client_names
+from rampart_fl.shared.experiment.slots import client_names
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.runtime.process import ServiceSettings, run_service
 from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, parse_lists

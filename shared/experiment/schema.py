@@ -23,6 +23,7 @@ from rampart_fl.shared.experiment.phases import Phases
 from rampart_fl.shared.experiment.placement import Placement, hostile_slots
 from rampart_fl.shared.experiment.selection import drawn_count, select
 from rampart_fl.shared.experiment.shipped import find, text_of
+from rampart_fl.shared.experiment.slots import client_names
 from rampart_fl.shared.experiment.start import Start, from_file, start_of, with_start, without_start
 from rampart_fl.shared.experiment.tables import MemberSpec, MemberSpecs
 from rampart_fl.shared.experiment.tables import Table as Table
@@ -315,14 +316,24 @@ class Experiment(Table):
         return client_names(self.data.clients)
 
     def draw(self, round_: int, candidates: Iterable[str]) -> tuple[str, ...]:
-        """The clients of a round, drawn from the candidates; see `select`.
+        """The clients of a round: all candidates (buffered policy), or a draw from them (`select`).
 
         >>> small = Experiment.load("digits-partial")
         >>> len(small.draw(0, small.client_names)), len(small.draw(0, small.client_names[:10]))
         (10, 5)
         """
+        if self.policy == "buffered":
+            return tuple(sorted(candidates))
         founders = self.data.clients if self.fraction_of == "founders" else None
         return select(self.seed, round_, candidates, self.fraction, founders)
+
+    def clients_to_start(self, late: bool) -> int:
+        """The number of clients that have to accept the run before it starts.
+
+        Args:
+            late: whether the deadline of the phase `joining` has passed.
+        """
+        return self.clients.least if late else self.phases.joining.clients or self.data.clients
 
     @property
     def most_rows(self) -> int:
@@ -337,13 +348,3 @@ class Experiment(Table):
     def most_clients(self) -> int:
         """The largest number of clients of the run, if no more join than the experiment plans."""
         return max(self.data.clients, self.phases.joining.clients or 0)
-
-
-def client_names(count: int) -> list[str]:
-    """Names for clients, ordered by slot; all names have the same number of digits.
-
-    >>> client_names(2)
-    ['client-00', 'client-01']
-    """
-    width = max(2, len(str(count - 1)))
-    return [f"client-{slot:0{width}d}" for slot in range(count)]

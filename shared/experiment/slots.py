@@ -1,4 +1,4 @@
-"""Assigns slots to clients of a run; a client's slot determines its data and whether it attacks."""
+"""Slots of clients in a run; a client's slot determines its data and whether it attacks."""
 
 from collections.abc import Iterable, Mapping
 
@@ -48,3 +48,13 @@ def draw_slots(
         zip(others, free, strict=False)
     )
     return dict(sorted(slots.items()))
+
+
+def client_names(count: int) -> list[str]:
+    """Names for clients, ordered by slot; all names have the same number of digits.
+
+    >>> client_names(2)
+    ['client-00', 'client-01']
+    """
+    width = max(2, len(str(count - 1)))
+    return [f"client-{slot:0{width}d}" for slot in range(count)]

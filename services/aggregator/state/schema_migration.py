@@ -20,7 +20,7 @@ from rampart_fl.services.aggregator.state.redis_access import FENCED
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING, LONGEST_NAME
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.shared.experiment.schema import client_names
+from rampart_fl.shared.experiment.slots import client_names
 from rampart_fl.shared.protocol.runs import RunInfo
 
 log = logging.getLogger(__name__)

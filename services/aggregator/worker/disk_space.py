@@ -56,6 +56,5 @@ class DiskSpace:
         return bool(shortage)
 
     def _shortage(self, round_: int, candidates: Sequence[str]) -> str:
-        buffered = self._experiment.policy == "buffered"
-        selected = candidates if buffered else self._experiment.draw(round_, candidates)
+        selected = self._experiment.draw(round_, candidates)
         return self._round_engine.disk_shortage(len(self._round_engine.clients_with_rows(selected)))

@@ -108,10 +108,8 @@ class PhaseMachine:
         if event.status == "stopping":
             return self._open_evaluation(state, 0, now)
         late = event.deadline is not None and now >= event.deadline
-        wanted = self.experiment.phases.joining.clients or self.experiment.data.clients
-        least = self.experiment.clients.least if late else wanted
         # Once slots are assigned, the run no longer waits for clients, even if a member is evicted.
-        enough = state.slots_assigned or event.clients >= least
+        enough = state.slots_assigned or event.clients >= self.experiment.clients_to_start(late)
         if event.status == "paused" or not enough:
             return Step(state, (), _wait(state, now))
         after = replace(state, phase="selecting")
@@ -128,13 +126,10 @@ class PhaseMachine:
             return Step(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
-        if self._buffered:
-            selected = event.candidates
-            # Issue a ticket to every client in `pulls`, even if it is offline: while a client is
-            # waiting for a ticket, Redis ignores its further requests.
-            tickets = event.candidates if number == 0 else state.pulls
-        else:
-            selected = tickets = self.experiment.draw(number, event.candidates)
+        selected = self.experiment.draw(number, event.candidates)
+        # Under the buffered policy, issue a ticket to every client in `pulls`, even if it is
+        # offline: while a client is waiting for a ticket, Redis ignores its further requests.
+        tickets = state.pulls if self._buffered and number else selected
         after = PhaseState(
             "collecting",
             number,

@@ -30,8 +30,7 @@ async def count_accepted(
         deadline: Unix time from which fewer clients suffice; None if joining has no deadline.
     """
     answers = await members.answer_count()
-    wanted = experiment.phases.joining.clients or experiment.data.clients
-    if answers < (wanted if deadline is None else experiment.clients.least):
+    if answers < experiment.clients_to_start(late=deadline is not None):
         return answers
     willing, _ = await members.acceptances()
     return len(willing)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment.phases import Span
-from rampart_fl.shared.experiment.schema import Experiment, Table, client_names
+from rampart_fl.shared.experiment.schema import Experiment, Table
 from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.learning.data.datasets import datasets
@@ -431,12 +431,24 @@ def test_additional_attacker_does_not_move_the_others() -> None:
         assert slots(count) < slots(count + 1)
 
 
-@settings(max_examples=20)
-@given(st.integers(1, 3000))
-def test_client_names_sort_in_slot_order(count: int) -> None:
-    names = client_names(count)
-    assert len(set(names)) == count
-    assert names == sorted(names)
+@pytest.mark.parametrize(("policy", "drawn"), [("sync", 2), ("buffered", 4)])
+def test_buffered_rounds_draw_no_clients(policy: str, drawn: int) -> None:
+    experiment = Experiment.from_tables({**SMALL, "fraction": 0.5, "policy": policy})
+    clients = experiment.draw(3, "dbca")
+    assert len(clients) == drawn
+    assert list(clients) == sorted(clients)
+
+
+@pytest.mark.parametrize(
+    ("joining", "on_time"), [({}, 20), ({"clients": 12}, 12), ({"clients": 25}, 25)]
+)
+def test_after_the_deadline_fewer_clients_start_a_run(
+    joining: dict[str, int], on_time: int
+) -> None:
+    tables = {**SMALL, "clients": {"least": 7}, "phases": {"joining": joining}}
+    experiment = Experiment.from_tables(tables)
+    assert experiment.clients_to_start(late=False) == on_time
+    assert experiment.clients_to_start(late=True) == 7
 
 
 def test_every_table_rejects_unknown_keys_and_is_frozen() -> None:

@@ -2,10 +2,10 @@
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rampart_fl.shared.experiment.slots import draw_slots
+from rampart_fl.shared.experiment.slots import client_names, draw_slots
 
 IDS = st.sets(st.text("abcdef-0123456789", min_size=1, max_size=6), max_size=12)
 SEEDS = st.integers(0, 2**31 - 1)
@@ -89,3 +89,11 @@ def test_slot_draw_is_stable_across_versions() -> None:
     drawn = draw_slots(1, clients, {}, 6)
     assert list(drawn.values()) == [3, 1, 0, 5, 2, 4]
     assert len({tuple(draw_slots(seed, clients, {}, 6).values()) for seed in range(50)}) > 40
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 3000))
+def test_client_names_sort_in_slot_order(count: int) -> None:
+    names = client_names(count)
+    assert len(set(names)) == count
+    assert names == sorted(names)

@@ -234,5 +234,5 @@ async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
         return held
     experiment = await runtime.stores.runs.experiment(run)
     willing, _ = await stores.members.acceptances()
-    wanted = experiment.phases.joining.clients or experiment.data.clients
+    wanted = experiment.clients_to_start(late=False)
     return f"clients: {len(willing)} of {wanted} have accepted"

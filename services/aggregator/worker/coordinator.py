@@ -7,14 +7,10 @@ published position. The next worker therefore computes the same digests.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.client_store import ClientStore
-from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
-from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker import phase_commands as commands
 from rampart_fl.services.aggregator.worker import phase_events as events
 from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
@@ -25,13 +21,12 @@ from rampart_fl.services.aggregator.worker.phase_commands import Command, Questi
 from rampart_fl.services.aggregator.worker.phase_events import PhaseEvent
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, RoundResult
+from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.services.aggregator.worker.round_publisher import RoundPublisher
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
 from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
 
@@ -40,46 +35,24 @@ class Coordinator:
     """Runs the phases of one run under one lease.
 
     Args:
-        stores, blobs: the state of the run.
-        clients: the clients of the federation.
-        records: the records of the run's finished rounds.
-        round_engine: computes on models and updates.
-        compute: runs a function on the round engine's thread.
-        experiment: the run's experiment.
-        fence: the lease's fencing token.
+        resources: the run, its state, and what computes on it.
         offline_after: seconds without a request after which a client is not selected.
-        clock: gives the Unix time.
+        models_kept: number of newest rounds whose global models are kept.
     """
 
-    def __init__(
-        self,
-        stores: RunStores,
-        clients: ClientStore,
-        blobs: Blobs,
-        records: RecordStore,
-        round_engine: RoundEngine,
-        compute: Compute,
-        experiment: Experiment,
-        fence: int,
-        offline_after: float,
-        models_kept: int = 1,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.stores = stores
-        self.records = records
-        self.round_engine = round_engine
-        self.compute = compute
-        self.experiment = experiment
-        self.fence = fence
-        self.clock = clock
-        self.liveness = Liveness(clients, stores.members, stores.evictions, offline_after, clock)
-        self.ticket_issuer = TicketIssuer(stores, round_engine, compute, experiment, fence)
-        self.disk_space = DiskSpace(stores.state, round_engine, compute, experiment, fence)
-        self.machine = PhaseMachine(experiment)
+    def __init__(self, resources: RunResources, offline_after: float, models_kept: int = 1) -> None:
+        self.stores = stores = resources.stores
+        self.records = resources.records
+        self.round_engine = resources.round_engine
+        self.compute = resources.compute
+        self.experiment = resources.experiment
+        self.fence = resources.fence
+        self.liveness = Liveness(resources.clients, stores.members, stores.evictions, offline_after)
+        self.ticket_issuer = TicketIssuer(resources)
+        self.disk_space = DiskSpace(resources)
+        self.machine = PhaseMachine(resources.experiment)
         self.opened = OpenRoundData()
-        self.publisher = RoundPublisher(
-            stores, blobs, records, round_engine, compute, experiment, fence, models_kept, clock
-        )
+        self.publisher = RoundPublisher(resources, models_kept)
 
     # -- the main flow -------------------------------------------------------------------------
 
@@ -118,7 +91,7 @@ class Coordinator:
 
         The next event is None once the run has ended.
         """
-        step = self.machine.step(state, event, self.clock())
+        step = self.machine.step(state, event, time.time())
         for command in step.commands:
             await self.carry_out(command, step.state)
         if step.state.phase != state.phase:
@@ -175,7 +148,7 @@ class Coordinator:
                 summary, barred = await self.summary(), await self.stores.evictions.barred()
                 return events.StandingRead(summary.status, summary.deadline, barred.standing.barred)
             case commands.ReadEvents():
-                patience = max(0.01, question.until - self.clock())
+                patience = max(0.01, question.until - time.time())
                 batch = await self.stores.events.read(question.after, patience)
                 return events.EventsRead(tuple(batch))
             case commands.CatchUp():
@@ -275,7 +248,7 @@ class Coordinator:
     async def finish(self) -> None:
         """Ends the run, and moves the entries of its rounds from Redis to blobs."""
         segment = await self.records.seal_rest()
-        await self.stores.state.end(self.fence, self.clock(), segment=segment)
+        await self.stores.state.end(self.fence, time.time(), segment=segment)
 
     async def summary(self) -> RunSummary:
         """The run's state without the large fields."""

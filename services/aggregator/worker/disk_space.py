@@ -3,10 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from rampart_fl.services.aggregator.state.run_store import RunStore
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
-from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.runtime.compute import Compute
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 
 log = logging.getLogger(__name__)
 
@@ -15,26 +12,16 @@ class DiskSpace:
     """Checks the free space before each round, and reports a shortage to the operators.
 
     Args:
-        state: the state of the run, which records what the run waits for.
-        round_engine: computes how much disk space a round needs.
-        compute: runs a function on the round engine's thread.
-        experiment: the run's experiment.
-        fence: the lease's fencing token.
+        resources: the run; its state records what it waits for, and its round engine computes how
+            much disk space a round needs.
     """
 
-    def __init__(
-        self,
-        state: RunStore,
-        round_engine: RoundEngine,
-        compute: Compute,
-        experiment: Experiment,
-        fence: int,
-    ) -> None:
-        self._state = state
-        self._round_engine = round_engine
-        self._compute = compute
-        self._experiment = experiment
-        self._fence = fence
+    def __init__(self, resources: RunResources) -> None:
+        self._state = resources.stores.state
+        self._round_engine = resources.round_engine
+        self._compute = resources.compute
+        self._experiment = resources.experiment
+        self._fence = resources.fence
         self._reported = False
 
     async def lacking(self, round_: int, candidates: Sequence[str] | None) -> bool:

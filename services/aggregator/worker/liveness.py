@@ -1,6 +1,7 @@
 """Liveness: which clients have recently sent a request, and which may be selected."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from rampart_fl.services.aggregator.state.client_store import ClientStore
@@ -24,7 +25,7 @@ class Liveness:
         members: MemberStore,
         evictions: EvictionStore,
         offline_after: float,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._clients = clients
         self._members = members

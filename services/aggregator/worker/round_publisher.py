@@ -4,10 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
 from rampart_fl.services.aggregator.worker.open_round import (
     OpenRoundData,
@@ -16,11 +13,9 @@ from rampart_fl.services.aggregator.worker.open_round import (
     published_record,
 )
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
-from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
-from rampart_fl.shared.runtime.compute import Compute
 
 log = logging.getLogger(__name__)
 Observer = Callable[[RoundRecord, int | None], None]
@@ -31,39 +26,23 @@ class RoundPublisher:
     """Ends the rounds of one run under one lease.
 
     Args:
-        stores, blobs: the state of the run.
-        records: the records of the run's finished rounds.
-        round_engine: computes on models and updates.
-        compute: runs a function on the round engine's thread.
-        experiment: the run's experiment.
-        fence: the lease's fencing token.
-        models_kept: number of rounds whose global models are kept.
-        clock: gives the Unix time.
+        resources: the run, its state, and what computes on it.
+        models_kept: number of newest rounds whose global models are kept.
     """
 
-    def __init__(
-        self,
-        stores: RunStores,
-        blobs: Blobs,
-        records: RecordStore,
-        round_engine: RoundEngine,
-        compute: Compute,
-        experiment: Experiment,
-        fence: int,
-        models_kept: int,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.stores = stores
-        self.records = records
-        self.round_engine = round_engine
-        self.compute = compute
-        self.experiment = experiment
-        self.fence = fence
-        self.clock = clock
+    def __init__(self, resources: RunResources, models_kept: int) -> None:
+        self.stores = resources.stores
+        self.records = resources.records
+        self.round_engine = resources.round_engine
+        self.compute = resources.compute
+        self.experiment = resources.experiment
+        self.fence = resources.fence
         self.observers: list[Observer] = []
         self.warnings: list[str] = []
         self.kept_models = KeptModels(models_kept)
-        self.unused_blobs = UnusedBlobs(stores, blobs, compute, experiment.policy == "buffered")
+        self.unused_blobs = UnusedBlobs(
+            self.stores, resources.blobs, self.compute, self.experiment.policy == "buffered"
+        )
 
     @property
     def snapshot(self) -> Snapshot:
@@ -81,7 +60,7 @@ class RoundPublisher:
 
     async def publish(self, state: PhaseState, opened: OpenRoundData) -> None:
         """Publishes the outcome, then deletes the blobs that are no longer referenced."""
-        closed, now = opened.closed, self.clock()
+        closed, now = opened.closed, time.time()
         assert closed is not None
         decided = closed.decided
         record = published_record(self.experiment, state, opened, closed, now)
@@ -105,7 +84,7 @@ class RoundPublisher:
 
     async def fail(self, state: PhaseState, opened: OpenRoundData, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
-        record = failed_record(self.experiment, state, opened, reason, self.clock())
+        record = failed_record(self.experiment, state, opened, reason, time.time())
         quarantined = sorted((await self.stores.evictions.barred()).standing.quarantined)
         record = record.model_copy(update={"quarantined": quarantined, "warnings": self.warnings})
         moved = {"position": state.position, "pulls": state.pulls}

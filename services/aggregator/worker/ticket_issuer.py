@@ -3,39 +3,26 @@
 from collections.abc import Mapping
 
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
-from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
-from rampart_fl.shared.experiment import Experiment
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
-from rampart_fl.shared.runtime.compute import Compute
 
 
 class TicketIssuer:
     """Issues tickets and customized models under one lease.
 
     Args:
-        stores: the state of the run.
-        round_engine: makes customized models; its snapshot says which models clients get.
-        compute: runs a function on the round engine's thread.
-        experiment: the experiment that is run.
-        fence: the lease's fencing token.
+        resources: the run; its round engine makes customized models, and the engine's snapshot
+            says which models clients get.
     """
 
-    def __init__(
-        self,
-        stores: RunStores,
-        round_engine: RoundEngine,
-        compute: Compute,
-        experiment: Experiment,
-        fence: int,
-    ) -> None:
-        self._stores = stores
-        self._round_engine = round_engine
-        self._compute = compute
-        self._digest = experiment.digest()
-        self._buffered = experiment.policy == "buffered"
-        self._fence = fence
+    def __init__(self, resources: RunResources) -> None:
+        self._stores = resources.stores
+        self._round_engine = resources.round_engine
+        self._compute = resources.compute
+        self._digest = resources.experiment.digest()
+        self._buffered = resources.experiment.policy == "buffered"
+        self._fence = resources.fence
 
     # -- tickets -------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
 from rampart_fl.services.aggregator.worker.ranks import RankFailed, Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.services.aggregator.worker.round_publisher import Observer
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.run_start import check_experiment, start_run
 from rampart_fl.services.aggregator.worker.torch_setup import set_up_torch
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
@@ -268,17 +269,18 @@ class Worker:
         )
         try:
             self.round_engine = await self.compute(self._round_engine, run, state)
+            resources = RunResources(
+                stores=stores,
+                clients=self._stores.clients,
+                blobs=blobs,
+                records=records,
+                round_engine=self.round_engine,
+                compute=self.compute,
+                experiment=state.experiment,
+                fence=fence,
+            )
             coordinator = Coordinator(
-                stores,
-                self._stores.clients,
-                blobs,
-                records,
-                self.round_engine,
-                self.compute,
-                state.experiment,
-                fence,
-                self._settings.offline_after,
-                self._settings.models_kept,
+                resources, self._settings.offline_after, self._settings.models_kept
             )
             coordinator.publisher.observers += self._observers
             coordinator.publisher.warnings += [TAP_ENABLED] if self._settings.test_tap else []

@@ -19,6 +19,7 @@ from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
@@ -52,17 +53,17 @@ class FreshRun:
 
         engine = RoundEngine(experiment, spec, blobs, torch.device("cpu"))
         records = self.run.records(blobs)
-        return Coordinator(
-            self.run,
-            self.stores.clients,
-            blobs,
-            records,
-            engine,
-            compute,
-            experiment,
-            fence,
-            60.0,
+        resources = RunResources(
+            stores=self.run,
+            clients=self.stores.clients,
+            blobs=blobs,
+            records=records,
+            round_engine=engine,
+            compute=compute,
+            experiment=experiment,
+            fence=fence,
         )
+        return Coordinator(resources, offline_after=60.0)
 
     async def state(self) -> Run:
         """The state of the run in Redis."""

@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -15,6 +16,10 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.validation import validate
+
+if TYPE_CHECKING:
+    from rampart_fl.services.aggregator.worker.ranks import Ranks
+    from rampart_fl.services.aggregator.worker.worker import Worker
 
 DRAIN = 30
 """Maximum time in seconds for completing requests in flight after SIGTERM."""
@@ -74,34 +79,70 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         until: an event that stops the aggregator, for callers that handle signals themselves; if
             None, a signal stops the aggregator.
     """
-    for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
-        if path is not None and not path.is_file():
-            raise ConfigurationError(f"RAMPART_TLS_{name} names {str(path)!r}, which is not a file")
-    runtime = Runtime(settings)
-    worker = None
+    check_certificate_files(settings)
+    runtime, worker = Runtime(settings), None
     if settings.role != "api":
-        from rampart_fl.services.aggregator.worker.follower import follow
         from rampart_fl.services.aggregator.worker.ranks import Ranks
-        from rampart_fl.services.aggregator.worker.round_engine import check_networked
-        from rampart_fl.services.aggregator.worker.worker import Worker
-        from rampart_fl.shared.experiment import Experiment
 
         ranks = Ranks.connect()
         if ranks.rank:
-            follow(settings, runtime.blobs, ranks)
-            await runtime.close()
+            await follow_rank_0(settings, runtime, ranks)
             return
-        experiment = None
-        if settings.experiment is not None:
-            experiment = check_networked(validate(Experiment.load(settings.experiment)))
-        worker = Worker(
-            settings,
-            runtime.stores,
-            runtime.blobs,
-            experiment,
-            [runtime.metrics.observe_round],
-            ranks,
-        )
+        worker = create_worker(settings, runtime, ranks)
+    config = server_config(settings, runtime)
+    background = background_work(settings, runtime, worker, config)
+    try:
+        await supervise(Server(config), runtime, background, until or event_on_signals())
+    finally:
+        if worker is not None:
+            await worker.stop()
+        await runtime.close()
+
+
+def check_certificate_files(settings: Settings) -> None:
+    """Checks that the files with the certificate and its key exist, if the settings name them.
+
+    Raises:
+        ConfigurationError: a setting names something that is not a file.
+    """
+    for name, path in {"CERTIFICATE": settings.tls_certificate, "KEY": settings.tls_key}.items():
+        if path is not None and not path.is_file():
+            raise ConfigurationError(f"RAMPART_TLS_{name} names {str(path)!r}, which is not a file")
+
+
+async def follow_rank_0(settings: Settings, runtime: Runtime, ranks: "Ranks") -> None:
+    """Computes what rank 0 asks this process to compute, until rank 0 exits."""
+    from rampart_fl.services.aggregator.worker.follower import follow
+
+    follow(settings, runtime.blobs, ranks)
+    await runtime.close()
+
+
+def create_worker(settings: Settings, runtime: Runtime, ranks: "Ranks") -> "Worker":
+    """The worker of this process, with the experiment that the settings name.
+
+    Raises:
+        ConfigurationError: the experiment cannot run over the network; the message says why.
+    """
+    from rampart_fl.services.aggregator.worker.round_engine import check_networked
+    from rampart_fl.services.aggregator.worker.worker import Worker
+    from rampart_fl.shared.experiment import Experiment
+
+    experiment = None
+    if settings.experiment is not None:
+        experiment = check_networked(validate(Experiment.load(settings.experiment)))
+    return Worker(
+        settings,
+        runtime.stores,
+        runtime.blobs,
+        experiment,
+        [runtime.metrics.observe_round],
+        ranks,
+    )
+
+
+def server_config(settings: Settings, runtime: Runtime) -> uvicorn.Config:
+    """The loaded configuration of the HTTP server."""
     config = uvicorn.Config(
         create_served_app(runtime),
         host=settings.host,
@@ -119,37 +160,69 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         loop="uvloop",
         backlog=4096,
     )
-    server = Server(config)
+    config.load()
+    return config
+
+
+def background_work(
+    settings: Settings, runtime: Runtime, worker: "Worker | None", config: uvicorn.Config
+) -> list[Coroutine[Any, Any, None]]:
+    """What runs beside the HTTP server.
+
+    Args:
+        settings: the deployment's settings.
+        runtime: the objects that all requests share.
+        worker: the worker of this process; None in the role `api`.
+        config: the loaded configuration of the HTTP server.
+    """
+    work = [runtime.metrics.watch_loop(), runtime.watch_durability()]
+    if settings.role != "worker":
+        work.append(runtime.hub.run())
+    if worker is not None:
+        work.append(worker.run())
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        assert config.ssl is not None
+        work.append(certificate.renew(config.ssl, settings.tls_certificate, settings.tls_key))
+    if settings.metrics_port is not None:
+        work.append(serve_metrics(runtime, settings.host, settings.metrics_port))
+    return work
+
+
+def event_on_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    event = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    return event
+
+
+async def supervise(
+    server: Server,
+    runtime: Runtime,
+    background: Iterable[Coroutine[Any, Any, None]],
+    until: asyncio.Event,
+) -> None:
+    """Serves requests until an event is set, or until the server or a background task fails.
+
+    Args:
+        server: the HTTP server.
+        runtime: the objects that all requests share.
+        background: what runs beside the server; it is cancelled at the end.
+        until: the event.
+    """
+    serving = asyncio.create_task(server.serve())
 
     def drain() -> None:
         """Answers all long polls now; the server stops after it has answered all requests."""
         runtime.hub.close()
         server.should_exit = True
 
-    async def drain_on(event: asyncio.Event) -> None:
-        await event.wait()
+    async def drain_on_event() -> None:
+        await until.wait()
         drain()
         await serving
 
-    background = [runtime.metrics.watch_loop(), runtime.watch_durability()]
-    if settings.role != "worker":
-        background.append(runtime.hub.run())
-    if worker is not None:
-        background.append(worker.run())
-    config.load()
-    if settings.tls_certificate is not None and settings.tls_key is not None:
-        assert config.ssl is not None
-        files = (settings.tls_certificate, settings.tls_key)
-        background.append(certificate.renew(config.ssl, *files))
-    if settings.metrics_port is not None:
-        background.append(serve_metrics(runtime, settings.host, settings.metrics_port))
-    serving = asyncio.create_task(server.serve())
-    if until is not None:
-        background.append(drain_on(until))
-    else:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, drain)
-    tasks = [asyncio.create_task(work) for work in background]
+    tasks = [asyncio.create_task(work) for work in (*background, drain_on_event())]
     try:
         done, _ = await asyncio.wait([serving, *tasks], return_when=asyncio.FIRST_COMPLETED)
         if serving not in done:
@@ -161,6 +234,3 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if worker is not None:
-            await worker.stop()
-        await runtime.close()

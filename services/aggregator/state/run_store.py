@@ -86,13 +86,16 @@ STEERS: dict[str, ActName] = {"paused": "pause", "running": "resume", "stopping"
 HOLD = (
     FENCED
     + """
--- KEYS held fence events; ARGV fence run reason
+-- KEYS held fence events state; ARGV fence run reason
 if fenced(KEYS[2], ARGV[1]) then return {'fenced'} end
+local status, reason = redis.call('HGET', KEYS[4], 'status'), ARGV[3]
+-- An operator may have paused or stopped the run after the worker read the run's status.
+if status == 'paused' or status == 'stopping' then reason = '' end
 local waited = redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
 redis.call('DEL', KEYS[1])
-if ARGV[3] ~= '' then
-  redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
-  if not waited then redis.call('XADD', KEYS[3], '*', 'type', 'waiting', 'reason', ARGV[3]) end
+if reason ~= '' then
+  redis.call('HSET', KEYS[1], ARGV[2], reason)
+  if not waited then redis.call('XADD', KEYS[3], '*', 'type', 'waiting', 'reason', reason) end
 elseif waited then
   redis.call('XADD', KEYS[3], '*', 'type', 'continued')
 end
@@ -255,10 +258,10 @@ class RunStore:
         """Records what the run has to wait for; "" means that the run need not wait.
 
         An event reports when the run begins to wait, and another event reports when the wait ends.
-        If only the reason changes, there is no event.
+        If only the reason changes, there is no event. A paused or stopping run waits for nothing.
         """
         if reason != await self.wait_reason():
-            keys = (self.federation.held, self.federation.fence, self.keys.events)
+            keys = (self.federation.held, self.federation.fence, self.keys.events, self.keys.state)
             await self.redis.run(HOLD, keys, fence, self.run, reason)
 
     async def wait_reason(self) -> str:

@@ -118,6 +118,19 @@ async def test_worker_records_what_the_next_run_waits_for(
     assert [dict(event.fields) for event in events] == waits, "one event per start and end"
 
 
+@pytest.mark.parametrize("status", ["paused", "stopping"])
+async def test_run_waits_for_nothing_if_it_is_paused_before_the_worker_records_the_wait(
+    live_run: Any, status: str
+) -> None:
+    state = live_run.run.state
+    await state.hold(live_run.fence, "disk")
+    await state.set_status(status, BY)
+    await state.hold(live_run.fence, "disk")
+    assert await state.wait_reason() == ""
+    events = [event.type for event in await live_run.run.events.read("0-0", 0.001)]
+    assert events[-3:] == ["waiting", status, "continued"]
+
+
 async def test_run_that_ends_waits_for_nothing(live_run: Any) -> None:
     state = live_run.run.state
     await state.hold(live_run.fence, "disk")

@@ -87,8 +87,7 @@ class FinishedRun:
         """Digests of the final models, keyed by name: `global`, a client's id or a group's name."""
         for record in reversed(self.records):
             if record.status == "published":
-                known = {"global": record.models.get("global", ""), **record.customized}
-                return {name: digest for name, digest in known.items() if digest}
+                return {name: digest for name, digest in record.models_by_name.items() if digest}
         return {}
 
     @cached_property

@@ -10,6 +10,7 @@ from rampart_fl.shared.experiment.eviction import Decision, Mode, RequestedDecis
 from rampart_fl.shared.experiment.membership import LabelKey, LabelValue
 from rampart_fl.shared.experiment.schema import RoundPolicy
 from rampart_fl.shared.experiment.start import RUN_ID
+from rampart_fl.shared.protocol.client_ids import check_unreserved
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, check_counts
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 
@@ -17,6 +18,7 @@ CLIENT_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DIGEST = r"^[0-9a-f]{64}$"
 
 ClientId = Annotated[str, Field(pattern=CLIENT_ID, examples=["client-07"])]
+NewClientId = Annotated[ClientId, AfterValidator(check_unreserved)]
 Digest = Annotated[
     str,
     Field(
@@ -140,7 +142,7 @@ class JoinRequest(Message):
     """
 
     token_hash: Digest
-    client_id: ClientId | None = Field(
+    client_id: NewClientId | None = Field(
         default=None,
         description="requested id; ignored if the token is bound to an id",
         examples=["client-07"],
@@ -174,7 +176,7 @@ class JoinTokenRequest(Message):
     lifetime: float = Field(
         default=86_400, gt=0, le=31_536_000, description="seconds", examples=[3600]
     )
-    client_ids: list[ClientId] | None = Field(
+    client_ids: list[NewClientId] | None = Field(
         default=None,
         min_length=1,
         description="ids to which the tokens are bound, one id per token",
@@ -300,6 +302,14 @@ class RoundFacts(Message):
     bytes_down: dict[str, int] = Field(default={}, description="models sent, by client")
     bytes_up: dict[str, int] = Field(default={}, description="uploads, by client")
     warnings: list[str] = Field(default=[], description="reasons not to trust this federation")
+
+    @property
+    def models_by_name(self) -> dict[str, str]:
+        """Digests of the global model and of the models in `customized`, keyed by name.
+
+        The name `global` means the global model even if a client has this id.
+        """
+        return {**self.customized, "global": self.models.get("global", "")}
 
 
 class RoundRecord(RoundFacts):

@@ -42,7 +42,7 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
         for record in run.records(mixing=True):
             if record.status == "published":
                 models.clear()
-                models.update({"global": record.models["global"], **record.customized})
+                models.update(record.models_by_name)
             yield record.model_dump_json()
 
     with new_folder(path) as folder:

@@ -12,6 +12,7 @@ from rampart_fl.shared.protocol.messages import (
     JoinRequest,
     JoinTokenRequest,
     Report,
+    RoundFacts,
     Ticket,
 )
 
@@ -51,6 +52,25 @@ def test_valid_client_ids_are_accepted(name: str) -> None:
 def test_invalid_client_ids_are_rejected(name: str) -> None:
     with pytest.raises(ValidationError):
         JoinRequest(token_hash=DIGEST, client_id=name)
+
+
+@pytest.mark.parametrize("name", ["global", "Global", "reference", "operator", "owner", "nobody"])
+def test_reserved_client_ids_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"'{name}' is reserved"):
+        JoinRequest(token_hash=DIGEST, client_id=name)
+    with pytest.raises(ValidationError, match=f"'{name}' is reserved"):
+        JoinTokenRequest(client_ids=["ada", name])
+
+
+def test_no_client_takes_the_name_of_the_global_model() -> None:
+    """A client may have joined under this id before it was reserved."""
+    record = RoundFacts(
+        round=0,
+        status="published",
+        models={"global": "1", "reference": "2"},
+        customized={"ada": "3", "global": "4"},
+    )
+    assert record.models_by_name == {"ada": "3", "global": "1"}
 
 
 @pytest.mark.parametrize("digest", ["", "d" * 63, "D" * 64, "d" * 64 + "\n", "g" * 64])

@@ -66,18 +66,31 @@ return {'recorded', tostring(slot)}
 ASSIGN_SLOTS = (
     FENCED
     + """
--- KEYS state answers members fence events; ARGV fence slots_json number_of_answers
-if fenced(KEYS[4], ARGV[1]) then return {'fenced'} end
+-- KEYS state answers members evicted barred fence events; ARGV fence slots_json number_of_slots
+if fenced(KEYS[6], ARGV[1]) then return {'fenced'} end
 if redis.call('HEXISTS', KEYS[1], 'seated') == 1 then return {'assigned'} end
-if redis.call('HLEN', KEYS[2]) ~= tonumber(ARGV[3]) then return {'changed'} end
-local slots = cjson.decode(ARGV[2])
-for client in pairs(slots) do
-  local raw = redis.call('HGET', KEYS[2], client)
-  if not raw or not cjson.decode(raw).accept then return {'changed'} end
+local out = {}
+for _, key in ipairs({KEYS[4], KEYS[5]}) do
+  for _, client in ipairs(redis.call('HKEYS', key)) do out[client] = true end
 end
-for client, slot in pairs(slots) do redis.call('HSET', KEYS[3], client, slot) end
+local drawn, holders, others = cjson.decode(ARGV[2]), {}, {}
+local answers = redis.call('HGETALL', KEYS[2])
+for i = 1, #answers, 2 do
+  local client = answers[i]
+  if cjson.decode(answers[i + 1]).accept and not out[client] then
+    if drawn[client] then holders[drawn[client]] = client else table.insert(others, client) end
+  end
+end
+table.sort(others)
+local slot = 0
+for _, client in ipairs(others) do
+  while holders[slot] do slot = slot + 1 end
+  if slot >= tonumber(ARGV[3]) then break end
+  holders[slot] = client
+end
+for number, client in pairs(holders) do redis.call('HSET', KEYS[3], client, number) end
 redis.call('HSET', KEYS[1], 'seated', '1')
-redis.call('XADD', KEYS[5], '*', 'type', 'slots_assigned')
+redis.call('XADD', KEYS[7], '*', 'type', 'slots_assigned')
 return {'assigned'}
 """
 )
@@ -136,12 +149,10 @@ class MemberStore:
         """The number of clients that have accepted or declined."""
         return int(await self.redis.ask("hlen", self.keys.answers))
 
-    async def acceptances(self) -> tuple[dict[str, int | None], int]:
-        """The clients that accepted the offer and are not barred, each with its requested slot.
+    async def acceptances(self) -> dict[str, int | None]:
+        """The clients that accepted the offer and are not barred, with their requested slots.
 
-        Returns:
-            The clients, sorted by id, and the number of all answers; `assign_slots` needs this
-            number.
+        The result is sorted by client id.
         """
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(self.keys.answers)
@@ -150,24 +161,27 @@ class MemberStore:
             answers, evicted, barred = await pipe.execute()
         out = {*evicted, *barred}
         parsed = _parse_answers(answers)
-        willing = {c: a.slot for c, a in parsed.items() if a.accept and c not in out}
-        return willing, len(parsed)
+        return {c: a.slot for c, a in parsed.items() if a.accept and c not in out}
 
-    async def assign_slots(self, fence: int, slots: Mapping[str, int], answers: int) -> bool:
-        """Turns the clients in `slots` into members of the run, unless slots are already assigned.
+    async def assign_slots(self, fence: int, drawn: Mapping[str, int], slots: int) -> None:
+        """Turns the clients that accepted the offer into members, unless slots are assigned.
+
+        Clients may answer while the worker draws the slots. A client that declined meanwhile gets
+        no slot. The lowest free slots go to clients that accepted meanwhile, as if they had
+        accepted after the start. No client can thus delay the start by changing its answer.
 
         Args:
             fence: the worker's fencing token.
-            slots: maps each client to its slot.
-            answers: number of answers that the caller had read when it assigned the slots.
-        Returns:
-            False if another client has answered, or a client in `slots` has declined, since the
-            caller read the answers. In this case, the caller must assign the slots again.
+            drawn: the slots that the worker has drawn, keyed by client.
+            slots: number of slots of the run.
         """
-        keys = self.keys
-        names = (keys.state, keys.answers, keys.members, self.federation.fence, keys.events)
-        reply = await self.redis.run(ASSIGN_SLOTS, names, fence, json.dumps(dict(slots)), answers)
-        return reply[0] == "assigned"
+        keys, federation = self.keys, self.federation
+        names = (keys.state, keys.answers, keys.members, keys.evicted, federation.barred)
+        await self.redis.run(
+            ASSIGN_SLOTS,
+            (*names, federation.fence, keys.events),
+            *(fence, json.dumps(dict(drawn)), slots),
+        )
 
     async def slots(self) -> dict[str, int]:
         """The members and their slots, sorted by id."""

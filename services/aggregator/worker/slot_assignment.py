@@ -7,12 +7,9 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
     """Makes the clients that accepted the run its members, each with a slot (`draw_slots`)."""
-    assigned = False
-    while not assigned:  # If another client answers meanwhile, the slots are drawn again.
-        willing, answers = await members.acceptances()
-        requests = {client: slot for client, slot in willing.items() if slot is not None}
-        slots = draw_slots(experiment.seed, willing, requests, experiment.data.clients)
-        assigned = await members.assign_slots(fence, slots, answers)
+    willing, most = await members.acceptances(), experiment.data.clients
+    requests = {client: slot for client, slot in willing.items() if slot is not None}
+    await members.assign_slots(fence, draw_slots(experiment.seed, willing, requests, most), most)
 
 
 async def count_accepted(
@@ -32,5 +29,4 @@ async def count_accepted(
     answers = await members.answer_count()
     if answers < experiment.clients_to_start(late=deadline is not None):
         return answers
-    willing, _ = await members.acceptances()
-    return len(willing)
+    return len(await members.acceptances())

@@ -233,6 +233,6 @@ async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
     if held or phase != "joining":
         return held
     experiment = await runtime.stores.runs.experiment(run)
-    willing, _ = await stores.members.acceptances()
+    willing = await stores.members.acceptances()
     wanted = experiment.clients_to_start(late=False)
     return f"clients: {len(willing)} of {wanted} have accepted"

@@ -40,10 +40,10 @@ async def test_answers_can_be_changed_until_slots_are_assigned(offered: RunStore
     members = offered.members
     assert await members.answer("a", yes(2), SLOTS) == ("recorded", "")
     assert await members.answer("b", NO, SLOTS) == ("recorded", "")
-    assert await members.acceptances() == ({"a": 2}, 2)
+    assert await members.acceptances() == {"a": 2}
     assert await members.answer("b", yes(), SLOTS) == ("recorded", "")
     assert await members.answer("a", NO, SLOTS) == ("recorded", "")
-    assert await members.acceptances() == ({"b": None}, 2)
+    assert await members.acceptances() == {"b": None}
     assert await members.answers() == {"a": NO, "b": yes()}
     assert await members.slots() == {}
     types = [event.type for event in await offered.events.read("0-0", 0.001)]
@@ -56,11 +56,11 @@ async def test_members_are_fixed_once_slots_are_assigned(offered: RunStores) -> 
     await members.answer("b", yes(), SLOTS)
     await members.answer("c", NO, SLOTS)
     with pytest.raises(LeaseLost):
-        await members.assign_slots(0, {"a": 1, "b": 0}, 3)
-    assert await members.assign_slots(1, {"a": 1, "b": 0}, 3)
+        await members.assign_slots(0, {"a": 1, "b": 0}, SLOTS)
+    await members.assign_slots(1, {"a": 1, "b": 0}, SLOTS)
     assert await members.slots() == {"a": 1, "b": 0}
-    assert await members.assign_slots(1, {"a": 0, "b": 1}, 3), "a second worker finds them fixed"
-    assert await members.slots() == {"a": 1, "b": 0}
+    await members.assign_slots(1, {"a": 0, "b": 1}, SLOTS)
+    assert await members.slots() == {"a": 1, "b": 0}, "a second worker finds them fixed"
     assert await members.answer("a", yes(3), SLOTS) == ("member", "1")
     assert (await members.answer("a", NO, SLOTS))[0] == "frozen"
     standing = await offered.tickets.standing("b")
@@ -69,14 +69,20 @@ async def test_members_are_fixed_once_slots_are_assigned(offered: RunStores) -> 
     assert (standing.slot, standing.answered) == (None, True)
 
 
-async def test_slots_are_not_assigned_if_answers_changed_meanwhile(offered: RunStores) -> None:
+async def test_answers_that_change_during_the_draw_do_not_delay_the_start(
+    offered: RunStores, stores: Stores
+) -> None:
+    """The worker has drawn slots for `a`, `b` and `c`; then `a` declines, and others accept."""
     members = offered.members
-    await members.answer("a", yes(), SLOTS)
-    await members.answer("b", yes(), SLOTS)
-    assert not await members.assign_slots(1, {"a": 0}, 1)
-    await members.answer("a", NO, SLOTS)
-    assert not await members.assign_slots(1, {"a": 0, "b": 1}, 2)
-    assert await members.slots() == {}
+    for client in ("a", "b", "c", "declined"):
+        await members.answer(client, NO if client == "declined" else yes(), 3)
+    await members.answer("a", NO, 3)
+    for client in ("out", "late", "later"):
+        await members.answer(client, yes(), 3)
+    await stores.redis.client.hset(offered.keys.evicted, "out", "{}")
+    await members.assign_slots(1, {"a": 0, "b": 2, "c": 1}, 3)
+    assert await members.slots() == {"b": 2, "c": 1, "late": 0}, "late acceptances get free slots"
+    assert (await members.answer("a", yes(), 3))[0] == "full"
 
 
 async def test_late_acceptance_gets_a_free_slot_or_is_refused_if_all_are_taken(
@@ -84,7 +90,7 @@ async def test_late_acceptance_gets_a_free_slot_or_is_refused_if_all_are_taken(
 ) -> None:
     members = offered.members
     await members.answer("a", yes(), SLOTS)
-    assert await members.assign_slots(1, {"a": 1}, 1)
+    await members.assign_slots(1, {"a": 1}, SLOTS)
     assert await members.answer("late", yes(3), SLOTS) == ("recorded", "3")
     assert await members.answer("later", yes(3), SLOTS) == ("recorded", "0")
     assert await members.answer("last", yes(), SLOTS) == ("recorded", "2")
@@ -101,7 +107,7 @@ async def test_slot_of_an_evicted_client_is_given_only_on_explicit_request(
     await stores.join_tokens.add({"j": JoinTokenRecord(NOW + 60)}, BY)
     await stores.clients.join("j", "h", "a", "", NOW, NOW + 600)
     await members.answer("a", yes(), 1)
-    assert await members.assign_slots(1, {"a": 0}, 1)
+    await members.assign_slots(1, {"a": 0}, 1)
     assert (await members.answer("again", yes(0), 1))[0] == "full"
     assert await offered.evictions.evict("a", BY) == "evicted"
     assert (await members.answer("a", yes(0), 1))[0] == "evicted"
@@ -119,7 +125,7 @@ async def test_barred_clients_do_not_count_as_acceptances(
         await offered.members.answer(name, yes(), SLOTS)
     await offered.evictions.evict("a", BY)
     await stores.clients.bar("b", BY)
-    assert await offered.members.acceptances() == ({"c": None}, 3)
+    assert await offered.members.acceptances() == {"c": None}
     assert (await offered.members.answer("b", yes(), SLOTS))[0] == "evicted"
 
 

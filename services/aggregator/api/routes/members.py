@@ -24,8 +24,9 @@ from rampart_fl.shared.protocol.messages import ClientId, ReasonBody
 from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Member
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
-ANSWERS = 60
-"""Maximum number of answers to offers per client and minute."""
+ANSWERS = 20
+"""Maximum number of answers per client, run and hour. Each changed answer adds an event to the
+run's log, and nothing shortens the log before the first round ends."""
 
 
 @router.put(
@@ -54,7 +55,8 @@ async def acceptance(
             f"run {run.run} selects clients by labels, and the labels of {client} do not match"
         )
     now = time.time()
-    if await runtime.stores.attempts.count(f"acceptance:{client}", 60, now) > ANSWERS:
+    attempt = f"acceptance:{run.run}:{client}"
+    if await runtime.stores.attempts.count(attempt, 3600, now) > ANSWERS:
         raise refusals.TooMany("this client answered too often", retry_after=60)
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)

@@ -1,5 +1,6 @@
 """Offers, acceptances, tickets, and what a client may see of runs that are not its own."""
 
+import time
 from typing import Any
 
 import httpx
@@ -231,3 +232,16 @@ async def test_a_client_that_changes_its_answer_too_often_is_refused(api: Api) -
     outcomes = [await answer(api, ada, run, accept=bool(n % 2)) for n in range(ANSWERS + 1)]
     assert {status for status, _ in outcomes[:-1]} == {200}
     assert outcomes[-1] == (429, "too-many-requests")
+    later = await next_run(api)
+    assert (await answer(api, ada, later))[0] == 200, "it has not answered this run's offer"
+
+
+async def test_answers_are_limited_per_hour(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run that waits for clients for days, answers must not fill the run's event log."""
+    run, ada = await next_run(api), await enrol(api, "ada")
+    clock, refused = time.time() // 3600 * 3600, 0
+    for minute in range(60):
+        monkeypatch.setattr(time, "time", lambda minute=minute: clock + 60.0 * minute)
+        status, _ = await answer(api, ada, run, accept=bool(minute % 2))
+        refused += status == 429
+    assert refused == 60 - ANSWERS

@@ -21,7 +21,8 @@ router = APIRouter(prefix="/v1/runs/{run}", tags=["training"], responses=PROBLEM
         200: {"description": "The model", "content": BYTES},
         304: {"description": "The client already has the model"},
         **problems(
-            refusals.NotFound, refusals.RunNotFound, refusals.NotMember, refusals.NotStarted
+            *(refusals.NotFound, refusals.RunNotFound, refusals.NotStarted),
+            *(refusals.NotMember, refusals.Evicted),
         ),
     },
 )
@@ -37,7 +38,8 @@ async def model(
     """Sends the model with the given digest or name.
 
     A client may download the models that its ticket names. It may also download the run's first
-    model, if this model is not initialized from the experiment's seed.
+    model, if this model is not initialized from the experiment's seed. A client that is evicted or
+    barred may download nothing.
     """
     digest = name
     if name in {"global", "reference"}:
@@ -47,6 +49,8 @@ async def model(
         allowed = await ticket_in(runtime, caller, run)
         if allowed is None or allowed.kind == "offer":
             raise refusals.NotMember(f"{caller} does not take part in run {run.run}")
+        if allowed.kind == "evicted":  # Also a client that is barred and was never a member.
+            raise refusals.Evicted(allowed.reason)
         initial = (await run.state()).snapshot.initial
         if digest not in {*allowed.models.values(), initial}:
             raise refusals.Forbidden("a client may load only the models that its ticket names")

@@ -51,7 +51,7 @@ async def next_run(api: Api, slots_assigned: bool = False, **tables: Any) -> str
     info, _ = await stores.runs.submit(experiment, mint(), BY)
     await stores.of_run(await stores.runs.current()).state.end(fence, NOW)
     digest = api.runtime.blobs.of_run(info.run).put(b"the next run's model")
-    snapshot = Snapshot(global_model=digest, reference=digest)
+    snapshot = Snapshot(global_model=digest, reference=digest, initial=digest)
     run = stores.of_run(info.run)
     assert await run.state.start(fence, experiment, ModelSpec.of([]), snapshot, NOW) == "founded"
     if slots_assigned:
@@ -204,6 +204,8 @@ async def test_barred_client_is_evicted_from_every_run_until_reinstated(api: Api
     run = await next_run(api)
     assert (await ticket(api, ada)).kind == "evicted"
     assert await answer(api, ada, run) == (403, "evicted")
+    refused = await api.ask("GET", f"{run}/models/global", ada)
+    assert (refused.status_code, slug(refused)) == (403, "evicted"), "it never was a member"
     readmitted = await api.ask("POST", "/v1/clients/ada/reinstate", json={})
     assert readmitted.json()["barred"] is None
     assert (await ticket(api, ada)).kind == "offer"

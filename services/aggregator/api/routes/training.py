@@ -1,6 +1,5 @@
 """Routes through which clients upload updates, probes and measurements."""
 
-import asyncio
 import hashlib
 import time
 import uuid
@@ -24,6 +23,7 @@ from rampart_fl.services.aggregator.api.deps import (
     RuntimeDep,
 )
 from rampart_fl.services.aggregator.api.identities import TokenOwner
+from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import (
     IN_HEADER,
@@ -262,7 +262,9 @@ async def heartbeat(client: ClientDep) -> None:
     responses={
         200: {"description": "The model", "content": BYTES},
         **problems(
-            *(refusals.NotMember, refusals.Evicted, refusals.NotStarted, refusals.RunOver), *BODY
+            *(refusals.NotMember, refusals.Evicted, refusals.NotFound),
+            *(refusals.NotStarted, refusals.RunOver),
+            *BODY,
         ),
     },
     dependencies=[MemberDep],
@@ -303,7 +305,4 @@ async def customize(
                 break
     if made is None:
         raise Unavailable("no worker made the customized model in time")
-    file = await asyncio.get_running_loop().run_in_executor(runtime.disk, run.blobs.open, made)
-    with file:
-        data = await asyncio.get_running_loop().run_in_executor(runtime.disk, file.read)
-    return Response(data, media_type=wire.MEDIA_TYPE, headers={"ETag": f'"{made}"'})
+    return await model_response(runtime, run, made, {"ETag": f'"{made}"'})

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
+from rampart_fl.services.aggregator.api.model_responses import PIECE
+from rampart_fl.services.aggregator.api.recent_models import LARGEST
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.modelspec import ModelSpec
@@ -19,6 +22,7 @@ from tests.services.aggregator.api.conftest import RUN, Api, slug
 from tests.services.aggregator.api.routes.test_members import answer, enrol, next_run
 
 pytestmark = pytest.mark.anyio
+Customize = Callable[[str, str], Awaitable[httpx.Response]]
 NAMES = [f"client-{number:02d}" for number in range(30)]
 
 
@@ -148,6 +152,63 @@ async def test_a_barred_client_gets_no_customized_model(api: Api, live_run: Any)
             "POST", f"{RUN}/customize", token, content=upload(3), headers=headers
         )
         assert (refused.status_code, slug(refused)) == (403, "evicted")
+
+
+@pytest.fixture
+async def customize(api: Api, live_run: Any) -> AsyncIterator[Customize]:
+    """Asks for a customized model; a worker answers every request with the given digest."""
+    await shrink(live_run.run)
+
+    async def work(made: str) -> None:
+        position = await live_run.run.events.last_position()
+        while True:
+            for event in await live_run.run.events.read(position, 0.1):
+                position = event.position
+                if event.type == "customize":
+                    await live_run.run.customizations.answer(live_run.fence, event.request, made)
+
+    async def ask(token: str, made: str) -> httpx.Response:
+        working = asyncio.create_task(work(made))
+        try:
+            headers = {"Content-Type": wire.MEDIA_TYPE}
+            return await api.ask(
+                "POST", f"{RUN}/customize", token, content=upload(3), headers=headers
+            )
+        finally:
+            working.cancel()
+
+    listening = asyncio.create_task(api.runtime.hub.run())
+    yield ask
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_a_large_customized_model_is_never_entirely_in_memory(
+    api: Api, customize: Customize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(LARGEST + 1)
+    made = (await api.runtime.run("test-1")).blobs.put(content)
+    pieces, whole = list[int](), api.served.__call__
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        async def note(message: Any) -> None:
+            pieces.append(len(message.get("body", b"")))
+            await send(message)
+
+        await whole(scope, receive, note)
+
+    monkeypatch.setattr(api, "served", served)
+    answer = await customize(api.owner, made)
+    assert (answer.status_code, answer.headers["etag"]) == (200, f'"{made}"')
+    assert answer.content == content
+    assert max(pieces) <= PIECE
+
+
+async def test_a_customized_model_that_was_deleted_is_not_found(
+    api: Api, customize: Customize
+) -> None:
+    answer = await customize(api.owner, "e" * 64)
+    assert (answer.status_code, slug(answer)) == (404, "not-found")
 
 
 async def test_an_upload_after_the_end_of_the_round_is_refused_before_it_is_read(

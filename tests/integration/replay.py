@@ -74,7 +74,9 @@ class Replay:
             elif event.type == "update":
                 self._update(event.receipt)
             elif event.type == "probe":
-                digest = self.round_engine.customize_newcomer(event.receipt, len(self.rounds))
+                probe = None if event.receipt.diverged else event.receipt.digest
+                number = len(self.rounds)
+                digest = self.round_engine.customize_newcomer(event.client, probe, number)
                 self._give(event.client, digest)
             elif event.type == "pull" and event.client in self._fresh:
                 self._waiting.append(event.client)

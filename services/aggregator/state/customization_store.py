@@ -32,9 +32,16 @@ class CustomizationStore:
     keys: RunKeys
     federation: FederationKeys
 
-    async def request(self, request: str, client: str, digest: str) -> None:
-        """Asks the worker to make a customized model from an update that a client sent."""
-        fields = {"type": "customize", "request": request, "client": client, "digest": digest}
+    async def request(self, request: str, name: str, digest: str) -> None:
+        """Asks the worker to make a customized model from an update.
+
+        Args:
+            request: the id of the request.
+            name: the id of the client that sent the update; for an operator, a name that is no
+                client's id.
+            digest: the digest of the update.
+        """
+        fields = {"type": "customize", "request": request, "client": name, "digest": digest}
         await self.redis.ask("xadd", self.keys.events, fields)
 
     async def answer(self, fence: int, request: str, digest: str) -> None:

@@ -332,13 +332,19 @@ class RoundEngine:
         return state
 
     @on_every_rank
-    def customize_newcomer(self, receipt: Receipt, round_: int) -> str:
-        """Customizes a model for a client that answered a probe; returns the model's digest."""
+    def customize_newcomer(self, name: str, probe: str | None, round_: int) -> str:
+        """Customizes a model by the answer to a probe; returns the model's digest.
+
+        Args:
+            name: the id of the client that answered, or another name if an operator did.
+            probe: digest of the answer; None if the client's training diverged.
+            round_: the current round.
+        """
         assert self.snapshot is not None
         probe_D, held_S = None, torch.empty(0, device=self.device)
-        if not receipt.diverged and self.neighbours is not None:
-            probe_D = self._vectors.read(receipt.digest)
+        if probe is not None and self.neighbours is not None:
+            probe_D = self._vectors.read(probe)
             if self.spec.statistics:
                 held_S = self._vectors.read(self.snapshot.global_model)[self.spec.trainable :]
         made_D = self.rounds.newcomer(round_, probe_D, self.neighbours, held_S)
-        return self.snapshot.own(receipt.client) if made_D is None else self._models.put(made_D)
+        return self.snapshot.own(name) if made_D is None else self._models.put(made_D)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
-from rampart_fl.shared.protocol.messages import Receipt, Ticket, TicketKind
+from rampart_fl.shared.protocol.messages import Ticket, TicketKind
 
 
 class TicketIssuer:
@@ -69,7 +69,9 @@ class TicketIssuer:
         opened.probed[event.client] = probe.size
         if await self._stores.uploads.receipt(event.round, "update", event.client):
             return
-        digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
+        answer = None if probe.diverged else probe.digest
+        customize = self._round_engine.customize_newcomer
+        digest = await self._compute(customize, event.client, answer, number)
         opened.uploads |= {probe.digest, digest}
         await self._grant(event.client, self._ticket(event.round, "train", {"model": digest}))
 
@@ -87,10 +89,9 @@ class TicketIssuer:
         customizations, request = self._stores.customizations, event.request
         if await customizations.result(request):
             return
-        probe = Receipt(round=0, kind="probe", client=event.client, digest=event.digest)
-        number = (await self._summary()).round
+        number, customize = (await self._summary()).round, self._round_engine.customize_newcomer
         try:
-            digest = await self._compute(self._round_engine.customize_newcomer, probe, number)
+            digest = await self._compute(customize, event.client, event.digest, number)
         except FileNotFoundError:  # The event is old, and the probe's blob has been deleted.
             return
         await customizations.answer(self._fence, request, digest)

@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.api.admission import (
     check_update,
 )
 from rampart_fl.services.aggregator.api.deps import (
-    CallerDep,
+    AnyoneDep,
     ClientDep,
     KnownDep,
     MemberDep,
@@ -271,7 +271,7 @@ async def heartbeat(client: ClientDep) -> None:
     openapi_extra={"requestBody": {"required": True, "content": BYTES}},
 )
 async def customize(
-    request: Request, runtime: RuntimeDep, caller: CallerDep, run: RunDep
+    request: Request, runtime: RuntimeDep, caller: AnyoneDep, run: RunDep
 ) -> Response:
     """Makes a customized model outside of a round.
 
@@ -280,15 +280,18 @@ async def customize(
     Members of the run and operators may send this request until the run ends. The uploaded update
     does not enter any round.
     """
-    if caller is not None:
-        attempts = await runtime.stores.attempts.count(f"customize:{caller}", 60, time.time())
+    if isinstance(caller, TokenOwner):
+        name = caller.client
+        attempts = await runtime.stores.attempts.count(f"customize:{name}", 60, time.time())
         if attempts > runtime.settings.customizations_per_minute:
             raise refusals.TooMany("too many requests for customized models", retry_after=60)
+    else:
+        name = f":{caller.name}"  # Because of the colon, no client has this id.
     length, zstd, limits = await bounds_of_body(request, runtime, run)
     definition = await run.definition()
     if (await run.summary()).phase == "done":
         raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
-    async with runtime.upload_slots.take(caller or "operator"):
+    async with runtime.upload_slots.take(name):
         cap = definition.experiment.server.sample_cap
         admitted = await run.admission.admit(
             request.stream(), length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
@@ -296,7 +299,7 @@ async def customize(
     digest = admitted.digest
     ask = uuid.uuid4().hex
     with runtime.hub.listen(ask) as wait:
-        await run.stores.customizations.request(ask, caller or "operator", digest)
+        await run.stores.customizations.request(ask, name, digest)
         made = None
         for _ in range(3):
             await wait(10.0)

@@ -119,10 +119,8 @@ class Both:
         started = self.engine.snapshot.start(client)
         if probe_D is not None:
             digest, diverged = self.put(probe_D)
-            probe = Receipt(
-                round=round_, kind="probe", client=client, digest=digest, diverged=diverged
-            )
-            started = self.engine.customize_newcomer(probe, round_)
+            answer = None if diverged else digest
+            started = self.engine.customize_newcomer(client, answer, round_)
         torch.testing.assert_close(self.vectors.read(started), start_D, rtol=0, atol=1e-6)
         return start_D, started
 

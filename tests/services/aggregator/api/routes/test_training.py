@@ -204,6 +204,20 @@ async def test_a_large_customized_model_is_never_entirely_in_memory(
     assert max(pieces) <= PIECE
 
 
+async def test_a_request_of_an_operator_is_not_one_of_the_client_with_the_same_name(
+    api: Api, live_run: Any, customize: Customize
+) -> None:
+    """The operator `ada` and the client `ada` ask for a model at the same time."""
+    client, operator = await enrol(api, "ada"), await api.add("ada", "operator")
+    assert (await answer(api, client))[0] == 200
+    made = (await api.runtime.run("test-1")).blobs.put(b"a model")
+    answers = await asyncio.gather(*(customize(token, made) for token in (client, operator)))
+    assert [(one.status_code, one.content) for one in answers] == [(200, b"a model")] * 2
+    events = await live_run.run.events.read("0-0", 0.001)
+    names = {event.client for event in events if event.type == "customize"}
+    assert names == {"ada", ":ada"}
+
+
 async def test_a_customized_model_that_was_deleted_is_not_found(
     api: Api, customize: Customize
 ) -> None:

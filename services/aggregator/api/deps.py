@@ -85,6 +85,12 @@ def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> To
     return known
 
 
+async def check_again(runtime: Runtime, known: TokenOwner) -> None:
+    """Refuses a client whose token was revoked or replaced after the request began."""
+    if not await runtime.identities.still_valid(known):
+        raise Unauthorized(UNKNOWN_CLIENT)
+
+
 KnownDep = Annotated[TokenOwner, Depends(identify)]
 
 

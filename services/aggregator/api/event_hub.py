@@ -236,6 +236,7 @@ class EventHub:
     async def _dispatch(self, event: Event) -> None:
         if event.type in {"rotated", "revoked"}:
             self.token_changes += 1
+            self._wake(event.client)
         elif event.type == "opened" and self._run is not None:
             for client in await self._stores.of_run(self._run).tickets.holders():
                 self._wake(client)

@@ -11,6 +11,7 @@ class TokenOwner:
     """The client that owns a token."""
 
     client: str
+    token_hash: str
     expires_at: float
     sample_cap: int | None
     """The cap on the client's sample count; None if each run's own cap applies."""
@@ -44,7 +45,11 @@ class Identities:
         record = await self._clients.record(token.client)
         if record is None:
             return None
-        known = TokenOwner(token.client, token.expires_at, record.sample_cap)
+        known = TokenOwner(token.client, token_hash, token.expires_at, record.sample_cap)
         if self._hub.listening and as_of == self._hub.token_changes:
             self._known[token_hash] = known
         return known
+
+    async def still_valid(self, owner: TokenOwner) -> bool:
+        """Whether a token has been neither revoked nor replaced since its request began."""
+        return await self.of(owner.token_hash) is not None

@@ -68,11 +68,11 @@ class Shortcuts:
         return None
 
     async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        client = (await self._identify(request)).client
+        known = await self._identify(request)
         preferences = await self._response_preferences(request)
-        known = request.headers.get("if-none-match")
+        held = request.headers.get("if-none-match")
         del request  # Frees memory during the wait: many requests can wait here.
-        return await tickets.ticket(self._runtime, client, preferences, run, known)
+        return await tickets.ticket(self._runtime, known, preferences, run, held)
 
     async def _take_upload(
         self, request: Request, run: str, number: int, kind: Literal["update", "probe"]

@@ -10,7 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from rampart_fl.services.aggregator.api.deps import CallerDep, ClientDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.deps import CallerDep, KnownDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.links import OF_TICKET
 from rampart_fl.services.aggregator.api.model_responses import model_response
 from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
@@ -103,7 +104,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
 )
 async def ticket(
     runtime: RuntimeDep,
-    client: ClientDep,
+    known: KnownDep,
     preferences: PreferencesDep,
     run: Annotated[
         str | None,
@@ -130,11 +131,11 @@ async def ticket(
     model saves a request per round. If the header `Rampart-Model` shows that the client already
     holds the model, the body is the ticket alone.
     """
-    if runtime.hub.count(client) >= POLLS:
+    if runtime.hub.count(known.client) >= POLLS:
         raise refusals.TooMany("this client has too many waiting requests", retry_after=5)
     next_ticket = await await_ticket(
         runtime,
-        client,
+        known,
         run,
         preferences.patience,
         lambda candidate: f'"{candidate.etag}"' != if_none_match,
@@ -147,7 +148,7 @@ async def ticket(
 
 async def await_ticket(
     runtime: Runtime,
-    client: str,
+    known: TokenOwner,
     run: str | None,
     patience: float,
     news: Callable[[Ticket], bool],
@@ -158,18 +159,21 @@ async def await_ticket(
     client, the ticket is for the current run.
 
     Returns:
-        The ticket, or None if there was no such ticket in time.
+        The ticket, or None if there was no such ticket in time, or if the client's token was
+        revoked or replaced meanwhile.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
-    with runtime.hub.listen(client) as wait:
+    with runtime.hub.listen(known.client) as wait:
         while True:
-            candidate = await current_ticket(runtime, client, run)
+            candidate = await current_ticket(runtime, known.client, run)
             if news(candidate):
                 return candidate
             del candidate  # Frees memory during the wait: many requests can wait here.
             left = until - loop.time()
             if left <= 0 or not await wait(left):
+                return None
+            if not await runtime.identities.still_valid(known):
                 return None
 
 

@@ -21,6 +21,8 @@ from rampart_fl.services.aggregator.api.deps import (
     MemberDep,
     RunDep,
     RuntimeDep,
+    check_again,
+    require_member,
 )
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.model_responses import model_response
@@ -133,7 +135,7 @@ async def upload(
         started = time.perf_counter()
         ticket = await await_ticket(
             runtime,
-            known.client,
+            known,
             run.run,
             preferences.patience,
             lambda candidate: candidate.kind != "wait",
@@ -174,6 +176,7 @@ async def take_upload(
         stream = request.stream()
         admitted = await run.admission.admit(stream, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
+    await check_again(runtime, known)
     if held is not None:
         return held
     assert admitted.report is not None
@@ -308,4 +311,7 @@ async def customize(
                 break
     if made is None:
         raise Unavailable("no worker made the customized model in time")
+    if isinstance(caller, TokenOwner):  # The client may have lost its rights meanwhile.
+        await check_again(runtime, caller)
+        await require_member(caller.client, run)
     return await model_response(runtime, run, made, {"ETag": f'"{made}"'})

@@ -36,7 +36,7 @@ async def test_tokens_are_not_cached_while_the_hub_reads_no_events(
     await live_run.join("a")
     identities = Identities(counting, EventHub(stores))
     for _ in range(3):
-        assert await identities.of("token-a") == TokenOwner("a", 1_000_600.0, None)
+        assert await identities.of("token-a") == TokenOwner("a", "token-a", 1_000_600.0, None)
     assert counting.lookups == 3
 
 

@@ -18,6 +18,7 @@ from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import RUN, Api, slug
 from tests.services.aggregator.api.routes.test_members import answer, enrol, next_run
 
@@ -223,6 +224,37 @@ async def test_a_customized_model_that_was_deleted_is_not_found(
 ) -> None:
     answer = await customize(api.owner, "e" * 64)
     assert (answer.status_code, slug(answer)) == (404, "not-found")
+
+
+async def test_an_upload_counts_only_if_its_token_is_still_valid_when_the_body_has_arrived(
+    api: Api, live_run: Any, tokens: list[str]
+) -> None:
+    """The first client's token is revoked, and the second client replaces its own token."""
+    began, lost = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+
+    async def body(begun: asyncio.Event) -> AsyncIterator[bytes]:
+        yield upload(3)[:10]
+        begun.set()
+        await lost.wait()
+        yield upload(3)[10:]
+
+    async def send(token: str, begun: asyncio.Event) -> httpx.Response:
+        headers = {"Content-Type": wire.MEDIA_TYPE, "Content-Length": str(len(upload(3)))}
+        path = f"{RUN}/rounds/0/update"
+        return await api.ask("PUT", path, token, content=body(begun), headers=headers)
+
+    uploads = [asyncio.create_task(send(*pair)) for pair in zip(tokens[:2], began, strict=True)]
+    await asyncio.gather(*(one.wait() for one in began))
+    assert (await api.ask("DELETE", f"/v1/clients/{NAMES[0]}/token")).status_code == 204
+    renewed = mint()
+    change = {"token_hash": token_hash(renewed)}
+    path = f"/v1/clients/{NAMES[1]}/token"
+    assert (await api.ask("PUT", path, tokens[1], json=change)).status_code == 200
+    lost.set()
+    for refused in await asyncio.gather(*uploads):
+        assert (refused.status_code, slug(refused)) == (401, "unauthorized")
+    assert await live_run.run.uploads.receipts(0) == []
+    assert (await put(api, renewed, upload(3))).status_code == 200
 
 
 async def test_an_upload_after_the_end_of_the_round_is_refused_before_it_is_read(

@@ -1,9 +1,10 @@
 """`python -m rampart_fl.services.console.join_tokens`: makes a deployment's missing join tokens.
 
 docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
-one file, or one key of a Kubernetes Secret, with one token per line. The file or key is named
-`<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots. The job adds
-the files or keys that are missing and leaves existing ones unchanged, so it can run again.
+one folder with one file, or one key of a Kubernetes Secret, with one token per line. The folder or
+key is named `<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots.
+The job adds the files or keys that are missing and leaves existing ones unchanged, so it can run
+again.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ from rampart_fl.shared.runtime.ranges import check_distinct, format_ranges, pars
 log = logging.getLogger(__name__)
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder in which Kubernetes stores a pod's own credentials."""
+TOKENS_FILE = "tokens"
+"""The name of the file in each process's folder."""
 ATTEMPTS = 10
 """Maximum number of attempts to change a Secret that other jobs change at the same time."""
 Make = Callable[[Mapping[str, list[str]]], dict[str, str]]
@@ -50,7 +53,7 @@ class JoinTokenSettings(ServiceSettings):
     {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot must belong to
     exactly one process."""
     tokens_folder: Path | None = None
-    """Folder that gets one file per process."""
+    """Folder that gets one folder with one file per process."""
     tokens_secret: str | None = None
     """Kubernetes Secret that gets one key per process, in the namespace of this pod."""
     lifetime: float = Field(default=7 * 86_400, gt=0)
@@ -67,7 +70,7 @@ class JoinTokenSettings(ServiceSettings):
 
 
 def shares(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """The clients of each process, keyed by the name of the process's file.
+    """The clients of each process, keyed by the name of the process's folder or key.
 
     Raises:
         ValueError: a list of slots is malformed, or a slot belongs to two processes or to none.
@@ -97,13 +100,20 @@ def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -
 
 
 def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> None:
-    """Writes the files that do not exist yet; only their owner may read them."""
-    missing = {name: group for name, group in wanted.items() if not (folder / name).exists()}
+    """Writes the files that do not exist yet; only their owner may read them.
+
+    Each process has its own folder, on which a deployment can mount a volume of its own. No process
+    can then read the tokens of other processes.
+    """
+    missing = {
+        name: group for name, group in wanted.items() if not (folder / name / TOKENS_FILE).exists()
+    }
     if not missing:
         log.info("every process already has its tokens")
         return
     for name, text in make(missing).items():
-        durable.replace(folder / name, [text.encode()], 0o600)
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        durable.replace(folder / name / TOKENS_FILE, [text.encode()], 0o600)
 
 
 def fill_secret(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.server import DRAIN
-from rampart_fl.services.console.join_tokens import shares
+from rampart_fl.services.console.join_tokens import TOKENS_FILE, shares
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.datasets.files import VARIABLE as DATA
 from rampart_fl.shared.runtime.process import SECRETS
@@ -135,11 +135,24 @@ def test_written_folders_are_mounted_writable(compose: dict[str, Any], settings_
         mounts = [volume.split(":") for volume in service.get("volumes", [])]
         writable = [Path(m[1]) for m in mounts if m[2:] != ["ro"]]
         readable = [Path(m[1]) for m in mounts]
-        written = [getattr(values, name, None) for name in ("blobs", "state", "tokens_folder")]
+        written = [getattr(values, name, None) for name in ("blobs", "state")]
+        if hasattr(values, "tokens_folder"):
+            written += [values.tokens_folder / name for name in shares(values.groups)]
         for folder in (Path(f) for f in written if f is not None):
             assert any(folder.is_relative_to(mount) for mount in writable), folder
         if getattr(values, "join_tokens", None) is not None:
             assert any(values.join_tokens.is_relative_to(mount) for mount in readable)
+
+
+def test_images_contain_the_folders_on_which_writable_volumes_are_mounted(
+    compose: dict[str, Any], root: Path
+) -> None:
+    """An empty volume takes over the owner of the image's folder; without it, root owns both."""
+    (made,) = re.findall(r"for folder in ([^;]*); do", (root / "services/Dockerfile").read_text())
+    known = {f"/var/lib/rampart/{folder}" for folder in made.split()}
+    for service in ours(compose).values():
+        mounts = [volume.split(":") for volume in service.get("volumes", [])]
+        assert {mount[1] for mount in mounts if mount[2:] != ["ro"]} <= known
 
 
 def test_data_sets_are_mounted_in_every_service_that_reads_them(compose: dict[str, Any]) -> None:
@@ -198,9 +211,11 @@ def test_join_tokens_clients_and_experiment_agree(
             hosted[group] = values.hosted
             names = [experiment.client_names[slot] for slot in values.hosted]
             assert shares(minted.groups)[f"{group}-0"] == names
-            assert values.join_tokens == minted.tokens_folder / f"{group}-0"
-            volume = [v.split(":")[0] for v in service["volumes"] if "join-tokens" in v]
-            assert volume == ["join-tokens"]
+            folder = minted.tokens_folder / f"{group}-0"
+            assert values.join_tokens == folder / TOKENS_FILE
+            (mount,) = [volume for volume in service["volumes"] if "join-tokens" in volume]
+            assert mount == f"{group}-join-tokens:{folder}:ro", "it cannot read others' tokens"
+            assert mount.removesuffix(":ro") in job["volumes"]
     assert len(shares(minted.groups)) == len(hosted["agents"][:1] + hosted["attackers"][:1])
     hostile = [slot for slot, role in enumerate(experiment.roles) if role is not None]
     assert hosted["attackers"] == hostile

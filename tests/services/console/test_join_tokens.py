@@ -84,17 +84,21 @@ def test_slots_must_belong_to_exactly_one_process(
 
 def test_every_process_gets_its_own_tokens(make: join_tokens.Make, tmp_path: Path) -> None:
     fill_folder(make, tmp_path, WANTED)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == TEXTS
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {str(file.relative_to(tmp_path)): file.read_text() for file in files} == {
+        f"{name}/tokens": text for name, text in TEXTS.items()
+    }
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
 def test_existing_token_files_are_kept(
     make: join_tokens.Make, operator: FakeOperator, tmp_path: Path
 ) -> None:
-    (tmp_path / "agents-0").write_text("kept\n")
+    (tmp_path / "agents-0").mkdir()
+    (tmp_path / "agents-0/tokens").write_text("kept\n")
     fill_folder(make, tmp_path, WANTED)
     fill_folder(make, tmp_path, WANTED)
-    assert (tmp_path / "agents-0").read_text() == "kept\n"
+    assert (tmp_path / "agents-0/tokens").read_text() == "kept\n"
     assert operator.minted == ["client-01", "client-02"]
 
 

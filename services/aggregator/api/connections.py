@@ -4,6 +4,8 @@ By default, uvicorn has these gaps:
 
 - uvicorn limits neither the size of a request's head (request line and headers) nor the time until
   the head is complete;
+- uvicorn queues any number of pipelined requests, and continues to read while requests wait in the
+  queue;
 - uvicorn responds in plain text to bytes that are not HTTP;
 - after uvicorn has sent the response, it waits indefinitely for the rest of the request's body;
 - uvicorn waits indefinitely for a client to read the response;
@@ -11,14 +13,17 @@ By default, uvicorn has these gaps:
 
 A `Connection` limits the size of a request's head and the time until the head is complete, and
 answers every refused request with an RFC 9457 problem. The same time limit applies if the rest of
-a request's body is missing after the response, and if the client stops reading the response. If
-too many connections are open, a new connection is refused.
+a request's body is missing after the response, and if the client stops reading the response. A
+`Connection` also limits the number of pipelined requests in the queue, and reads nothing while
+requests wait in the queue. If too many connections are open, a new connection is refused.
 """
 
 import asyncio
 import resource
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -27,10 +32,12 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from rampart_fl.services.aggregator.api.problems import problem
 from rampart_fl.shared.errors import RampartError, Unavailable
-from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead
+from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead, TooMany
 
 HEAD = 32_768
 """Maximum size of the request line and headers in bytes."""
+PIPELINED = 16
+"""Maximum number of a connection's requests that wait for the responses to earlier requests."""
 FILES = 1 << 20
 """Assumed limit on open files if the system sets none."""
 
@@ -61,6 +68,28 @@ class Pipeline(list[Any]):
     def appendleft(self, item: Any) -> None:
         """Adds the newest request."""
         self.insert(0, item)
+
+
+class ReadingFlow(FlowControl):
+    """Reads nothing while pipelined requests wait, no matter who asks.
+
+    uvicorn resumes reading after each response, and whenever the application receives a body. The
+    body of the request that is being answered is complete if other requests wait behind it.
+
+    Args:
+        transport: the connection's transport.
+        pipeline: the requests that wait.
+    """
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sequence[Any]) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+        self._is_writable_event = SmallEvent(on=True)
+
+    def resume_reading(self) -> None:
+        """Resumes reading if no request waits."""
+        if not self._pipeline:
+            super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
@@ -94,12 +123,12 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _serving(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return bool(self._unanswered)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Starts the timer for the first head; refuses the connection if too many are open."""
         super().connection_made(transport)
-        self.flow._is_writable_event = SmallEvent(on=True)
+        self.flow = ReadingFlow(transport, self.pipeline)
         if len(self.connections) > self.most:
             self._refuse(Unavailable(f"{self.most} connections are already open"))
         else:
@@ -138,7 +167,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(HeadTooLarge(f"more than {HEAD} bytes of headers"))
 
     def on_headers_complete(self) -> None:
-        """Called when a head is complete; cancels its timer and starts the application."""
+        """Called when a head is complete; cancels its timer, and starts or queues the request.
+
+        Raises:
+            TooMany: the queue is full. The error stops the parser, which may hold more heads.
+        """
+        if len(self.pipeline) >= PIPELINED:
+            refusal = TooMany(f"{PIPELINED} requests already wait on this connection", 1)
+            self._refuse(refusal)
+            raise refusal
         self._head, self._body_open = 0, True
         self._disarm()
         before = self.cycle
@@ -159,6 +196,8 @@ class Connection(HttpToolsProtocol):
         """Called when a response is complete; starts a timer for the rest of the request's body."""
         self._unanswered.pop(0)
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self.flow.resume_reading()  # The last request may just have left the queue.
         if self._body_open and not self._serving and not self.transport.is_closing():
             self._arm()
 
@@ -194,7 +233,7 @@ class Connection(HttpToolsProtocol):
         self._disarm()
         if self.transport.is_closing():
             return
-        if not self._serving or not self.cycle.response_started:
+        if not self._serving or not self._unanswered[0].response_started:
             answer = problem(refusal, "")
             lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
             head = [STATUS_LINE[refusal.status], *lines, b"connection: close\r\n\r\n"]

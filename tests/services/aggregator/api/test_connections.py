@@ -5,6 +5,7 @@ import resource
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
@@ -15,8 +16,10 @@ from rampart_fl.services.aggregator.api import connections as module
 from rampart_fl.services.aggregator.api.connections import (
     FILES,
     HEAD,
+    PIPELINED,
     Connection,
     Pipeline,
+    ReadingFlow,
     SmallEvent,
     open_files,
 )
@@ -31,7 +34,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     """Answers with the length of the body; `/unread` and `/begun` answer before the body arrives.
 
     `/begun` then reads the body. `/large` sends as many MiB as the query says, in pieces. `/late`
-    answers after a delay.
+    answers after a delay, and `/begun?late` continues after a delay.
     """
     size, more = 0, scope["path"] not in {"/unread", "/large"}
     headers = [(b"content-type", b"text/plain")]
@@ -40,11 +43,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         for _ in range(int(scope["query_string"])):
             await send({"type": "http.response.body", "body": bytes(2**20), "more_body": True})
         ANSWERED.set()
-    if scope["path"] == "/late":
-        await asyncio.sleep(PATIENCE / 10)
     if scope["path"] == "/begun":
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
+    if scope["path"] == "/late" or scope["query_string"] == b"late":
+        await asyncio.sleep(PATIENCE / 10)
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -107,6 +110,42 @@ async def test_pipelined_requests_are_served(port: int) -> None:
     assert b"\r\n\r\n" in answer
 
 
+async def test_full_queue_of_pipelined_requests_is_served(port: int) -> None:
+    queued = PIPELINED * head("/", "Content-Length: 0") + head("/", CLOSE, "Content-Length: 0")
+    assert (await talk(port, queued)).count(b"HTTP/1.1 200 OK") == PIPELINED + 1
+
+
+@pytest.mark.parametrize("length", [0, 3])
+async def test_too_many_pipelined_requests_are_refused(port: int, length: int) -> None:
+    one = head("/late", f"Content-Length: {length}") + bytes(length)
+    answer = b"reset"
+    while answer == b"reset":  # An answer is lost to a client that is still sending.
+        answer = await talk(port, 1000 * one)
+    assert answer.startswith(b"HTTP/1.1 429")
+    assert b"urn:rampart:too-many-requests" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", ("asyncio", {"use_uvloop": True})])
+async def test_body_of_the_last_pipelined_request_is_read_in_its_turn(port: int) -> None:
+    size = 2**22
+    heads = 3 * head("/late", "Content-Length: 0") + head("/", CLOSE, f"Content-Length: {size}")
+    answer = await talk(port, heads, *[bytes(2**20)] * 4, pause=PATIENCE / 30)
+    assert answer.count(b"HTTP/1.1 200 OK") == 4
+    assert str(size).encode() in answer
+
+
+def test_server_reads_nothing_while_pipelined_requests_wait() -> None:
+    transport, pipeline = Mock(), Pipeline(["waits"])
+    flow = ReadingFlow(transport, pipeline)
+    flow.pause_reading()
+    flow.resume_reading()
+    transport.resume_reading.assert_not_called()
+    pipeline.pop()
+    flow.resume_reading()
+    transport.resume_reading.assert_called_once()
+
+
 async def test_silent_connection_is_closed(port: int) -> None:
     assert await talk(port) == b""
 
@@ -143,7 +182,7 @@ async def test_client_that_disconnects_before_the_response_logs_no_error(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(20 * head("/late", "Content-Length: 0"))
+    writer.write(PIPELINED * head("/late", "Content-Length: 0"))
     await asyncio.sleep(PATIENCE / 5)
     writer.transport.abort()
     await asyncio.sleep(2 * PATIENCE)
@@ -206,6 +245,15 @@ async def test_invalid_http_is_refused_with_a_problem_document(port: int, data: 
 async def test_started_response_is_not_mixed_with_an_error(port: int) -> None:
     data = head("/begun", "Transfer-Encoding: chunked")
     answer = await talk(port, data, b"zz\r\n", pause=0.02)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"problem" not in answer
+
+
+async def test_started_response_is_not_mixed_with_the_error_of_a_pipelined_request(
+    port: int,
+) -> None:
+    first, second = head("/begun?late", "Content-Length: 0"), head("/", "Content-Length: -1")
+    answer = await talk(port, first, second, pause=PATIENCE / 30)
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"problem" not in answer
 

@@ -3,7 +3,7 @@
 By default, uvicorn has these gaps:
 
 - uvicorn limits neither the size of a request's head (request line and headers) nor the time until
-  the head is complete;
+  the head is complete, nor the size of the headers after a chunked body (trailers);
 - uvicorn queues any number of pipelined requests, and continues to read while requests wait in the
   queue;
 - uvicorn responds in plain text to bytes that are not HTTP;
@@ -11,11 +11,12 @@ By default, uvicorn has these gaps:
 - uvicorn waits indefinitely for a client to read the response;
 - uvicorn accepts connections until the process has no file descriptors left.
 
-A `Connection` limits the size of a request's head and the time until the head is complete, and
-answers every refused request with an RFC 9457 problem. The same time limit applies if the rest of
-a request's body is missing after the response, and if the client stops reading the response. A
-`Connection` also limits the number of pipelined requests in the queue, and reads nothing while
-requests wait in the queue. If too many connections are open, a new connection is refused.
+A `Connection` limits the size of a request's head and trailers and the time until the head is
+complete, and answers every refused request with an RFC 9457 problem. The same time limit applies if
+the rest of a request's body is missing after the response, and if the client stops reading the
+response. A `Connection` also limits the number of pipelined requests in the queue, and reads
+nothing while requests wait in the queue. If too many connections are open, a new connection is
+refused.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead, TooMany
 
 HEAD = 32_768
-"""Maximum size of the request line and headers in bytes."""
+"""Maximum number of bytes from one head or piece of a body to the next: the request line and
+headers, the trailers, or a chunk's extensions."""
 PIPELINED = 16
 """Maximum number of a connection's requests that wait for the responses to earlier requests."""
 FILES = 1 << 20
@@ -98,7 +100,7 @@ class Connection(HttpToolsProtocol):
     # CPython stores the names of attributes once for all objects of a class, but only if an object
     # has at most 30 attributes outside of `__slots__`. `__slots__` keeps a connection within this
     # limit, which saves 1.3 KiB per connection.
-    __slots__ = ("_body_open", "_head", "_stalled", "_timer", "_unanswered")
+    __slots__ = ("_body_open", "_overhead", "_stalled", "_timer", "_unanswered")
     patience: ClassVar[float] = 30.0
     """Time limit in seconds for each of three waits: for a complete head; for the rest of a body
     after the response; and for a client that does not read the response."""
@@ -109,7 +111,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._head = 0
+        self._overhead = 0
         self._body_open = False
         self._unanswered: list[RequestResponseCycle] = []
         # Most open connections only wait for events, so each must occupy little memory. Clients
@@ -157,14 +159,13 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of a head before they are parsed; refuses a head that is too large."""
-        if not self._serving and not self._body_open:
-            self._head += len(data)
-            if self._timer is None:
-                self._arm()
+        """Counts bytes until the parser finds a head or a piece of a body; refuses too many."""
+        self._overhead += len(data)
+        if self._timer is None and not self._serving and not self._body_open:
+            self._arm()
         super().data_received(data)
-        if self._head > HEAD and not self.transport.is_closing():
-            self._refuse(HeadTooLarge(f"more than {HEAD} bytes of headers"))
+        if self._overhead > HEAD and not self.transport.is_closing():
+            self._refuse(HeadTooLarge(f"more than {HEAD} bytes of headers or trailers"))
 
     def on_headers_complete(self) -> None:
         """Called when a head is complete; cancels its timer, and starts or queues the request.
@@ -176,7 +177,7 @@ class Connection(HttpToolsProtocol):
             refusal = TooMany(f"{PIPELINED} requests already wait on this connection", 1)
             self._refuse(refusal)
             raise refusal
-        self._head, self._body_open = 0, True
+        self._overhead, self._body_open = 0, True
         self._disarm()
         before = self.cycle
         super().on_headers_complete()
@@ -185,9 +186,14 @@ class Connection(HttpToolsProtocol):
             self.cycle.message_event = SmallEvent()
         self._unanswered.append(self.cycle)
 
+    def on_body(self, body: bytes) -> None:
+        """Called for each piece of a body."""
+        self._overhead = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Called when a request's body is complete."""
-        self._body_open = False
+        self._overhead, self._body_open = 0, False
         if not self._serving:
             self._disarm()
         super().on_message_complete()
@@ -224,7 +230,7 @@ class Connection(HttpToolsProtocol):
 
     def _expired(self) -> None:
         self._timer = None
-        if self._head and not self._serving and not self._body_open:
+        if self._overhead and not self._serving and not self._body_open:
             self._refuse(SlowHead(f"the headers did not arrive within {self.patience:g} seconds"))
         else:
             self.transport.close()
@@ -233,7 +239,8 @@ class Connection(HttpToolsProtocol):
         self._disarm()
         if self.transport.is_closing():
             return
-        if not self._serving or not self._unanswered[0].response_started:
+        answered = self._unanswered[0].response_started if self._serving else self._body_open
+        if not answered:
             answer = problem(refusal, "")
             lines = [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
             head = [STATUS_LINE[refusal.status], *lines, b"connection: close\r\n\r\n"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.api.routes.run_status import STREAMS
+from rampart_fl.services.aggregator.api.routes.run_status import STREAMS_EACH
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 
@@ -152,11 +152,16 @@ def many_polls(siege: Any) -> Any:
 
 
 def many_streams(siege: Any) -> Any:
-    """One more stream of events than a process has connections to Redis for."""
+    """One more stream of events than an operator may have; another operator may still have one."""
     with contextlib.ExitStack() as stack:
-        for _ in range(STREAMS):
+        for _ in range(STREAMS_EACH):
             stream = stack.enter_context(siege.connect())
             token = f"Authorization: Bearer {siege.operator}"
+            stream.sendall(siege.head("GET /v1/runs/small-1/events", None, token))
+            assert stream.recv(12) == b"HTTP/1.1 200"
+        other = siege.local.operator.add_operator(f"v-{token_hash(mint())[:12]}", "viewer")
+        with siege.connect() as stream:
+            token = f"Authorization: Bearer {other.token}"
             stream.sendall(siege.head("GET /v1/runs/small-1/events", None, token))
             assert stream.recv(12) == b"HTTP/1.1 200"
         return siege.call("GET", "/v1/runs/small-1/events", siege.operator)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from rampart_fl.services.aggregator.api.routes.run_status import STREAMS
+from rampart_fl.services.aggregator.api.routes.run_status import STREAMS_EACH
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
@@ -149,7 +149,7 @@ def test_closed_event_stream_frees_its_slot(arena: Any) -> None:
             return False
 
     with contextlib.ExitStack() as stack:
-        for _ in range(STREAMS):
+        for _ in range(STREAMS_EACH):
             stream = stack.enter_context(arena.connect())
             token = f"Authorization: Bearer {arena.operator}"
             stream.sendall(arena.head(f"GET {RUN}/events", None, token))

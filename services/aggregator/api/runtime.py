@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 from rampart_fl.services.aggregator.api.event_hub import ANYONE, EventHub
@@ -66,6 +66,8 @@ class Runtime:
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
         owner = token_hash(settings.operator_token.get_secret_value())
         self.operators = OperatorTokens(owner, self.stores.operators)
+        self.streams = Counter[str]()
+        """How many event streams each operator has open."""
         self.warnings: list[str] = []
         self.tap_hash = (
             token_hash(settings.test_tap.get_secret_value()) if settings.test_tap else ""

@@ -36,6 +36,8 @@ router = APIRouter(
 STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 """The topic under which the event hub counts open event streams, and the maximum number of these
 streams. Each open stream holds a connection to Redis."""
+STREAMS_EACH = STREAMS // 4
+"""Maximum number of an operator's event streams, so that one viewer cannot take all of them."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 WITHOUT_REASON = ReasonBody()
@@ -92,12 +94,23 @@ async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
     return {r.client: r.metrics for r in receipts if r.kind == "evaluation"}
 
 
-async def stream_slot(runtime: RuntimeDep) -> AsyncIterator[None]:
-    """Holds one of the slots for open streams, from the request to the end of the response."""
+async def stream_slot(runtime: RuntimeDep, actor: ActorDep) -> AsyncIterator[None]:
+    """Holds one of the slots for open streams, from the request to the end of the response.
+
+    Raises:
+        TooMany: this operator has too many open streams, or all operators together have.
+    """
+    opened = runtime.streams
+    if opened[actor.name] >= STREAMS_EACH:
+        raise refusals.TooMany(f"{actor.name} already has {STREAMS_EACH} event streams", 5)
     if runtime.hub.count(STREAM) >= STREAMS:
         raise refusals.TooMany("too many event streams are already open", retry_after=5)
-    with runtime.hub.listen(STREAM):
-        yield
+    opened[actor.name] += 1
+    try:
+        with runtime.hub.listen(STREAM):
+            yield
+    finally:
+        opened[actor.name] -= 1
 
 
 @router.get(

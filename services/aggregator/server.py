@@ -1,6 +1,7 @@
 """Runs one aggregator process: the HTTP server, the event hub, and the worker task."""
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Coroutine, Iterable, Iterator
@@ -151,6 +152,8 @@ def server_config(settings: Settings, runtime: Runtime) -> uvicorn.Config:
         access_log=False,
         timeout_graceful_shutdown=DRAIN,
         timeout_keep_alive=75,
+        # By default, uvicorn trusts the addresses that any process on this machine claims.
+        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", ""),
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         # HTTP connections may use half of the process's file descriptors. The other file

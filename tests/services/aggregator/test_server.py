@@ -86,10 +86,33 @@ async def test_metrics_are_served_only_on_their_own_port(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize(
+    ("trusted", "requests"),
+    [
+        (None, [("127.0.0.1", "203.0.113.1", "127.0.0.1")]),
+        (
+            "127.8.0.0/16",
+            [
+                ("127.8.0.1", "203.0.113.1", "203.0.113.1"),
+                ("127.8.9.9", "203.0.113.1", "203.0.113.1"),
+                # A client can invent addresses, but the proxy appends the client's own address.
+                ("127.8.0.1", "198.51.100.7, 203.0.113.1", "203.0.113.1"),
+                ("127.9.0.1", "203.0.113.1", "127.9.0.1"),
+            ],
+        ),
+    ],
+)
 async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    redis_url: str,
+    trusted: str | None,
+    requests: list[tuple[str, str, str]],
 ) -> None:
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.8.0.0/16")
+    """Each request comes from an address, and names others; the last address is counted."""
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if trusted is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", trusted)
     port, until = free_port(), asyncio.Event()
     counters = f"{prefix_of('forwarded')}attempts:join:"
     server_settings = settings(tmp_path, redis_url, port=port, namespace="forwarded")
@@ -113,11 +136,8 @@ async def test_joins_are_counted_by_the_address_that_a_trusted_proxy_reports(
         return address
 
     try:
-        assert await counted("127.8.0.1", "203.0.113.1") == "203.0.113.1"
-        assert await counted("127.8.9.9", "203.0.113.1") == "203.0.113.1"
-        # A client can invent addresses, but the proxy appends the client's own address to them.
-        assert await counted("127.8.0.1", "198.51.100.7, 203.0.113.1") == "203.0.113.1"
-        assert await counted("127.9.0.1", "203.0.113.1") == "127.9.0.1"
+        for proxy, forwarded, expected in requests:
+            assert await counted(proxy, forwarded) == expected
     finally:
         database.close()
         until.set()

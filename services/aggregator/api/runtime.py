@@ -64,6 +64,8 @@ class Runtime:
         self.identities = Identities(self.stores.clients, self.hub)
         self.metrics = Metrics(self.blobs.folder)
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
+        # Requests for customized models need no ticket, so they must not take the slots of updates.
+        self.customization_slots = UploadSlots(max(1, settings.uploads // 8), self.metrics)
         owner = token_hash(settings.operator_token.get_secret_value())
         self.operators = OperatorTokens(owner, self.stores.operators)
         self.streams = Counter[str]()

@@ -172,8 +172,7 @@ async def take_upload(
             raise refusals.Conflict("the server has already accepted this upload with other bytes")
         return None
 
-    async with runtime.upload_slots.take(known.client):
-        stream = request.stream()
+    async with runtime.upload_slots.take(known.client, request.stream()) as stream:
         admitted = await run.admission.admit(stream, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
     await check_again(runtime, known)
@@ -294,10 +293,10 @@ async def customize(
     definition = await run.definition()
     if (await run.summary()).phase == "done":
         raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
-    async with runtime.upload_slots.take(name):
-        cap = definition.experiment.server.sample_cap
+    cap, slots = definition.experiment.server.sample_cap, runtime.customization_slots
+    async with slots.take(name, request.stream()) as stream:
         admitted = await run.admission.admit(
-            request.stream(), length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
+            stream, length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
         )
     digest = admitted.digest
     ask = uuid.uuid4().hex

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
+from rampart_fl.services.aggregator.api import upload_slots
 from rampart_fl.services.aggregator.api.model_responses import PIECE
 from rampart_fl.services.aggregator.api.recent_models import LARGEST
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
@@ -275,3 +277,20 @@ async def test_an_evaluation_with_impossible_counts_is_refused_as_an_invalid_cla
     refused = await api.ask("PUT", path, tokens[0], json={"metrics": metrics})
     assert (refused.status_code, slug(refused)) == (422, "invalid-claim")
     assert "correct_customized is 1e+15; it must be between 0 and 1000000000" in refused.text
+
+
+async def test_customized_models_and_updates_have_separate_upload_slots(
+    api: Api, tokens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    monkeypatch.setattr(upload_slots, "PATIENCE", 0.05)
+    async with AsyncExitStack() as stack:
+        for number in range(api.runtime.settings.uploads // 8):
+            slot = api.runtime.customization_slots.take(f"slow-{number}", drip())
+            await stack.enter_async_context(slot)
+        headers = {"Content-Type": wire.MEDIA_TYPE}
+        refused = await api.ask("POST", f"{RUN}/customize", content=upload(1), headers=headers)
+        assert (refused.status_code, slug(refused)) == (429, "too-many-requests")
+        assert (await put(api, tokens[0], upload(1))).status_code == 200

@@ -48,7 +48,7 @@ def certify(
     ray: Ray = None,
     gpus: Gpus = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for certificate.json and certificate.png.")
+        Path | None, typer.Option(help="Folder for the certificate and for the models of subsets.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
@@ -57,15 +57,17 @@ def certify(
     For each number of hostile clients, prints the fraction of test samples that the vote classifies
     correctly, whatever these clients do. By default, the experiment's flcert customizer defines the
     groups. With --subsets, the groups are random subsets of all clients. Every subset is a separate
-    federation, so subsets can train in parallel or on Ray.
+    federation, so subsets can train in parallel or on Ray. With --out, a repeated command trains
+    only the subsets whose models are not yet in OUT/models.
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
     from rampart_fl.services.console.progress import Progress
     from rampart_fl.services.console.studies.batch import run_all
     from rampart_fl.services.console.studies.pools import pool
+    from rampart_fl.services.console.studies.subset_models import SubsetModels
     from rampart_fl.shared.experiment import Experiment
-    from rampart_fl.shared.simulation.certification import certify_groups, certify_subsets
+    from rampart_fl.shared.simulation.certification import Each, certify_groups, certify_subsets
     from rampart_fl.shared.validation import validate
 
     if (subsets is None) != (size is None):
@@ -87,7 +89,9 @@ def certify(
             if subsets is None or size is None:
                 certificate = certify_groups(chosen, device, progress.show)
             else:
-                train = partial(run_all, pool=where)
+                train: Each = partial(run_all, pool=where)
+                if out is not None:
+                    train = SubsetModels(chosen, out / "models", where).train
                 certificate = certify_subsets(
                     chosen, subsets, size, error, device, progress.show, train
                 )

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from rampart_fl.services.console.__main__ import app
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.simulation import Simulation, certification
 
 FILE = """
 name = "certified"
@@ -62,6 +64,27 @@ def test_certificate_of_random_subsets_states_its_probability(plain: str) -> Non
     assert (content["scheme"], content["voters"], content["error"]) == ("random subsets", 5, 0.0)
     text = certify(plain, "--subsets", "3", "--size", "3", "--error", "0.2")
     assert "each certificate holds with probability 0.8" in text
+
+
+def test_repeated_command_trains_only_the_missing_models(
+    plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [plain, "--subsets", "9", "--size", "1", "--json", "--out", str(tmp_path / "out")]
+    first, trained = certify(*words), list[tuple[str, ...]]()
+    damaged, missing = sorted((tmp_path / "out/models").rglob("*.npy"))[:2]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    missing.unlink()
+    train = certification.simulate_clients
+
+    def counted(experiment: Experiment, clients: tuple[str, ...], device: str) -> Simulation:
+        trained.append(clients)
+        return train(experiment, clients, device)
+
+    monkeypatch.setattr(certification, "simulate_clients", counted)
+    assert certify(*words) == first
+    assert len(set(trained)) == len(trained) == 2
+    certify(*words, "--seed", "2")
+    assert len(trained) == 2 + 5
 
 
 def test_seed_changes_the_certified_experiment(groups: str) -> None:

@@ -35,9 +35,9 @@ class AttackerSettings(AgentSettings):
     members: int = Field(default=1, ge=1)
     """Total number of attackers."""
     ticket_wait: int = Field(default=1, ge=1, le=300)
-    """Maximum time in seconds for which the aggregator holds a request for a ticket open. The
-    time should be short: the selected colluders wait for the unselected attackers, which learn from
-    the aggregator's answer that they have to report their absence."""
+    """Maximum time in seconds for which the aggregator holds a request for a ticket open. Keep this
+    time short: an unselected attacker reports its absence only after the aggregator has answered,
+    and the selected colluders wait for this report."""
     positions: str | None = None
     """Positions of this process's clients among all attackers, such as "0-2,5". By default, the
     positions follow the order of `slots`."""

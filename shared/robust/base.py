@@ -275,8 +275,9 @@ class Detector(Stage):
         """Calls `apply`, and checks that each row has one verdict.
 
         Raises:
-            ConfigurationError: a row has no verdict or several, a verdict is about a client that
-                sent no row, or a detector may not ask for a decision.
+            ConfigurationError: a row does not have exactly one verdict, a verdict is about a client
+                that sent no row, or the detector asks for a decision that it is not allowed to
+                make.
         """
         with self.own_errors():
             verdicts, state = self.apply(rows, state, context)

@@ -119,7 +119,7 @@ class Plan:
                 if not stage.needs():
                     stage.judge(rows, stage.init(1), context)
         except MissingRow:
-            return  # In a round, the client whose row is missing may send one.
+            return  # A client without a row may still send one in this round.
         except PreconditionError as error:
             raise ConfigurationError(f"no round can succeed: {error}") from None
 

@@ -150,7 +150,8 @@ class BlockStorage:
             rows: number of rows of the block.
             row_bytes: size of a row in bytes.
             device: the device of the block.
-            more: the change of `held`, in bytes, that is still expected before this block is made.
+            more: by how many bytes `held` will still grow (or shrink, if negative) before this
+                block is made.
         """
         if self.memory is None or device.type != "cpu":
             return False

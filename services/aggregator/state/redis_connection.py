@@ -47,9 +47,10 @@ def connect(
     """A Redis client with timeouts, a small connection pool, and retries if a connection is lost.
 
     Args:
-        url: for one server, a URL that begins with `redis://`, `rediss://` or `unix://`. For a
-            primary that Sentinels name, `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`, or
-            with TLS `rediss+sentinel://...`; NAME is the Sentinels' name for the primary.
+        url: for one server, a URL that begins with `redis://`, `rediss://` or `unix://`. To
+            find the primary through Sentinels, use
+            `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE` (with TLS,
+            `rediss+sentinel://...`); NAME is the primary's name in the Sentinels' configuration.
         password: the Redis password; None if Redis has none.
         sentinel_password: password of the Sentinels; None if the Sentinels have none.
 

@@ -37,7 +37,8 @@ class Housekeeping:
         self._swept: set[str] = set()
         """Runs that need no further sweep, because they were swept after their end."""
         self._busy: set[str] = set()
-        """Runs whose blobs are being swept or removed; never both at the same time."""
+        """Runs whose blobs are being swept or removed. A run's blobs are never swept and removed at
+        the same time."""
 
     async def sweep_regularly(self) -> None:
         """Sweeps the blobs of all runs while the worker holds the lease."""

@@ -161,9 +161,10 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: one entry for each of the P models: a tensor (K, C) that is added to the model's
             logits (K, B, C), or None.
-        clients: number of clients for which one pass or several passes are chosen; None means K.
-            The caller gives the same number in every step, even after some clients have finished
-            their steps. Otherwise the choice could change, and with it the last bits of the result.
+        clients: number of clients on which the choice between one pass and several passes is based;
+            None means K. The caller gives the same number in every step, even after some clients
+            have finished their steps. Otherwise the choice could change, and with it the last bits
+            of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

@@ -88,8 +88,8 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
     elif m < SORT_FROM:
-        # The width is the same on all ranks and divides the width of a shard, so every number of
-        # ranks adds the same numbers in the same order.
+        # The width is the same on all ranks and divides the width of a shard, so the same numbers
+        # are added in the same order, however many ranks there are.
         width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
             out_D[start:stop] = _through_network(chunk_MC, first, last)
@@ -206,7 +206,7 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
-            pass  # Reading the results re-raises any exception from a block.
+            pass  # If a block raised an exception, reading the results raises it again.
 
 
 def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:

@@ -42,8 +42,8 @@ class PerformanceAware(Rule):
     """The rule that gives the weights q. The rule's result must be linear in the rows. The rule
     gets the f of `performance_aware`."""
     mu: float = Field(default=1.0, gt=0)
-    """μ, the temperature. With a larger μ, gaps change the direction of the rule's result less.
-    Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
+    """μ, the temperature. The larger μ is, the less the gaps change the direction of the rule's
+    result. Since q is about 1/n, a gap adds about gap / (n μ) to a row's logit."""
     max_gap: float | None = Field(default=None, gt=0)
     """Gaps are clipped to [0, max_gap]; if `max_gap` is None, gaps are not clipped."""
 

@@ -92,7 +92,7 @@ def test_time_left_is_printed_without_a_terminal(
     assert [line.partition(", ")[2] for line in capsys.readouterr().err.splitlines()] == [
         "",
         "3 min left",
-        "2 min left",
+        "1 min 30 s left",
         "",
     ]
 

@@ -129,8 +129,7 @@ class Settings(ServiceSettings):
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
     """Maximum number of updates and probes that are read at the same time. Further uploads wait; an
-    upload that has waited for a minute is refused. If uploads wait, an upload that has taken more
-    than ten seconds at less than 1 MiB/s can be ended. In addition, an eighth as many requests for
+    upload that has waited for a minute is refused. In addition, an eighth as many requests for
     customized models are read."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""

@@ -177,10 +177,11 @@ class Connection(HttpToolsProtocol):
             refusal = TooMany(f"{PIPELINED} requests already wait on this connection", 1)
             self._refuse(refusal)
             raise refusal
-        self._overhead, self._body_open = 0, True
+        self._overhead = 0
         self._disarm()
         before = self.cycle
-        super().on_headers_complete()
+        super().on_headers_complete()  # Raises an error if the request's target is not valid.
+        self._body_open = True
         if self.cycle is not before:
             # Replace uvicorn's larger event; no task waits for it yet.
             self.cycle.message_event = SmallEvent()
@@ -196,6 +197,10 @@ class Connection(HttpToolsProtocol):
         self._overhead, self._body_open = 0, False
         if not self._serving:
             self._disarm()
+            # The rest of the body came after the response, and stopped uvicorn's timer.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -37,8 +37,7 @@ class CustomizationStore:
 
         Args:
             request: the id of the request.
-            name: the id of the client that sent the update; for an operator, a name that is no
-                client's id.
+            name: the id of the client that sent the update; for an operator, a reserved id.
             digest: the digest of the update.
         """
         fields = {"type": "customize", "request": request, "client": name, "digest": digest}

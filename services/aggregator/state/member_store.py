@@ -167,8 +167,8 @@ class MemberStore:
         """Turns the clients that accepted the offer into members, unless slots are assigned.
 
         Clients may answer while the worker draws the slots. A client that declined meanwhile gets
-        no slot. The lowest free slots go to clients that accepted meanwhile, as if they had
-        accepted after the start. No client can thus delay the start by changing its answer.
+        no slot. The lowest free slots go to the other clients that accept, as if they had accepted
+        after the start. No client can thus delay the start by changing its answer.
 
         Args:
             fence: the worker's fencing token.

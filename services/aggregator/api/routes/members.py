@@ -24,6 +24,7 @@ from rampart_fl.shared.protocol.messages import ClientId, ReasonBody
 from rampart_fl.shared.protocol.runs import Acceptance, AcceptanceRequest, Member
 
 router = APIRouter(prefix="/v1/runs/{run}", tags=["members"], responses=PROBLEMS)
+HOUR = 3600
 ANSWERS = 20
 """Maximum number of answers per client, run and hour. Each changed answer adds an event to the
 run's log, and nothing shortens the log before the first round ends."""
@@ -56,8 +57,8 @@ async def acceptance(
         )
     now = time.time()
     attempt = f"acceptance:{run.run}:{client}"
-    if await runtime.stores.attempts.count(attempt, 3600, now) > ANSWERS:
-        raise refusals.TooMany("this client answered too often", retry_after=60)
+    if await runtime.stores.attempts.count(attempt, HOUR, now) > ANSWERS:
+        raise refusals.TooMany("this client answered too often", round(HOUR - now % HOUR) + 1)
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {

@@ -172,7 +172,8 @@ async def take_upload(
             raise refusals.Conflict("the server has already accepted this upload with other bytes")
         return None
 
-    async with runtime.upload_slots.take(known.client, request.stream()) as stream:
+    async with runtime.upload_slots.take(known.client):
+        stream = request.stream()
         admitted = await run.admission.admit(stream, length, zstd, limits, judge)
     runtime.metrics.bytes_in.inc(admitted.size)
     await check_again(runtime, known)
@@ -283,20 +284,21 @@ async def customize(
     does not enter any round.
     """
     if isinstance(caller, TokenOwner):
-        name = caller.client
+        name = key = caller.client
         attempts = await runtime.stores.attempts.count(f"customize:{name}", 60, time.time())
         if attempts > runtime.settings.customizations_per_minute:
             raise refusals.TooMany("too many requests for customized models", retry_after=60)
     else:
-        name = f":{caller.name}"  # Because of the colon, no client has this id.
+        name = "operator"  # A reserved id: no client has it.
+        key = f":{caller.name}"
     length, zstd, limits = await bounds_of_body(request, runtime, run)
     definition = await run.definition()
     if (await run.summary()).phase == "done":
         raise refusals.RunOver(f"run {run.run} has ended, so no worker can make the model")
-    cap, slots = definition.experiment.server.sample_cap, runtime.customization_slots
-    async with slots.take(name, request.stream()) as stream:
+    cap = definition.experiment.server.sample_cap
+    async with runtime.customization_slots.take(key):
         admitted = await run.admission.admit(
-            stream, length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
+            request.stream(), length, zstd, limits, lambda w: check_update(w, definition.spec, cap)
         )
     digest = admitted.digest
     ask = uuid.uuid4().hex

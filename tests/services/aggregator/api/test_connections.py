@@ -265,6 +265,7 @@ async def test_long_body_does_not_count_as_request_head(port: int) -> None:
         head("/", "Content-Length: 1", "Content-Length: 2"),
         head("/", "Transfer-Encoding: chunked") + b"zz\r\n",
         b"POST /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://a HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 async def test_invalid_http_is_refused_with_a_problem_document(port: int, data: bytes) -> None:
@@ -319,6 +320,11 @@ async def test_connection_survives_a_short_unread_body(port: int) -> None:
     data = head("/unread", "Content-Length: 4")
     answer = await talk(port, data, b"abcd" + head("/", CLOSE, "Content-Length: 0"), pause=0.02)
     assert answer.count(b"HTTP/1.1 200 OK") == 2
+
+
+async def test_connection_is_not_kept_for_ever_after_a_short_unread_body(port: int) -> None:
+    answer = await talk(port, head("/unread", "Content-Length: 4"), b"abcd", pause=0.02)
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
 
 
 async def test_kept_alive_connection_waits_for_its_next_request(port: int) -> None:

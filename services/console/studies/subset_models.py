@@ -1,13 +1,14 @@
 """Keeps the models of client subsets in files, so that an interrupted certificate can continue."""
 
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from rampart_fl.services.console.studies.batch import run_all
 from rampart_fl.services.console.studies.pools import Pool
@@ -15,6 +16,9 @@ from rampart_fl.services.console.studies.start_file import folder_of
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation.certification import Subset
+
+MODEL = "model"
+"""The name of the only tensor in a file."""
 
 
 class SubsetModels:
@@ -43,18 +47,16 @@ class SubsetModels:
             else:
                 yield subset, model_D
         for subset, model_D in run_all(run, left, self._pool):
-            content = io.BytesIO()
-            np.save(content, model_D, allow_pickle=False)
-            durable.replace(self._file(subset), [content.getvalue()])
+            durable.replace(self._file(subset), [save({MODEL: model_D})])
             yield subset, model_D
 
     def _read(self, subset: Subset) -> np.ndarray | None:
         """The model in a subset's file; None if the file is missing or damaged."""
-        with suppress(FileNotFoundError, ValueError, EOFError):
-            model_D: np.ndarray = np.load(self._file(subset), allow_pickle=False)
+        with suppress(FileNotFoundError, SafetensorError, KeyError):
+            model_D: np.ndarray = load(self._file(subset).read_bytes())[MODEL]
             return model_D
         return None
 
     def _file(self, subset: Subset) -> Path:
         names = hashlib.sha256(json.dumps(subset).encode()).hexdigest()
-        return self._folder / f"{names[:32]}.npy"
+        return self._folder / f"{names[:32]}.safetensors"

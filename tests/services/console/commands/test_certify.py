@@ -71,7 +71,7 @@ def test_repeated_command_trains_only_the_missing_models(
 ) -> None:
     words = [plain, "--subsets", "9", "--size", "1", "--json", "--out", str(tmp_path / "out")]
     first, trained = certify(*words), list[tuple[str, ...]]()
-    damaged, missing = sorted((tmp_path / "out/models").rglob("*.npy"))[:2]
+    damaged, missing = sorted((tmp_path / "out/models").rglob("*.safetensors"))[:2]
     damaged.write_bytes(damaged.read_bytes()[:-1])
     missing.unlink()
     train = certification.simulate_clients

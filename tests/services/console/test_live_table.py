@@ -7,10 +7,19 @@ from rich.console import Console
 
 from rampart_fl.services.console.launcher.up import UpResult, describe
 from rampart_fl.services.console.live_table import MODELS, LiveTable
-from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, RequestedDecision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
+
+RUNNING = RunStatus(
+    run="f-1",
+    name="f",
+    experiment="5f" * 32,
+    status="running",
+    phase="published",
+    round=0,
+    rounds=4,
+)
 
 
 def verdict(
@@ -63,23 +72,14 @@ def test_round_is_described_in_the_words_of_the_final_table(
     record = RoundRecord(
         round=0, status="published", metrics={"a": {"test_samples": 4.0, **metrics}}
     )
-    status = RunStatus(
-        run="f-1",
-        name="f",
-        experiment="5f" * 32,
-        status="running",
-        phase="published",
-        round=0,
-        rounds=1,
-    )
     with LiveTable() as table:
-        table.show(status, [record])
+        table.show(RUNNING, [record])
     words = "received model 25.0 %  after local training 50.0 %  personal model 75.0 %"
     assert words in capsys.readouterr().err
 
     file = io.StringIO()
     console = Console(width=100, file=file)
-    console.print(table.picture(status, [record]))
+    console.print(table.picture(RUNNING, [record]))
     shown = file.getvalue()
     assert all(word in shown for word in ("received", "after local", "personal", "decisions"))
     outcome = UpResult({"experiment": "f", "evicted": [], "rounds": 1, "seconds": 1.0}, [], None)
@@ -89,39 +89,20 @@ def test_round_is_described_in_the_words_of_the_final_table(
 
 def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     clock = [0.0]
-    experiment = Experiment.load("digits-benign")
-    status = RunStatus(
-        run="f-1",
-        name="f",
-        experiment=experiment.digest(),
-        status="running",
-        phase="collecting",
-        round=0,
-        rounds=4,
-    )
     records: list[RoundRecord] = []
     with LiveTable(clock=lambda: clock[0]) as table:
         for number in range(4):
             clock[0] += 60
             records.append(RoundRecord(round=number, status="published"))
-            table.show(status, records)
+            table.show(RUNNING, records)
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("  ")[2] for line in lines[1:3]] == ["2 min left", "1 min left"]
     assert not lines[0].endswith("left") and not lines[3].endswith("left")
 
 
 def test_live_table_says_what_the_run_waits_for() -> None:
-    status = RunStatus(
-        run="f-1",
-        name="f",
-        experiment="5f" * 32,
-        status="running",
-        phase="published",
-        round=0,
-        rounds=4,
-        waits_for="disk: too full",
-    )
+    status = RUNNING.model_copy(update={"waits_for": "disk: too full"})
     line = str(LiveTable().picture(status, []).renderables[-1])
     assert "running  waits for disk: too full" in line
-    line = str(LiveTable().picture(status.model_copy(update={"waits_for": ""}), []).renderables[-1])
+    line = str(LiveTable().picture(RUNNING, []).renderables[-1])
     assert "waits" not in line

@@ -23,9 +23,15 @@ CLAIMS = {"true": None, "1": 1, "1,000": 1000, f"{CAP:,}": CAP}
 METHODS: dict[str, dict[str, Any]] = {
     "fedcap": {},
     "global": {"personalizer": {"name": "none"}, "customizer": {"name": "global_model"}},
+    "limited": {
+        "personalizer": {"name": "none"},
+        "customizer": {"name": "global_model"},
+        "rule": [{"name": "weight_limit"}, {"name": "weighted_mean"}],
+    },
 }
 """Changes to the experiment, keyed by method. FedCAP's mixing ignores sample counts; the global
-model weights updates by their capped sample counts."""
+model weights updates by their capped sample counts. In the third method, no update weighs more than
+twice as much as the median update."""
 FACTORS = ("method", "attack", "claim")
 SEEDS = 10
 
@@ -48,11 +54,12 @@ def _tables(
 
     tables = Experiment.load("digits-benign").tables()
     changes = METHODS[method]
-    customizer = changes.get("customizer", tables["server"]["customizer"])
+    server = {"customizer": tables["server"]["customizer"]}
+    server |= {name: changes[name] for name in ("customizer", "rule") if name in changes}
     return tables | {
         "seed": seed,
         "attackers": [{"count": 6, "attack": ATTACKS[attack]}],
-        "server": {"detectors": list(detectors), "customizer": customizer},
+        "server": {"detectors": list(detectors), **server},
         "personalizer": changes.get("personalizer", tables["personalizer"]),
     }
 
@@ -65,6 +72,7 @@ def write(options: Options, results: Sequence[tuple[Run, Figures]]) -> Iterator[
     yield (
         f"Digits, 14 honest clients and 6 attackers that claim another sample count; cap {CAP:,}."
         " FedCAP's mixing uses no sample counts, the global model does (method `global`)."
+        " In the method `limited`, no update weighs more than twice the median weight."
         " Median eviction: over attackers, the round, and how many rounds it had taken part in."
     )
     by_cell = {

@@ -1,4 +1,4 @@
-"""The runs with false sample counts cover both methods and are compared within a method."""
+"""The runs with false sample counts cover all methods and are compared within a method."""
 
 from typing import Any
 
@@ -18,16 +18,19 @@ def test_every_claim_is_run_with_every_method_and_attack() -> None:
         experiment = Experiment.from_tables(run.tables)
         mixes = experiment.server.customizer["name"] == "fedcap"
         assert mixes == (run.label["method"] == "fedcap")
+        stages = [stage["name"] for stage in experiment.server.rule]
+        assert ("weight_limit" in stages) == (run.label["method"] == "limited")
 
 
 def test_false_claim_is_compared_with_the_true_claim_of_the_same_method() -> None:
     runs = [run for run in plan(OPTIONS) if run.label["attack"] == "ipm"]
-    base = {"fedcap": 0.5, "global": 0.7}
+    base = {"fedcap": 0.5, "global": 0.7, "limited": 0.6}
     results = [(run, _figures(base[run.label["method"]], run.claim)) for run in runs]
     lines = [line for line in write(OPTIONS, results) if line.startswith("| ")]
     rounds = "-1.00 (-1.00 to -1.00) | +1.00 (+1.00 to +1.00) | +1.00 (+1.00 to +1.00)"
     assert f"| fedcap, ipm, 1 | {rounds} | +1.00 (+1.00 to +1.00) |" in lines
     assert f"| global, ipm, 1 | {rounds} | - |" in lines
+    assert f"| limited, ipm, 1 | {rounds} | - |" in lines
 
 
 def _figures(accuracy: float, claim: int | None) -> dict[str, Any]:

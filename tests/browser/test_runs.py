@@ -184,7 +184,7 @@ def test_every_operator_act_states_its_effect_and_is_audited_with_its_reason(
     text.fill(to_toml(hosted.operator.experiment().tables()))
     page.get_by_label("Name of the run").fill("again")
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_role("status")).to_contain_text("It can run:")
+    expect(page.get_by_role("status")).to_contain_text("The experiment can run:")
     page.get_by_role("button", name="Submit", exact=True).click()
     expect(page.get_by_role("status")).to_contain_text("Submitted as again-")
     again = page.get_by_role("row").filter(has_text="again-")

@@ -57,7 +57,7 @@ export function ActionDialog() {
     event.preventDefault();
     const one_line_reason = normalize_reason(reason);
     if (!one_line_reason) {
-      set_submission({ is_submitting: false, error: "Enter a reason: this one is only white space." });
+      set_submission({ is_submitting: false, error: "The reason is only white space: enter a reason." });
       return;
     }
     set_submission({ is_submitting: true, error: "" });

@@ -54,7 +54,7 @@ export const actions = {
   reinstate_client: (run_id, client_id) => ({
     title: `Reinstate ${client_id}`,
     label: "Reinstate",
-    effect: `${client_id} takes part in run ${run_id} again. It first sends a probe, like a newcomer.`,
+    effect: `${client_id} takes part in run ${run_id} again. The client first sends a probe, like a newcomer.`,
     perform: create_client_request(run_id, client_id, "reinstate"),
   }),
   /** @param {string} run_id @param {string} client_id @returns {Action} */
@@ -98,7 +98,7 @@ export const actions = {
   set_mode: (run_id, mode) => ({
     title: `Set the mode to “${mode}”`,
     label: "Set mode",
-    effect: `From the next decided round on, run ${run_id} ${EVICTION_MODES[mode]}.`,
+    effect: `In every round whose result is computed from now on, run ${run_id} ${EVICTION_MODES[mode]}.`,
     perform: (reason) => send_json("POST", `/v1/runs/${run_id}/mode`, { mode, ...reason_body(reason) }),
   }),
   /** @param {string} run_id @returns {Action} */

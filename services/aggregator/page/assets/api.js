@@ -23,7 +23,7 @@ export class ApiError extends Error {
 }
 
 /**
- * Whether the API refused a request, so that repeating the request cannot help. After a 429, it can.
+ * Whether the API refused a request, so that repeating the request cannot help. After a 429, repeating the request can help.
  *
  * @param {unknown} error
  */
@@ -32,7 +32,7 @@ export function is_refusal(error) {
 }
 
 /**
- * Null for a refusal, for example because the run has not started.
+ * Null if the API refuses the request, for example because the run has not started.
  *
  * @param {unknown} error
  */

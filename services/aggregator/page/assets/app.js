@@ -4,7 +4,7 @@ import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { useSession } from "./hooks.js";
 import { SignIn } from "./views/sign_in.js";
 
-/** The page after signing in. It is most of the page's code, so the page loads it after the first frame. */
+/** The page after signing in. This part has most of the page's code, so it is loaded only after the first frame. */
 const shell_module = new Promise((resolve) => requestAnimationFrame(resolve)).then(() => import("./shell.js"));
 
 function Page() {

@@ -1,5 +1,5 @@
 /**
- * A matrix on a canvas. It draws only visible cells, and draws only the new columns if columns are added.
+ * A matrix on a canvas. It draws only visible cells. If columns are added, it draws only the new columns.
  *
  * The canvas stays in place while the box below it scrolls, so the drawing time depends on the
  * number of visible cells, not on the size of the matrix. A cell's side is a whole number of device
@@ -45,7 +45,7 @@ export class CanvasGrid {
     this.canvas.className = "grid-canvas";
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
-    this.canvas.setAttribute("aria-label", `${source.label}. Arrow keys move, Enter opens a cell.`);
+    this.canvas.setAttribute("aria-label", `${source.label}. The arrow keys select a cell, and Enter opens it.`);
     container.append(this.canvas, this.scroll_spacer);
     const context = this.canvas.getContext("2d", { alpha: false });
     if (!context) throw new Error("this browser draws no canvas");

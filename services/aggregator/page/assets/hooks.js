@@ -1,4 +1,4 @@
-/** Hooks that load data from the API and render again when it changes. */
+/** Hooks that load data from the API and render again when the data change. */
 
 import { useCallback, useEffect, useReducer, useState } from "./vendor/preact.js";
 import { ApiError, get_json } from "./api.js";

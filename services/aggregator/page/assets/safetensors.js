@@ -14,7 +14,7 @@ export function decode_mixing_weights(file) {
   const header_length = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, header_length)));
   const { dtype } = header.mixing;
-  const data = file.slice(8 + header_length); // A copy, because the data in `file` may not be aligned.
+  const data = file.slice(8 + header_length); // Copies the data, because in `file`, they may not be aligned.
   return {
     models: JSON.parse(header.__metadata__.models),
     clients: JSON.parse(header.__metadata__.clients),

@@ -39,7 +39,7 @@ test("line breaks and runs of spaces in a reason become single spaces", async ()
 test("a reason of only white space is not sent", async () => {
   await confirm(" \n\t ");
   assert.deepEqual(reasons, []);
-  assert.equal(root.one("p", "act-error").text, "Enter a reason: this one is only white space.");
+  assert.equal(root.one("p", "act-error").text, "The reason is only white space: enter a reason.");
   await confirm("odd");
   assert.deepEqual(reasons, ["odd"]);
 });

@@ -52,7 +52,7 @@ export function ClientView({ client_id }) {
       ${data.barred && html`<${SummaryItem} name="Barred because">${String(data.barred.reason || "")}<//>`}
     </dl>`}
     <section class="panel" aria-labelledby="client-runs">
-      <h2 id="client-runs">Runs <small class="muted">the newest ${MAX_RUNS}; verdicts in the newest ${MAX_ROUNDS_PER_RUN} rounds of each</small></h2>
+      <h2 id="client-runs">Runs <small class="muted">the newest ${MAX_RUNS}, each with the verdicts of its newest ${MAX_ROUNDS_PER_RUN} rounds</small></h2>
       <div class="table-box" tabindex="0" role="region" aria-label="Runs of the client">
         <table class="stacks">
           <thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col">Standing</th><th scope="col">Why</th><th scope="col">Verdicts</th></tr></thead>
@@ -73,7 +73,7 @@ export function ClientView({ client_id }) {
     </section>
     ${charted_run &&
     html`<section class="panel" aria-labelledby="client-evidence">
-      <h2 id="client-evidence">Evidence <small class="muted">in ${charted_run.run}, at most the newest ${MAX_ROUNDS_SHOWN} rounds with a verdict</small></h2>
+      <h2 id="client-evidence">Evidence <small class="muted">in run ${charted_run.run}: the newest rounds with a verdict, at most ${MAX_ROUNDS_SHOWN}</small></h2>
       <div class="columns"><${EvidenceCharts} client_id=${client_id} summaries=${charted_run.summaries} /></div>
     </section>`}
   `;

@@ -19,7 +19,7 @@ export function EvictionProposals({ store }) {
         (proposal) => html`<li key=${proposal.client_id} class="proposal">
           <div>
             <a class="id" href=${href("clients", proposal.client_id)}>${proposal.client_id}</a>
-            <span class="muted"> ${proposal.detector}, score ${format_number(proposal.score)}, limit ${format_number(proposal.threshold)}, round ${proposal.round}, ${format_relative_time(proposal.at)}; dismissed in round ${proposal.until} unless an operator decides</span>
+            <span class="muted"> ${proposal.detector}, score ${format_number(proposal.score)}, limit ${format_number(proposal.threshold)}, round ${proposal.round}, ${format_relative_time(proposal.at)}; dismissed in round ${proposal.until} unless an operator decides before</span>
             <p>${proposal.reason}</p>
           </div>
           <div class="actions">

@@ -5,7 +5,7 @@ import { Chart } from "../charts.js";
 import { format_number } from "../format.js";
 import { useFetch } from "../hooks.js";
 
-/** The charts show at most this many rounds, the newest. */
+/** Maximum number of rounds in a chart; the charts show the newest rounds. */
 export const MAX_ROUNDS_SHOWN = 60;
 const SCORE_LINE = { label: "score", colour: "--series-1", width: 2 };
 const LIMIT_LINE = { label: "limit", colour: "--evicted", dash: [5, 4] };
@@ -23,8 +23,8 @@ export function RecentEvidence({ run_id, client_id, round }) {
 }
 
 /**
- * A detector's score is either its evidence or the measurement of one round. In the second case, the
- * chart also shows the evidence, if the detector accumulates evidence.
+ * A detector's score is either its evidence or the measurement of one round. If the score is a
+ * measurement, the chart also shows the evidence, if the detector accumulates evidence.
  *
  * @param {{client_id: string, summaries: any[]}} props the summaries must cover this client; oldest round first
  */

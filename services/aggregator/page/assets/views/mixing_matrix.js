@@ -38,7 +38,7 @@ export function MixingMatrix({ run_id, round }) {
   const height = matrix ? Math.min(560, matrix.models.length * (matrix.models.length > 60 ? 6 : 14) + 38) : 120;
   return html`<section class="panel" aria-labelledby="weights">
     <div class="panel-head">
-      <h2 id="weights">Customization <small class="muted">models by ${quantity === "weights" ? "clients" : "models"}, similar rows together</small></h2>
+      <h2 id="weights">Customization <small class="muted">one row per model, one column per ${quantity === "weights" ? "client" : "model"}; similar rows are neighbours</small></h2>
       <select aria-label="What the matrix shows" value=${quantity} onChange=${(/** @type {any} */ event) => set_quantity(event.target.value)}>
         <option value="weights">weights</option>
         <option value="cosines">cosines of weights</option>

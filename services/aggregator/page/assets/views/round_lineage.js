@@ -26,7 +26,7 @@ export function RoundLineage({ run_id, record, save_file }) {
             </li>`,
           )}
         </ol>
-        ${weights.length > MAX_UPDATES_SHOWN && html`<p class="muted">${weights.length - MAX_UPDATES_SHOWN} more with ${format_percent(weights[weights.length - 1][1])} to ${format_percent(weights[MAX_UPDATES_SHOWN][1])}</p>`}
+        ${weights.length > MAX_UPDATES_SHOWN && html`<p class="muted">${weights.length - MAX_UPDATES_SHOWN} more, with weights from ${format_percent(weights[weights.length - 1][1])} to ${format_percent(weights[MAX_UPDATES_SHOWN][1])}</p>`}
       </div>
       <div>
         <h3>Stages</h3>

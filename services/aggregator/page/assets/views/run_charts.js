@@ -19,7 +19,7 @@ export function AccuracyChart({ store }) {
     return [summaries.map((summary) => summary.round), ...ACCURACY_LINES.map(({ key }) => summaries.map((summary) => summary.accuracies[key] ?? null))];
   }, [version]);
   return html`<section class="panel" aria-labelledby="accuracy">
-    <h2 id="accuracy">Accuracy <small class="muted">as all clients report it</small></h2>
+    <h2 id="accuracy">Accuracy <small class="muted">as reported by all clients</small></h2>
     <${Chart} empty_text=${store.summaries.length ? "No client has reported an accuracy." : "No round has ended yet."} label="Accuracy of received models, after training, and of personal models, by round" lines=${ACCURACY_LINES} data=${data} format=${format_percent} />
   </section>`;
 }

@@ -30,7 +30,7 @@ export function RunComparison({ runs }) {
         try {
           await accuracies.load(run.round, abort_controller.signal, () => show_changes(0));
         } catch (error) {
-          new_error = `The comparison lacks rounds of ${run.run}: ${error instanceof Error ? error.message : String(error)}`;
+          new_error = `Some rounds of ${run.run} are missing from the comparison: ${error instanceof Error ? error.message : String(error)}`;
         }
         if (abort_controller.signal.aborted) return;
       }

@@ -33,7 +33,7 @@ export function SubmitForm({ runs, on_submitted }) {
   const check = create_handler(async () => {
     const estimate = await send_json("POST", "/v1/runs/check", { experiment: parse_experiment() });
     return (
-      `It can run: ${estimate.parameters} parameters, up to ${estimate.clients} updates in a round, ` +
+      `The experiment can run: ${estimate.parameters} parameters, up to ${estimate.clients} updates in a round, ` +
       `${format_bytes(estimate.memory_bytes)} of memory, ${format_bytes(estimate.disk_bytes)} on disk, ` +
       `${format_bytes(estimate.down_bytes)} received and ${format_bytes(estimate.up_bytes)} sent by a client in a round.`
     );

@@ -190,7 +190,8 @@ class Settings(ServiceSettings):
         tap = self.test_tap.get_secret_value()
         if len(tap) < 16 or tap == self.operator_token.get_secret_value():
             raise ValueError(
-                "RAMPART_TEST_TAP must be a secret of at least 16 characters that nothing else uses"
+                "RAMPART_TEST_TAP must be a secret of at least 16 characters, and must differ from "
+                "RAMPART_OPERATOR_TOKEN"
             )
         production = {
             "RAMPART_ROLE": self.role != "all",
@@ -202,6 +203,6 @@ class Settings(ServiceSettings):
         if wrong := [name for name, present in production.items() if present]:
             raise ValueError(
                 "RAMPART_TEST_TAP shows every client's update, so it is only for tests on one "
-                f"machine. These settings are not for such a test: {', '.join(wrong)}"
+                f"machine. These settings do not fit such a test: {', '.join(wrong)}"
             )
         return self

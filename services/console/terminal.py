@@ -6,8 +6,8 @@ from rich.console import Console
 def terminal(stderr: bool = False) -> Console:
     """A terminal that prints all texts as they are.
 
-    Client ids, reasons and names of software come from other people. Without this, rich would read
-    markup such as `[conceal]` in them, and fail on markup such as `[/x]`.
+    Client ids, reasons and names of software come from other people. Otherwise, rich would
+    interpret markup such as `[conceal]` in these texts, and fail on markup such as `[/x]`.
 
     Args:
         stderr: whether to print on standard error instead of standard output.

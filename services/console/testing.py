@@ -148,7 +148,8 @@ class TestClients:
         task = self._tasks.pop(name)
 
         async def end() -> None:
-            while not task.done():  # Code inside the task may swallow a cancellation: repeat it.
+            # Code inside the task may swallow a cancellation, so repeat the cancellation.
+            while not task.done():
                 task.cancel()
                 await asyncio.wait([task], timeout=1)
             await asyncio.gather(task, return_exceptions=True)
@@ -248,9 +249,9 @@ def run_on(
 def dismiss(servers: LocalServers) -> None:
     """Bars clients that joined without `TestClients` from the federation.
 
-    A barred client cannot take part in later runs. The client's next ticket says so, and an agent
-    then ends without an error. If the client's token were revoked, an agent on a thread of the test
-    would fail, and pytest would report the error of this thread.
+    A barred client cannot take part in later runs. The client's next ticket says that the client is
+    barred, and an agent then ends without an error. If the client's token were revoked, an agent on
+    a thread of the test would fail, and pytest would report the error of this thread.
     """
     own = servers.folder / CLIENTS
     for client in servers.operator.clients():

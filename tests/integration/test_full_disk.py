@@ -235,4 +235,6 @@ def test_a_run_that_waits_too_long_for_disk_space_is_cancelled(host: Host, disk:
     hosted.operator.await_start()
     hosted.scripted(["ada"])
     until(lambda: hosted.operator.info().state == "cancelled")
-    assert hosted.operator.info().reason.startswith("it waited 2 seconds for disk: a round of 1 ")
+    assert hosted.operator.info().reason.startswith(
+        "the run waited 2 seconds for disk: a round of 1 "
+    )

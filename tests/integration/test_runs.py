@@ -137,7 +137,7 @@ def test_a_run_that_exceeds_the_disk_quota_waits_until_others_are_deleted(host: 
     impatient, waiting = operator.submit(third, wait_seconds=2).run, operator.submit(second).run
     until(lambda: operator.info(impatient).state == "cancelled")
     reason = operator.info(impatient).reason
-    assert reason.startswith("it waited 2 seconds for disk: the run needs an estimated")
+    assert reason.startswith("the run waited 2 seconds for disk: the run needs an estimated")
     until(lambda: operator.info(waiting).waits_for.startswith("disk: the run needs an estimated"))
     operator.delete(run)
     play(hosted, waiting)

@@ -36,8 +36,8 @@ from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import HeadTooLarge, Malformed, SlowHead, TooMany
 
 HEAD = 32_768
-"""Maximum number of bytes from one head or piece of a body to the next: the request line and
-headers, the trailers, or a chunk's extensions."""
+"""Maximum number of bytes that may arrive before the parser finds the next head or the next piece
+of a body. These bytes are the request line and headers, the trailers, or a chunk's extensions."""
 PIPELINED = 16
 """Maximum number of a connection's requests that wait for the responses to earlier requests."""
 FILES = 1 << 20
@@ -73,7 +73,7 @@ class Pipeline(list[Any]):
 
 
 class ReadingFlow(FlowControl):
-    """Reads nothing while pipelined requests wait, no matter who asks.
+    """Pauses reading while pipelined requests wait, even if uvicorn resumes reading.
 
     uvicorn resumes reading after each response, and whenever the application receives a body. The
     body of the request that is being answered is complete if other requests wait behind it.
@@ -159,7 +159,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Counts bytes until the parser finds a head or a piece of a body; refuses too many."""
+        """Counts bytes up to the next head or piece of a body; refuses too many bytes."""
         self._overhead += len(data)
         if self._timer is None and not self._serving and not self._body_open:
             self._arm()

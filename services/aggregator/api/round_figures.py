@@ -28,7 +28,7 @@ class RecordFields(TypedDict):
     participants: list[str]
     missing: list[str]
     late: NotRequired[list[str]]
-    """Missing in records of older versions, which did not store late clients."""
+    """Records of older versions lack this field: these versions did not store late clients."""
     verdicts: list[dict[str, Any]]
     weights: dict[str, float]
     norms: dict[str, float]

@@ -129,8 +129,8 @@ class Runtime:
                     break
                 if not await wait(max(0.0, give_up - time.monotonic())):
                     raise Unavailable(
-                        f"Redis holds schema {schema}; no worker has converted it to schema "
-                        f"{SCHEMA} of this version yet"
+                        f"Redis holds schema {schema}; this version needs schema {SCHEMA}, and no "
+                        "worker has converted the state yet"
                     )
         if schema is not None and self.hub.listening:
             self._converted_as_of = as_of

@@ -69,6 +69,6 @@ class EventLog:
 
 
 def _order(position: str) -> tuple[int, int]:
-    """A key that sorts positions: milliseconds, then the number within the millisecond."""
+    """The sort key of a position: its milliseconds, then its number within the millisecond."""
     milliseconds, _, number = position.partition("-")
     return int(milliseconds), int(number)

@@ -110,7 +110,7 @@ def read_sentinel_url(url: str) -> tuple[str, list[tuple[str, int]], dict[str, A
     if not name or not all(host for host, _ in addresses):
         raise ConfigurationError(
             f"the Redis URL must be {scheme}{SENTINEL}HOST:PORT,HOST:PORT/NAME/DATABASE, "
-            "where NAME is the primary's name among the Sentinels"
+            "where NAME is the name by which the Sentinels know the primary"
         )
     options = parse_url(f"{scheme}://{addresses[0][0]}/{database}?{query}")
     kept = {k: v for k, v in options.items() if k not in ("host", "port", "connection_class")}

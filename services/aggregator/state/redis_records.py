@@ -154,10 +154,10 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with the reasons; and the numbers that limit further bars.
+    """The barred clients, sorted by id, with the reasons; and two numbers that bound further bars.
 
     `clients` is the current number of members, and `founders` is the number of members when round 0
-    opened. Both determine how many clients may be barred.
+    opened. Both numbers determine how many clients may be barred.
     """
 
     evicted: dict[str, Bar]
@@ -207,7 +207,7 @@ SUMMARY_FIELDS = ("schema", "digest", "policy", "status", "phase", "round", "ope
 
 
 def parse_summary(values: Sequence[str | None]) -> RunSummary | None:
-    """Parses the fields `SUMMARY_FIELDS` of a run's state; None if the run has not started yet."""
+    """Parses the fields in `SUMMARY_FIELDS` of a run's state; None if the run has not started."""
     raw = dict(zip(SUMMARY_FIELDS, values, strict=True))
     return _summary({name: text or "" for name, text in raw.items()}) if raw["schema"] else None
 
@@ -221,7 +221,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
     if "schema" not in raw:
         return None
     if raw["schema"] != SCHEMA:
-        raise ConfigurationError(f"Redis holds schema {raw['schema']}, this version reads {SCHEMA}")
+        raise ConfigurationError(f"Redis holds schema {raw['schema']}; this version reads {SCHEMA}")
     summary = _summary(raw)
     experiment = Experiment.from_tables(json.loads(raw["experiment"]))
     return Run(
@@ -258,7 +258,7 @@ def parse_bar(text: str) -> Bar:
 
 
 def _summary(raw: Mapping[str, str]) -> RunSummary:
-    """Parses the fields `SUMMARY_FIELDS`; a field without a value can be missing or empty."""
+    """Parses the fields in `SUMMARY_FIELDS`; a field without a value can be missing or empty."""
     deadline = raw.get("deadline")
     return RunSummary(
         schema=raw["schema"],

@@ -33,7 +33,7 @@ class SharedBlob:
     @staticmethod
     @contextmanager
     def created(store: Blobs, size: int) -> Iterator[Path]:
-        """Creates a file of `size` bytes; deletes it after the context unless it was committed."""
+        """Creates a file of `size` bytes; afterwards, deletes the file if it was not committed."""
         path = store.unfinished / secrets.token_hex(16)
         try:
             with converted_disk_errors(), path.open("xb") as file:

@@ -93,7 +93,7 @@ class Snapshot(BaseModel):
         version = raw.get("schema_version")
         if version != SCHEMA:
             raise ConfigurationError(
-                f"stored state has schema {version}, this version reads {SCHEMA}"
+                f"the stored state has schema {version}; this version reads {SCHEMA}"
             )
         return Snapshot.model_validate(raw, extra="ignore")
 

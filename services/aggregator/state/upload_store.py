@@ -9,8 +9,8 @@ from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt
 
 KEPT = 86_400
-"""Seconds for which the receipts of a closed round are kept. While they are kept, a repeated upload
-gets the receipt of the first upload."""
+"""Seconds for which the receipts of a closed round are kept. As long as the receipts are kept, a
+repeated upload gets the receipt of the first upload."""
 
 ACCEPT = """
 -- KEYS state tickets receipts evicted events; ARGV client round kind digest receipt_json kept
@@ -136,5 +136,5 @@ class UploadStore:
 
 
 def _same_or_read(receipt: Receipt, text: str, stands: str) -> Receipt:
-    """The stored receipt; parses its text `stands` only if it differs from the sent `text`."""
+    """The stored receipt; parses its text `stands` only if it is not the sent `text`."""
     return receipt if stands == text else read_model(Receipt, stands)

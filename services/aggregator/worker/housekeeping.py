@@ -44,7 +44,7 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # For a day, a client that presents an expired token is told that it has expired.
+            # For a day, a client that presents an expired token is told that the token has expired.
             await self._stores.join_tokens.forget(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
@@ -131,8 +131,9 @@ class Housekeeping:
             state = self._stores.of_run(info.run).state
             cause = await state.wait_reason()
             if info.state == "queued":
-                reason = f"it waited {waited} for {cause or 'other runs'}"
+                reason = f"the run waited {waited} for {cause or 'other runs'}"
                 await runs.drop(self._fence, info.run, now, "cancelled", reason)
             else:
                 few = f"after {waited}, too few clients had accepted"
-                await state.expire(self._fence, f"it waited {waited} for {cause}" if cause else few)
+                why = f"the run waited {waited} for {cause}" if cause else few
+                await state.expire(self._fence, why)

@@ -29,8 +29,8 @@ class OpenRound:
     tickets: tuple[str, ...]
     """Clients that get a ticket when the round opens."""
     barrier: bool
-    """Whether the round waits for its clients. If it does, tickets are valid until the round's
-    deadline."""
+    """Whether the round waits for its clients. If the round waits, tickets are valid until the
+    round's deadline."""
 
 
 @dataclass(frozen=True)

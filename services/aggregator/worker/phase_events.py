@@ -13,7 +13,7 @@ class LeaseTaken:
 
 @dataclass(frozen=True)
 class ClientsRead:
-    """Answers `ReadClients`."""
+    """The answer to `ReadClients`."""
 
     status: RunState
     deadline: float | None
@@ -23,14 +23,14 @@ class ClientsRead:
 
 @dataclass(frozen=True)
 class StatusRead:
-    """Answers `ReadStatus`."""
+    """The answer to `ReadStatus`."""
 
     status: RunState
 
 
 @dataclass(frozen=True)
 class CandidatesRead:
-    """Answers `ReadCandidates`."""
+    """The answer to `ReadCandidates`."""
 
     status: RunState
     candidates: tuple[str, ...]
@@ -43,7 +43,7 @@ class CandidatesRead:
 
 @dataclass(frozen=True)
 class StandingRead:
-    """Answers `ReadStanding`."""
+    """The answer to `ReadStanding`."""
 
     status: RunState
     deadline: float | None
@@ -53,26 +53,26 @@ class StandingRead:
 
 @dataclass(frozen=True)
 class EventsRead:
-    """Answers `ReadEvents` and `CatchUp`; the list of events is empty if none arrived in time."""
+    """The answer to `ReadEvents` and `CatchUp`; no events if none arrived in time."""
 
     events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True)
 class RoundDecided:
-    """Answers `DecideRound` when the worker has computed the outcome of the round."""
+    """The answer to `DecideRound` when the worker has computed the outcome of the round."""
 
 
 @dataclass(frozen=True)
 class RoundRefused:
-    """Answers `DecideRound` if the updates do not meet a precondition, such as `n > 2f`."""
+    """The answer to `DecideRound` if the updates do not meet a precondition, such as `n > 2f`."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class EvaluationRead:
-    """Answers `ReadEvaluation`."""
+    """The answer to `ReadEvaluation`."""
 
     deadline: float | None
     waiting: bool

@@ -247,8 +247,8 @@ def _evaluate(state: PhaseState, event: events.EvaluationRead, now: float) -> St
 def _pass_time(state: PhaseState, batch: Sequence[Event], now: float) -> Step:
     """Answers requests for customized models, then asks the phase's question again.
 
-    `position` stays unchanged, so the next round handles the events of this batch again. It skips
-    the requests for customized models that have already been answered.
+    `position` stays unchanged, so the next round handles the events of this batch again. The next
+    round skips the requests for customized models that have already been answered.
     """
     after = replace(state, read_position=batch[-1].position if batch else state.read_position)
     return Step(after, _customizations(batch), _question(after, now))

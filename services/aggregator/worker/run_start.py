@@ -50,7 +50,7 @@ def _check_start(start: Start | None, folder: Path | None) -> None:
         )
     if not Path(start.file).resolve().is_relative_to(folder.resolve()):
         raise ConfigurationError(
-            f"model.start: {start.file} is not in RAMPART_START_MODELS, the folder {folder} of the "
+            f"model.start: {start.file} is not in RAMPART_START_MODELS, the folder {folder} on the "
             "worker's machine"
         )
 

@@ -126,7 +126,8 @@ def load_state(
 def _load(file: BinaryIO, entry: Mapping[str, Any], here: slice | None) -> Tensor:
     """Reads the tensor at the current position of the file."""
     start, end = entry["data_offsets"]
-    # safetensors knows every dtype, but needs a header. Make one that describes this tensor only.
+    # safetensors knows every dtype, but needs a header. Make a header that describes this tensor
+    # only.
     head = wire.pack_header({"tensor": {**entry, "data_offsets": [0, end - start]}})
     tensor = load_tensors(head + file.read(end - start))["tensor"]
     return tensor if here is None else tensor[..., here].clone()

@@ -142,8 +142,8 @@ class Worker:
             log.info("RAMPART_EXPERIMENT was already submitted", extra={"digest": digest})
         else:
             log.warning(
-                "RAMPART_EXPERIMENT is ignored, because this federation has had runs; submit it "
-                "with `rampart run`",
+                "RAMPART_EXPERIMENT is ignored, because this federation already has runs; submit "
+                "the experiment with `rampart run`",
                 extra={"digest": digest},
             )
 

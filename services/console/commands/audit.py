@@ -21,14 +21,18 @@ def audit(
     kept: Annotated[
         str | None,
         typer.Argument(
-            metavar="[H]", help="An earlier head that you stored; the log must contain it."
+            metavar="[H]",
+            help="Head of the log that you stored earlier; check that the log contains it.",
         ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check that no entry was altered or removed.")
     ] = False,
     head: Annotated[
-        bool, typer.Option("--head", help="Print the head of the log, for storing it elsewhere.")
+        bool,
+        typer.Option(
+            "--head", help="Print the head of the log, so that you can store it elsewhere."
+        ),
     ] = False,
     since: Annotated[int, typer.Option(min=0, help="Number of the first entry to list.")] = 0,
     url: Url = None,

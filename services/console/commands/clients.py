@@ -15,7 +15,7 @@ from rampart_fl.shared.protocol.runs import Member
 def clients(
     context: typer.Context,
     client: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="One client, over all runs.")
+        str | None, typer.Argument(metavar="[ID]", help="Show one client, over all runs.")
     ] = None,
     run: Run = None,
     everywhere: Annotated[

@@ -30,14 +30,15 @@ Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="C
 Run = Annotated[
     str | None,
     typer.Option(
-        "--run", help="Id of a run; by default, the current run, or the newest if none is current."
+        "--run",
+        help="Id of a run; by default, the current run, or the newest run if no run is current.",
     ),
 ]
 WhichRun = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help="Id of a run; by default, the current run, or the newest if none is current.",
+        help="Id of a run; by default, the current run, or the newest run if no run is current.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -72,7 +73,8 @@ def connect(
 
 
 def _newest() -> dict[str, str]:
-    """URL and token of the newest federation in ./runs that listens, or else of the newest one.
+    """URL and token of the newest federation in ./runs that listens, or of the newest federation if
+    none listens.
 
     A federation whose launcher was killed could not remove its file console.json.
     """

@@ -49,7 +49,8 @@ def matrix(
         int,
         typer.Option(
             min=1,
-            help="Number of runs per cell, with consecutive seeds from the experiment's seed on.",
+            help="Number of runs per cell; their seeds are consecutive, beginning with the "
+            "experiment's seed.",
         ),
     ] = 5,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,

@@ -98,7 +98,11 @@ def add(
         Role, typer.Option(help="A viewer may only read; an operator may also change things.")
     ],
     expires: Annotated[
-        str | None, typer.Option(help="Lifetime, such as 30d or 12h; by default, until revoked.")
+        str | None,
+        typer.Option(
+            help="Lifetime of the token, such as 30d or 12h; by default, the token is valid until "
+            "it is revoked."
+        ),
     ] = None,
     reason: Reason = NO_REASON,
     url: Url = None,

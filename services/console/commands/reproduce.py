@@ -29,7 +29,8 @@ def reproduce(
     scale: Annotated[
         Literal["full", "reduced", "smoke"],
         typer.Option(
-            help="full: the paper's protocol. reduced: a smaller protocol. smoke: one short cell."
+            help="full is the paper's protocol, reduced is a smaller protocol, and smoke is one "
+            "short run."
         ),
     ] = "reduced",
     seeds: Annotated[
@@ -42,15 +43,16 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="AXIS=CHOICE: run only the cells with this choice, including cells that "
-            "the reduced scale leaves out; repeatable."
+            help="AXIS=CHOICE: run only the cells with this choice, even cells that the "
+            "reduced scale leaves out; may be repeated."
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the table, the figure and the finished cells.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Use the finished cells and checkpoints in OUT.")
+        bool,
+        typer.Option("--resume", help="Continue with the finished cells and checkpoints in OUT."),
     ] = False,
     jobs: Jobs = 1,
     ray: Ray = None,

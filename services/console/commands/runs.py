@@ -123,9 +123,9 @@ def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, An
 def runs(
     context: typer.Context,
     run: WhichRun = None,
-    last: Annotated[int, typer.Option(min=1, help="How many of the newest runs to list.")] = 100,
+    last: Annotated[int, typer.Option(min=1, help="Number of newest runs to list.")] = 100,
     before: Annotated[
-        str | None, typer.Option(metavar="RUN", help="List runs older than this one.")
+        str | None, typer.Option(metavar="RUN", help="List only runs that are older than this run.")
     ] = None,
     url: Url = None,
     token: Token = None,

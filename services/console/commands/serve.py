@@ -20,7 +20,9 @@ PATIENCE = 120.0
 
 
 def serve(
-    agents: Annotated[int, typer.Option(min=0, help="Clients to start on this machine.")] = 0,
+    agents: Annotated[
+        int, typer.Option(min=0, help="Number of clients to start on this machine.")
+    ] = 0,
     detach: Annotated[
         bool,
         typer.Option(
@@ -30,7 +32,9 @@ def serve(
     folder: Folder = FEDERATION,
     port: Annotated[
         int,
-        typer.Option(envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 is any free port."),
+        typer.Option(
+            envvar="RAMPART_PORT", min=0, max=65_535, help="Port; 0 chooses any free port."
+        ),
     ] = 8440,
     as_json: Json = False,
 ) -> None:

@@ -26,7 +26,7 @@ def simulate(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for records.jsonl, accuracy.png, result.json, checkpoints."),
+        typer.Option(help="Folder for records.jsonl, accuracy.png, result.json and checkpoints."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run in OUT.")

@@ -30,7 +30,8 @@ class ShutdownTimeout(RampartError):
 
 
 class ServedFolder:
-    """The folder with the state of a federation; remains while no process serves the federation.
+    """The folder with the state of a federation; the folder remains when no process serves the
+    federation.
 
     Args:
         path: the folder; `make` and `lock` create it if it is missing.
@@ -55,13 +56,13 @@ class ServedFolder:
         """Locks the folder until the context ends; meanwhile, only this process serves the folder.
 
         Raises:
-            ConfigurationError: another process serves the folder, or it cannot be created.
+            ConfigurationError: another process serves the folder, or the folder cannot be created.
         """
         self.make()
         with self._lock.open("a+", encoding="utf-8") as file:
             if not try_lock(file):
                 raise ConfigurationError(
-                    f"process {self.server()} serves {self.path} already; rampart shutdown stops it"
+                    f"process {self.server()} already serves {self.path}; rampart shutdown stops it"
                 )
             sign(file)
             try:

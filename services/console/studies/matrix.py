@@ -171,7 +171,8 @@ def plan(
             for defence in defences:
                 chosen = with_defence(tables, defence, hostile)
                 if defence == LOCAL_ONLY:
-                    # Leave out the attack: honest clients receive nothing that it could affect.
+                    # Leave out the attack: clients that train alone receive nothing that an attack
+                    # could affect.
                     chosen["attackers"] = with_attack(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
                 cells.append(Cell(attack, defence, experiment, network))

@@ -1,4 +1,4 @@
-"""The content of the file `model.start`, which an experiment's digest does not include."""
+"""The model file that `model.start` names; an experiment's digest does not include its content."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 
 START = "start_sha256"
-"""The key of a file with results under which the SHA-256 of the run's model file is recorded."""
+"""The key under which a file with results has the SHA-256 of the run's model file."""
 
 
 def start_digest(experiment: Experiment) -> str | None:
@@ -27,6 +27,6 @@ def start_digest(experiment: Experiment) -> str | None:
 
 
 def folder_of(experiment: Experiment) -> str:
-    """Name of the folder for an unfinished run; differs if the experiment or its start differs."""
+    """The folder name of an unfinished run, which depends on the experiment and its model file."""
     start = start_digest(experiment)
     return experiment.digest() if start is None else f"{experiment.digest()}-{start[:16]}"

@@ -71,7 +71,8 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
                 yield from records(since, inf)
                 return
             elif kind == "tick":
-                # All events of a run that is over arrive before the next tick, so stop at it.
+                # All events of a run that is over arrive before the next tick, so stop at this
+                # tick.
                 over = operator.info().state in OVER
 
     for_records, for_metrics = tee(ended())
@@ -98,8 +99,8 @@ def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
                 last = event.get("id", last)
                 yield event
         except Unavailable:
-            # Reconnect, because the aggregator may only be restarting. If the event that ends a
-            # round is lost meanwhile, the caller reads the round's record at the next event that
-            # ends a round or the run.
+            # Reconnect: perhaps the aggregator is just restarting. If the event that ends a round
+            # is lost meanwhile, the caller reads the round's record at the next event that ends a
+            # round or the run.
             pass
         operator.ready(PATIENCE)

@@ -50,7 +50,7 @@ class TensorBoardTracker:
             self._writer.add_scalar(shown, value, number, walltime=at)
         if events:
             self._writer.add_text("barred", table(events), number, walltime=at)
-        self._writer.flush()  # Show this round before the next one ends, which may take long.
+        self._writer.flush()  # Show this round now, because the next round may take long.
 
     def end(
         self, figures: Mapping[str, float], facts: Mapping[str, str], folder: Path, at: float

@@ -265,7 +265,7 @@ async def test_refusal_by_a_proxy_does_not_lose_the_identity(
 
 def test_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    refused = pytest.raises(ConfigurationError, match=f"the client of {folder}")
+    refused = pytest.raises(ConfigurationError, match=f"the client in {folder}")
     with lock_folder(folder), refused, lock_folder(folder):
         pass
     with lock_folder(folder):

@@ -28,7 +28,7 @@ def test_by_default_the_federation_evicts_within_the_bound() -> None:
         ({"mode": "quarantine", "by": "operator"}, 'by = "operator" has no effect'),
         ({"rounds": 5}, 'rounds has no effect with mode = "evict"'),
         ({"mode": "reject", "rounds": 5}, "rounds has no effect"),
-        ({"patience": 5}, 'patience has no effect with mode = "evict", by = "automatic"'),
+        ({"patience": 5}, 'patience has no effect with mode = "evict" and by = "automatic"'),
         ({"mode": "reject", "bounded": False}, "bounded = false has no effect"),
         ({"mode": "quarantine", "scope": "federation"}, 'scope = "federation" has no effect'),
         ({"mode": "warn"}, "server.eviction.mode: .*'observe', 'reject', 'quarantine' or 'evict'"),

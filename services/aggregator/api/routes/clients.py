@@ -56,7 +56,7 @@ async def mint_join_tokens(
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids has the same id twice")
     if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
-        raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} names")
+        raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} ids")
     client_ids: Sequence[str | None] = ids or [None] * body.count
     tokens = [mint() for _ in client_ids]
     expires_at = time.time() + body.lifetime

@@ -58,7 +58,9 @@ async def acceptance(
     now = time.time()
     attempt = f"acceptance:{run.run}:{client}"
     if await runtime.stores.attempts.count(attempt, HOUR, now) > ANSWERS:
-        raise refusals.TooMany("this client answered too often", round(HOUR - now % HOUR) + 1)
+        raise refusals.TooMany(
+            "this client has answered the offer too often", round(HOUR - now % HOUR) + 1
+        )
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {
@@ -128,7 +130,7 @@ async def evict(
 async def reinstate(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
-    """Undoes an eviction or a quarantine; the client then answers a probe, as newcomers do."""
+    """Undoes an eviction or a quarantine; the client then sends a probe, as newcomers do."""
     answer = await run.stores.evictions.reinstate(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")

@@ -49,7 +49,8 @@ async def model(
         allowed = await ticket_in(runtime, caller, run)
         if allowed is None or allowed.kind == "offer":
             raise refusals.NotMember(f"{caller} does not take part in run {run.run}")
-        if allowed.kind == "evicted":  # Also a client that is barred and was never a member.
+        # This also applies to a client that is barred and was never a member.
+        if allowed.kind == "evicted":
             raise refusals.Evicted(allowed.reason)
         initial = (await run.state()).snapshot.initial
         if digest not in {*allowed.models.values(), initial}:

@@ -163,8 +163,8 @@ async def verdicts(
     last = first + LONGEST - 1 if last is None else last
     if not 0 <= last - first < LONGEST:
         raise refusals.InvalidRequest(
-            f"the range from {first} to {last} has {max(0, last - first + 1)} rounds; it must have "
-            f"1 to {LONGEST}"
+            f"the range from {first} to {last} has {max(0, last - first + 1)} rounds; a range "
+            f"must have 1 to {LONGEST} rounds"
         )
     await run.summary()
     entries = await run.records.entries(first, last)

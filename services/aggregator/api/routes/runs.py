@@ -41,11 +41,11 @@ async def runs(
     before: Annotated[
         str | None,
         Query(
-            description="only runs submitted before this one",
+            description="list only runs that were submitted before this run",
             json_schema_extra={"pattern": RUN_ID},
         ),
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="newest runs to list")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="number of newest runs to list")] = 100,
 ) -> list[RunInfo]:
     """Lists the newest runs in the order of submission, and what each run waits for."""
     if before is not None:

@@ -169,7 +169,9 @@ async def take_upload(
         if held is None:
             return check_update(body, definition.spec, cap)
         if held.digest != body.digest:
-            raise refusals.Conflict("the server has already accepted this upload with other bytes")
+            raise refusals.Conflict(
+                "the server has already accepted another upload for this ticket"
+            )
         return None
 
     async with runtime.upload_slots.take(known.client):
@@ -246,7 +248,7 @@ async def record(run: RunParts, receipt: Receipt) -> Receipt:
     errors: dict[str, refusals.Refusal] = {
         "evicted": refusals.Evicted("this client was evicted"),
         "conflict": refusals.Conflict(
-            "the server has already accepted this upload with other bytes"
+            "the server has already accepted another upload for this ticket"
         ),
         "late": refusals.Late(f"round {receipt.round} has closed"),
         "no-ticket": refusals.NoTicket("no ticket asks this client for this upload"),
@@ -289,7 +291,7 @@ async def customize(
         if attempts > runtime.settings.customizations_per_minute:
             raise refusals.TooMany("too many requests for customized models", retry_after=60)
     else:
-        name = "operator"  # A reserved id: no client has it.
+        name = "operator"  # This id is reserved, so no client has it.
         key = f":{caller.name}"
     length, zstd, limits = await bounds_of_body(request, runtime, run)
     definition = await run.definition()

@@ -79,7 +79,7 @@ async def test_a_run_from_before_secret_seeds_draws_as_before(
 async def test_state_with_another_schema_is_refused(live_run: Any) -> None:
     stores = live_run.stores
     await stores.redis.client.hset(live_run.run.keys.state, "schema", "0")
-    with pytest.raises(ConfigurationError, match="schema 0, this version reads 3"):
+    with pytest.raises(ConfigurationError, match="schema 0; this version reads 3"):
         await live_run.run.state.read()
 
 

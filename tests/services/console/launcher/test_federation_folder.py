@@ -91,7 +91,7 @@ def test_killed_server_leaves_no_lock_and_is_not_reported_as_ready(tmp_path: Pat
 def test_failed_server_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with folder.lock(), serving(folder.path) as child:
-        expected = r"exited with code 1; see .*: .*serves .* already"
+        expected = r"exited with code 1; see .*: .*already serves .*"
         with pytest.raises(ChildFailed, match=expected):
             folder.await_ready(child, tmp_path / "log", 30)
 

@@ -151,7 +151,7 @@ def test_measurements_and_errors_of_an_objective_are_checked(own_member: OwnMemb
     tables = {"training": {"objective": ["own"]}}
     for measured, problem in (
         (None, "measured None, not a mapping of tensors"),
-        ({"norm": 3.0}, "measured 3.0 as 'norm', not one number per client"),
+        ({"norm": 3.0}, "measured 3.0 as 'norm', not one number for each"),
         ({"norm": torch.zeros(2)}, r"measured tensor\(\[0., 0.\]\) as 'norm', not one number"),
     ):
         own_member(objectives, own_objective(measured=measured))

@@ -55,7 +55,7 @@ class Constraint:
 
 
 def _stages_without_samples(members: Members, need: "Need") -> list[str]:
-    """The stages whose need is `need`; empty if the experiment names the data set they need."""
+    """The stages that need `need`; empty if the experiment names the data set that they need."""
     server = members.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]

@@ -63,7 +63,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigurationError(
-                f"another process runs the client of {folder}: stop that process, or choose "
+                f"another process runs the client in {folder}: stop that process, or choose "
                 "another folder"
             ) from None
         except OSError as error:
@@ -112,7 +112,7 @@ async def establish(
         return identity
     if join_token is None:
         raise ValueError(
-            f"the client of {folder} has not joined the federation: give it a join token"
+            f"the client in {folder} has not joined the federation: give it a join token"
         )
     connection = AggregatorClient(url, join_token, patience=patience, verify=verify)
     try:

@@ -110,7 +110,7 @@ async def participate(
                 await _hand_over(connection, participant, ticket)
                 pending = await _answer(connection, participant, ticket, cached[1], activity)
                 # After an upload, the client's ticket is this `wait` ticket until the client has a
-                # new task. Request only a ticket that differs from it.
+                # new task. Request only a ticket that differs from this ticket.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 with own_errors():

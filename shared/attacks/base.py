@@ -115,7 +115,7 @@ class Knowledge:
         )
 
     def finite(self) -> "Knowledge":
-        """This knowledge without the known honest updates that have values that are not finite.
+        """This knowledge without the known honest updates that contain a NaN or an infinity.
 
         >>> known = Knowledge(3, 1, torch.tensor([[1.0], [torch.nan]])).finite()
         >>> known.honest_BD
@@ -134,7 +134,7 @@ class Knowledge:
 
 
 def finite_rows(updates_BD: Tensor) -> Tensor:
-    """The rows whose values are all finite; the same tensor, not a copy, if every row is."""
+    """The rows whose values are all finite; the same tensor, not a copy, if all rows are finite."""
     finite_B = updates_BD.isfinite().all(dim=1)
     return updates_BD if bool(finite_B.all()) else updates_BD[finite_B]
 
@@ -310,7 +310,7 @@ class DataAttack(Attack, ABC):
 
 
 def _checked(attack: Attack, crafted_FD: object, own_FD: Tensor) -> Tensor:
-    """The crafted updates in the dtype of the honest updates, if they have their shape."""
+    """The crafted updates in the honest updates' dtype; raises an error if the shapes differ."""
     if not isinstance(crafted_FD, Tensor):
         raise ConfigurationError(
             f"attack {attack.origin} crafted {crafted_FD!r} instead of updates"

@@ -65,7 +65,7 @@ class Eviction(Table):
         for name, wrong in unused.items():
             if wrong:
                 raise ValueError(
-                    f'{name} has no effect with mode = "{self.mode}", by = "{self.by}"'
+                    f'{name} has no effect with mode = "{self.mode}" and by = "{self.by}"'
                 )
         return self
 

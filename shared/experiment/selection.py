@@ -54,7 +54,7 @@ def count(bound: float, of: int) -> int:
     """Converts a bound on a group of clients to a number; the group has `of` clients.
 
     A `bound` of at most 1 is a fraction of the group. A larger `bound` is already a number of
-    clients. The result is at most `of`.
+    clients. The result is at most the size of the group.
 
     >>> count(0.8, 9), count(3, 9), count(12, 9)
     (8, 3, 9)

@@ -1,4 +1,4 @@
-"""Refuses values of the wrong kind that pydantic would convert to numbers, or keep unnoticed."""
+"""Refuses booleans in place of numbers, and numbers that are not finite; pydantic accepts both."""
 
 from collections.abc import Iterator, Mapping
 from math import isfinite

@@ -118,7 +118,7 @@ def _share(
     whole: str,
     most: float = 1.0,
 ) -> float | None:
-    """The clients' parts, divided by their wholes; ignores a claim above `most` per sample.
+    """The sum of the clients' parts, divided by the sum of their wholes, without impossible parts.
 
     The aggregator checks the counts in each report. However, a client's newest counts may come from
     two reports, and older versions did not check counts.

@@ -1,7 +1,7 @@
 """Checks the counts of samples among a client's metrics.
 
 Accuracies and attack success rates are sums of counts over all clients. Without these checks, one
-client could therefore make an accuracy any number.
+client could therefore set an accuracy to any number.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ WHOLES = {
     "certified_": "test_samples",
     "fooled_": "triggered_samples",
 }
-"""The metrics that count some of the samples that another metric counts: the prefix of their names,
-and the name of the other metric."""
+"""For metrics that count a part of some samples: the prefix of their names, and the name of the
+metric that counts all of these samples."""
 INVALID_CLAIM = "invalid_claim"
 """The type of the validation error about an impossible count."""
 

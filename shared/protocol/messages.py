@@ -62,7 +62,7 @@ class Report(Message):
     """
 
     samples: int = Field(
-        ge=1, le=MOST_SAMPLES, description="training samples; at most the client's cap"
+        ge=1, le=MOST_SAMPLES, description="number of training samples; at most the client's cap"
     )
     metrics: Metrics = {}
     diverged: bool = Field(
@@ -252,7 +252,7 @@ class StageReport(Message):
     stage: str
     values: dict[str, int | float | str | None] = Field(default={}, description="totals by name")
     per_row: dict[str, dict[str, int | float | None]] = Field(
-        default={}, description="columns by name; each maps clients to numbers"
+        default={}, description="columns by name; each column maps clients to numbers"
     )
 
 
@@ -299,8 +299,8 @@ class RoundFacts(Message):
     opened_at: float = 0.0
     closed_at: float = 0.0
     timings: dict[str, float] = Field(default={}, description="seconds by step")
-    bytes_down: dict[str, int] = Field(default={}, description="models sent, by client")
-    bytes_up: dict[str, int] = Field(default={}, description="uploads, by client")
+    bytes_down: dict[str, int] = Field(default={}, description="bytes of models sent, by client")
+    bytes_up: dict[str, int] = Field(default={}, description="bytes of uploads, by client")
     warnings: list[str] = Field(default=[], description="reasons not to trust this federation")
 
     @property

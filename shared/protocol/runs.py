@@ -31,7 +31,7 @@ class RunInfo(Message):
     name: str = Field(examples=["digits-benign"])
     experiment: Digest = Field(description="digest of the experiment", examples=["5f" * 32])
     submission: str = Field(
-        description="key that repeated submissions share", examples=["tuesday-1"]
+        description="key; submissions with the same key create only one run", examples=["tuesday-1"]
     )
     submitted_at: float = Field(description="Unix time", examples=[1_772_357_400.0])
     submitted_by: str = Field(description="name of the operator", examples=["ada"])
@@ -149,7 +149,9 @@ class Acceptance(Message):
     client_id: ClientId
     accept: bool
     reason: str = ""
-    slot: int | None = Field(default=None, description="the client's slot; None if not a member")
+    slot: int | None = Field(
+        default=None, description="the client's slot; None if the client is not a member"
+    )
 
 
 class Member(Message):
@@ -160,7 +162,9 @@ class Member(Message):
         default=None, description="the client's answer; None before it answers"
     )
     reason: str = Field(default="", description="why the client declined")
-    slot: int | None = Field(default=None, description="the client's slot; None if not a member")
+    slot: int | None = Field(
+        default=None, description="the client's slot; None if the client is not a member"
+    )
     online: bool = False
     software: str = Field(
         default="", description="software that the client reports, such as `rampart-fl/0.1`"

@@ -77,7 +77,7 @@ class RoundFigures(Message):
 
     round: int
     status: Literal["published", "failed"]
-    seconds: float = Field(description="from the opening of the round to its end")
+    seconds: float = Field(description="seconds from the opening of the round to its end")
     participants: int
     absent: int = Field(description="clients whose update did not arrive in time")
     late: int = Field(default=0, description="absent clients that uploaded too late")

@@ -131,7 +131,7 @@ class Stage(Member, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """Of this stage and the stages in its fields, those with `streams = False`."""
+        """The stages with `streams = False` among this stage and the stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)
@@ -162,7 +162,7 @@ class Stage(Member, ABC):
         return inner + 2 * clients * self.remembers
 
     def undivided(self) -> tuple[str, ...]:
-        """Of this stage and the stages in its fields, names of those that ranks cannot split."""
+        """Names of the stages that ranks cannot split: this stage, and stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(name for p in parts if isinstance(p, Stage) for name in p.undivided())
         return inner if self.divides else (self.name, *inner)
@@ -178,9 +178,9 @@ class ToleratesF(Stage):
 
     f: int = Field(default=0, ge=0)
     """Declared bound on the number of hostile rows. Rows that were left out because they are not
-    finite are treated as hostile rows. If detectors leave so few rows that no result is possible
-    with this bound, each client that they left out or evicted counts as a hostile row, too, as far
-    as necessary."""
+    finite are treated as hostile rows. Detectors may leave too few rows for a result with this
+    bound. In this case, as many as necessary of the clients that they left out or evicted also
+    count as hostile rows."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows among the remaining rows: max(0, f - dropped)."""
@@ -204,13 +204,13 @@ class ToleratesF(Stage):
 def with_tolerable_f(
     apply: Callable[[Rows], Outcome], rows: Rows, left_out: Sequence[str]
 ) -> Outcome:
-    """Applies stages to rows; lowers their bound f if there are too few rows for it.
+    """Applies stages to rows; lowers the stages' bound f if there are too few rows for this bound.
 
     Args:
         apply: callback that applies the stages.
         rows: the rows that remain.
-        left_out: clients that detectors have evicted, or left out of this round. As few of them as
-            possible count as hostile rows, because honest clients may be among them.
+        left_out: clients that detectors have evicted, or left out of this round. As few of these
+            clients as possible count as hostile rows, because honest clients may be among them.
     Raises:
         TooFewRows: there are too few rows even if all these clients count as hostile.
     """

@@ -72,9 +72,9 @@ def kappa(
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
             them.
         context: server data, and the seed, which also determines the sampled subsets.
-        samples: number of subsets that are sampled if there are more than `exact` subsets. Rows of
-            the sampled subset with the largest ratio are then swapped for other rows as long as the
-            ratio increases.
+        samples: number of subsets that are sampled if there are more than `exact` subsets. In the
+            sampled subset with the largest ratio, rows are then swapped for other rows as long as
+            this increases the ratio.
         exact: all subsets are tried if there are at most this many subsets.
     Raises:
         PreconditionError: a row is not finite, or f is not below n / 2.

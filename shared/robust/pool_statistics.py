@@ -44,6 +44,6 @@ class PoolStatistics:
     positions: tuple[int, ...] = ()
 
     def of_columns(self, which: slice) -> "PoolStatistics":
-        """Statistics for a view of only these columns; keeps no measurements of others."""
+        """Statistics for a view of only these columns; keeps no measurements of other columns."""
         squares_N = self.squares_N if which == self.squares_of else None
         return PoolStatistics(self.unchecked, squares_N)

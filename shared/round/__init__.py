@@ -5,7 +5,7 @@
 - `rounds`: makes the rows and the context, runs the stages, and makes the models of newcomers.
 
 The aggregator's worker and the simulator's server both run rounds through this package. The worker
-and the simulator have separate code for where vectors are held, how models are stored, and what
-survives a crash. No code in this package uses sockets, blobs or clocks. The computations of the
-stages belong in `robust`.
+and the simulator each have their own code for holding vectors, storing models and recovering from
+crashes. No code in this package uses sockets, blobs or clocks. The computations of the stages
+belong in `robust`.
 """

@@ -31,7 +31,8 @@ def offset(
     Args:
         served: the models that the server sent to clients.
         client: the client's id.
-        start: the model that the client trained from, without a challenge.
+        start: the model that the client trained from; if this model was challenged, the same model
+            without the challenge.
         isolates: whether groups of clients are isolated (`Customizer.isolates`).
     """
     base = served.own(client) if isolates else served.reference()

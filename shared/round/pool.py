@@ -228,7 +228,7 @@ class Pool:
         return self._storage.zeros(rows, self.reference_D)
 
     def _unmeasured(self, block: Block) -> Tensor | None:
-        """Placeholders (NaN) for the squared norms (N,) of a block's rows in a file; or None.
+        """Placeholders (NaN) for the squared norms (N,) of rows in a file; None for rows in memory.
 
         All ranks agree on whether the block is in a file, because they measure norms together: a
         rank without coordinates has no file of its own.

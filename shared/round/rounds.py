@@ -170,7 +170,8 @@ class Rounds:
             claims: what is known about each upload, by client.
             state: the state of the stages; if it is empty, the stages begin with their initial
                 states.
-            standing: the barred clients, and the numbers that limit further evictions.
+            standing: the barred clients, and the numbers that determine how many clients may be
+                barred.
             models: callback that returns the customized models (A,) of the previous round, keyed
                 by name. `models` is called only if the customizer continues from these models.
             ended: callback that gets the name of each step when the step ends.

@@ -20,7 +20,7 @@ class Compute(Protocol):
 
 
 def compute_on(thread: Executor | None) -> Compute:
-    """Returns a `Compute` for `thread`, or for the event loop's default executor if it is None."""
+    """Returns a `Compute` for `thread`; None stands for the event loop's default executor."""
 
     async def compute(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio.get_running_loop()

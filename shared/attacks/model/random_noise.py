@@ -41,7 +41,7 @@ class RandomNoise(ModelAttack):
             return std_F1 * noise_FD.to(own_FD.device)
         if knowledge.initial is None:
             raise ConfigurationError(
-                f"random_noise with reading {self.reading!r} needs `Knowledge.initial`, which "
+                f"random_noise with reading={self.reading!r} needs `Knowledge.initial`, which "
                 "draws a randomly initialized model"
             )
         start_FD = start_models(own_FD, knowledge, self.name)

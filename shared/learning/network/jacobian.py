@@ -82,7 +82,7 @@ def squared_norm(
         (slope_KD,) = torch.autograd.grad(projected, leaf_KD, create_graph=True)
         one_K = scale_K * slope_KD[:, : network.spec.trainable].square().sum(1)
         norm_K += one_K.detach()
-        if one_K.requires_grad:  # False for a linear model, whose Jacobian is constant.
+        if one_K.requires_grad:  # The Jacobian of a linear model is constant.
             (one_KD,) = torch.autograd.grad(one_K.sum(), leaf_KD, retain_graph=True)
             gradient_KD += one_KD
     return norm_K, gradient_KD

@@ -134,8 +134,8 @@ def _convolution(name: str, layer: nn.Conv2d) -> Layer:
     multiplied = _multiplied_convolution(name, layer, layer.padding)
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        # cuDNN runs the forward pass of a grouped convolution fast. For the gradients, it launches
-        # at least one GPU kernel per group, so training uses a matrix product instead.
+        # cuDNN runs the forward pass of a grouped convolution fast. For the gradients, cuDNN
+        # launches at least one GPU kernel per group, so training uses a matrix product instead.
         trains = torch.is_grad_enabled() and h.device.type != "cpu"
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
         return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)

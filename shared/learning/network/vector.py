@@ -53,8 +53,8 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
     unknown = [name for name in module.state_dict() if name not in known]
     if unknown:
         raise ConfigurationError(
-            f"the only buffers that clients share are the statistics of batch normalization, not "
-            f"{', '.join(unknown)}; register constants with persistent=False"
+            f"the buffers {', '.join(unknown)} are not statistics of batch normalization, so "
+            "clients cannot share them; register constants with persistent=False"
         )
     return tensors
 

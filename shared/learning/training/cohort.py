@@ -149,7 +149,7 @@ class Batches:
         seed: the experiment's seed.
         names: the clients' ids.
         round: the round's number.
-        secret: secret seed for private draws; if None, the experiment's seed.
+        secret: secret seed for private draws; if None, the experiment's seed is used.
         held: positions of each client's validation samples, which are in no batch.
     """
 

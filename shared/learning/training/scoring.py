@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Scores = Callable[[Tensor, Tensor], Tensor]
-"""(outputs (K, B, C), class numbers (K, B)) -> one number per sample (K, B)."""
+"""A function from outputs (K, B, C) and class numbers (K, B) to one number per sample (K, B)."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, StepState(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            if stay and len(after.model_KD) == len(placed):  # All clients ended together.
+            # All clients have finished at the same time.
+            if stay and len(after.model_KD) == len(placed):
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
             ended.put(to_K, after)
@@ -145,7 +146,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """Takes the values in `before` for clients that are done, and those in `after` for others."""
+    """Takes the values in `before` for clients that are done, and in `after` for other clients."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -66,13 +66,14 @@ class Customization:
 class Customizer(Stage):
     """Maps the rows of the accepted clients to a model for each client.
 
-    A customizer may be a user's own code. Errors that its methods raise therefore name it, and a
-    `ConfigurationError` that names it refuses results that are obviously wrong.
+    A customizer may be a user's own code. Errors that a customizer's methods raise therefore name
+    the customizer. If a result is obviously wrong, a `ConfigurationError` that names the customizer
+    is raised.
     """
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Replaces the methods of a new customizer by methods that name it in their errors."""
+        """Replaces the methods of a new customizer by methods whose errors name the customizer."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
             owner = next(base for base in cls.__mro__ if name in vars(base))

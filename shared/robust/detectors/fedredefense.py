@@ -34,9 +34,9 @@ class FedREDefense(Detector):
     not random noise of the same dimension. The error is about 1 if the update is noise, and exactly
     1 if the update is zero. The detector assumes that clients train the whole global model w.
     Rampart therefore refuses experiments in which clients start from other models or upload only a
-    part of the model. The norm of an honest update can be too large for `steps` steps of gradient
-    descent. Larger steps can reproduce such an update, so if a search fails, the detector repeats
-    the search with larger step sizes (`larger`). The detector keeps each client's synthetic
+    part of the model. With `steps` steps of gradient descent, it may be impossible to reach the
+    norm of an honest update. Larger steps can reach such a norm, so if a search fails, the detector
+    repeats the search with larger step sizes (`larger`). The detector keeps each client's synthetic
     samples, and the client's next search starts from these samples.
 
     The search stops as soon as the error is below the threshold. A longer search could therefore

@@ -302,7 +302,7 @@ def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> 
     different challenges may send the same upload. An upload that answers the challenges of several
     clients equally strongly does not prove that any of these clients trained. If other clients sent
     the same upload, their challenges therefore count, too: if the upload's mean answer to these
-    challenges is larger than the mean of a_j, it replaces the mean of a_j in z.
+    challenges is larger than the mean of a_j, this mean answer replaces the mean of a_j in z.
 
     Args:
         new_K: sketch of r, the new part of the client's upload.

@@ -19,7 +19,7 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
 
     A client has a group only while it is on trial, or while a recent acquittal exempts it from
     trials. When attackers copy an upload of an honest client for the first time, this client is not
-    on trial yet, so a single copy does not draw it into their group.
+    on trial yet, so a single copy does not draw this client into their group.
 
     Args:
         known: what is remembered about each client, keyed by client id.

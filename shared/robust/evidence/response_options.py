@@ -57,9 +57,9 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     the logarithm of the typical norm. The deviation is the median absolute deviation of the
     logarithms of the clients' largest norms."""
     challenges: bool = True
-    """Whether suspects are challenged. If they are not challenged, the detector uses suspicion as
-    evidence, and may request the eviction of honest clients whose loss has negative curvature. In
-    the mode `observe`, the detector challenges no client."""
+    """Whether suspects are challenged. If suspects are not challenged, the detector uses suspicion
+    as evidence, and may request the eviction of honest clients whose loss has negative curvature.
+    In the mode `observe`, the detector challenges no client."""
     strength: float = Field(default=8.0, gt=0)
     """Norm of a suspect's first challenge, as a multiple of the median norm of uploads."""
     decoys: int = Field(default=39, ge=8)

@@ -44,9 +44,9 @@ def geometry(rows: View) -> Geometry:
     """Distances and inner products of a view's rows.
 
     The geometry of the pool's rows is measured only once. If each row of the view is a weighted
-    mean of the pool's rows, the view's geometry follows from it. A view that scales rows is
-    measured by itself: after a huge row is scaled down, its distances would consist of the rounding
-    errors of its unscaled inner products.
+    mean of the pool's rows, the view's geometry is computed from the geometry of the pool's rows. A
+    view that scales rows is measured by itself: after a huge row is scaled down, its distances
+    would consist of the rounding errors of its unscaled inner products.
     """
     if rows.mix_MK is None:
         return _pool(rows)

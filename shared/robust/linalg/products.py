@@ -1,6 +1,7 @@
 """Linear combinations, norms and inner products of rows.
 
-Legend: a view has M rows and reads K rows of the pool; a row has D coordinates, a chunk C of them.
+Legend: a view has M rows and reads K rows of the pool; a row has D coordinates, a chunk has C of
+these coordinates.
 """
 
 from collections.abc import Iterator, Sequence

@@ -57,7 +57,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
     by_distance = squared_MM.masked_fill(own_MM, torch.inf).sort(dim=1)
     nearest_RR, rows_RR = by_distance.values.numpy(), by_distance.indices.numpy()
     left, taken = list(range(len(squared_MM))), list[int]()
-    # No f hostile rows can increase this distance beyond those between honest rows.
+    # Whatever f rows attackers send, this distance is at most a distance between honest rows.
     typical = squared_MM.median(dim=1).values.sort().values[len(left) - f - 1]
     blur = TIE * float(typical)
     while len(taken) < count:

@@ -56,8 +56,9 @@ class SMEA(Rule):
 def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the rows in the subset with the smallest top variance, and this variance.
 
-    Eigenvalues are computed only for subsets whose lower bound is at most the smallest variance
-    that was found before. The search stops early at a subset whose rows are all equal.
+    The eigenvalues of a subset are computed only if the subset's lower bound is at most the
+    smallest variance that was found before. The search stops early at a subset whose rows are all
+    equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_variance_subset((points[:, None] - points).square(), 3)[0]

@@ -150,8 +150,8 @@ class Objective(Member, ABC):
         for name, column in given.items():
             if not isinstance(column, Tensor) or column.shape != (len(models_KD),):
                 raise ConfigurationError(
-                    f"objective {self.origin} measured {column!r} as {name!r}, not one number per "
-                    f"client, of which there are {len(models_KD)}"
+                    f"objective {self.origin} measured {column!r} as {name!r}, not one number for "
+                    f"each of the {len(models_KD)} clients"
                 )
         return given
 

@@ -37,9 +37,9 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 ```
 
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
-takes `f`. Before the aggregation, rows that are not finite are left out; each lowers `f`, and also
-an explicit `b` or `m`, by one. If detectors leave too few rows for `f`, each client that they left
-out or evicted lowers `f` in the same way, as far as necessary.
+takes `f`. Before the aggregation, rows that are not finite are left out. Each row that is left out
+lowers `f` by one, and also `b` or `m` if the experiment sets them. If detectors leave too few rows
+for `f`, clients that they left out or evicted lower `f` in the same way, as many as necessary.
 *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
 result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a number of
 arithmetic operations; one pass over the rows costs n·d.

@@ -61,7 +61,7 @@ def html_texts(html: str) -> Iterator[str]:
 
 
 def _pieces(code: str) -> Iterator[str]:
-    """The comments, strings and templates of a script; a template ends after what is inside it."""
+    """The comments, strings and templates of a script; a template comes after its contents."""
     opened, templates, at = list[str](), list[list[str]](), 0
     while found := (TEMPLATE if opened[-1:] == ["`"] else CODE).search(code, at):
         inside, piece = opened[-1:] == ["`"], found[0]

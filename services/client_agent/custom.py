@@ -172,7 +172,7 @@ def tensors(model: bytes) -> tuple[Parameters, ModelSpec]:
 
 
 def parts(answer: object, method: str, first: str) -> tuple[Any, int, Mapping[str, Any]]:
-    """The three values that a client's method returned; raises an error if they are of other kinds.
+    """The three values that a client's method returned; raises an error if they have wrong types.
 
     >>> parts((0.5, 4, {"accuracy": 1}), "evaluate", "loss")
     (0.5, 4, {'accuracy': 1})

@@ -1,4 +1,4 @@
-"""HTTP connections with limits on heads, bodies and responses; no ASGI application can set them.
+"""HTTP connections with limits that no ASGI application could set: on heads, bodies, responses.
 
 By default, uvicorn has these gaps:
 

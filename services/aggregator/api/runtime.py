@@ -107,8 +107,8 @@ class Runtime:
         """Raises `Unavailable` until a worker has taken over the federation.
 
         An older schema of the stored state does not delay readiness. Otherwise, a rolling update
-        would never end: it stops the old processes only when the new ones are ready, and a new
-        worker converts the state only after the old processes have stopped.
+        would never end: the old processes are stopped only when the new processes are ready, but a
+        new worker converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

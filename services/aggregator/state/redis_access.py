@@ -85,7 +85,7 @@ class RedisAccess:
                         pipe.evalsha(sha, len(keys), *keys, *args)
                     if self.replicas:
                         # WAIT counts the replicas that have received the writes of its own
-                        # connection, so it is sent in the same pipeline as the scripts.
+                        # connection, so WAIT is sent in the same pipeline as the scripts.
                         pipe.wait(self.replicas, round(REPLICATING * 1000))
                     replies = await pipe.execute(raise_on_error=False)
                 if self.replicas:

@@ -16,7 +16,8 @@ def models_of(plan: Plan, clients: int, known: int) -> int:
     Args:
         plan: the stages of the round.
         clients: number of clients in the round.
-        known: number of all clients of the run. A round also challenges clients that are not in it.
+        known: number of all clients of the run. A round also challenges clients that are not in the
+            round.
     """
     models = 1 + plan.customizer.models_of(clients)
     challengers = (one for one in plan.detectors if isinstance(one, Challenger))

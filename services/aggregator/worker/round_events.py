@@ -49,8 +49,8 @@ def handle_events(
                 joined.add(event.client)
                 stale = True
             case "opened":
-                # Clients that were evicted before the round opened got no ticket, so they have
-                # lost none.
+                # Clients that were evicted before the round opened got no ticket, so they have lost
+                # no ticket.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -26,7 +26,8 @@ def serve(
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach", help="Return when the federation is ready; `rampart shutdown` stops it."
+            "--detach",
+            help="Return when the federation is ready; `rampart shutdown` stops the federation.",
         ),
     ] = False,
     folder: Folder = FEDERATION,

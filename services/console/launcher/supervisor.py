@@ -121,5 +121,5 @@ def require_free(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise ConfigurationError(
-                f"port {port} cannot be used ({error.strerror}); choose another one with --port"
+                f"port {port} cannot be used ({error.strerror}); choose another port with --port"
             ) from None

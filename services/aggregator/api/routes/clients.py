@@ -176,7 +176,7 @@ async def change_token(
 async def clients(
     runtime: RuntimeDep,
     after: Annotated[
-        ClientId | None, Query(description="only clients whose ids come after this one")
+        ClientId | None, Query(description="list only clients whose ids come after this id")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> list[ClientInfo]:

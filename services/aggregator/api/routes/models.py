@@ -49,7 +49,7 @@ async def model(
         allowed = await ticket_in(runtime, caller, run)
         if allowed is None or allowed.kind == "offer":
             raise refusals.NotMember(f"{caller} does not take part in run {run.run}")
-        # This also applies to a client that is barred and was never a member.
+        # A client that is barred and was never a member also gets such a ticket.
         if allowed.kind == "evicted":
             raise refusals.Evicted(allowed.reason)
         initial = (await run.state()).snapshot.initial

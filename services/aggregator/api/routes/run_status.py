@@ -1,4 +1,4 @@
-"""Routes for operators to read a run's status and events, and to pause, resume or stop it."""
+"""Routes with which operators read a run's status and events, and pause, resume or stop the run."""
 
 import time
 from collections.abc import AsyncIterable, AsyncIterator

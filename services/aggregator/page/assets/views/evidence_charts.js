@@ -24,7 +24,7 @@ export function RecentEvidence({ run_id, client_id, round }) {
 
 /**
  * A detector's score is either its evidence or the measurement of one round. If the score is a
- * measurement, the chart also shows the evidence, if the detector accumulates evidence.
+ * measurement and the detector accumulates evidence, the chart also shows the evidence.
  *
  * @param {{client_id: string, summaries: any[]}} props the summaries must cover this client; oldest round first
  */

@@ -163,7 +163,7 @@ class Experiment(Table):
     fraction: float = Field(default=1.0, gt=0, le=1)
     """Fraction of the clients that is selected for each round (sync policy)."""
     fraction_of: Literal["candidates", "founders"] = "candidates"
-    """The number of which `fraction` is a fraction: `candidates` is the number of clients that may
+    """The number that is multiplied by `fraction`: `candidates` is the number of clients that may
     be drawn for the round, and `founders` is `data.clients`. With `founders`, evictions do not make
     rounds smaller, as long as enough clients are left."""
     buffer: float = Field(default=0.5, gt=0)

@@ -107,8 +107,8 @@ def note(name: str, package: str) -> None:
 
     Raises:
         ConfigurationError: the experiment already uses a member with the same name, from another
-            family and from a different package. This is refused because `packages` of an experiment
-            has only one entry per name.
+            family and from a different package. Such a member is refused, because the table
+            `packages` of an experiment has only one entry per name.
     """
     lookups = _looked_up.get()
     if lookups is not None and lookups.setdefault(name, package) != package:

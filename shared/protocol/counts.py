@@ -15,8 +15,8 @@ WHOLES = {
     "certified_": "test_samples",
     "fooled_": "triggered_samples",
 }
-"""For metrics that count a part of some samples: the prefix of their names, and the name of the
-metric that counts all of these samples."""
+"""For each prefix: the metric that limits all metrics whose names begin with this prefix. For
+example, `correct_local` counts some of the samples that `test_samples` counts."""
 INVALID_CLAIM = "invalid_claim"
 """The type of the validation error about an impossible count."""
 

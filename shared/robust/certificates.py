@@ -79,9 +79,9 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         size: k, the number of clients in a subset.
         error: if the voters were drawn at random, the largest probability that any of a sample's C
             bounds is wrong. For each class, the function then computes a Clopper-Pearson bound on
-            the share of all subsets that vote for it; each bound is wrong with probability at most
-            `error` / C. If all subsets of k clients voted, the shares p are known exactly, and
-            `error` is 0.
+            the share of all subsets that vote for this class; each bound is wrong with probability
+            at most `error` / C. If all subsets of k clients voted, the shares p are known exactly,
+            and `error` is 0.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])

@@ -100,7 +100,7 @@ def public_samples(context: Context, stage: str) -> tuple[Tensor, Tensor, Tensor
 def information(logits_BC: Tensor, sharpness: bool = True, diversity: bool = True) -> Tensor:
     """Minus the mutual information of x and class: mean_i H(P_i) - H(mean_i P_i), P = softmax(z).
 
-    This is equation 6 of SDEA; H is the entropy. The result is in [-ln C, 0]. The result is
+    The formula is equation 6 of SDEA; H is the entropy. The result is in [-ln C, 0]. The result is
     smallest if predictions are certain and all classes are predicted equally often. The result is 0
     if all predictions are the same.
 

@@ -52,8 +52,9 @@ def centred_gram(distances_MM: Tensor, weights_M: Tensor) -> Tensor:
 def top(distances_MM: Tensor, weights_M: Tensor) -> Spectrum:
     """The top eigenvalue of Cov_q = sum_i q_i (x_i - μ_q)(x_i - μ_q)ᵀ, and the quasi-gradients.
 
-    Both are computed from the rows' weighted Gram matrix, which has the same nonzero eigenvalues as
-    Cov_q. Rows with weight 0 are left out of this matrix, and their `along_M` is 0.
+    The eigenvalue and the quasi-gradients are computed from the rows' weighted Gram matrix, which
+    has the same nonzero eigenvalues as Cov_q. Rows with weight 0 are left out of this matrix, and
+    their `along_M` is 0.
 
     Args:
         distances_MM: squared Euclidean distances, float64.

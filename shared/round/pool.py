@@ -256,9 +256,9 @@ class Pool:
     def _measure(self, block: Block, squares_N: Tensor | None, slot: int) -> None:
         """Measures the squared norm of a row's parameters if the block is in a file.
 
-        The norm is measured now, so that no later pass has to read the file for it. It has the same
-        bits as in a pass over all rows. If the block is in memory, one such pass is made later,
-        because it is faster than one call for each row.
+        The norm is measured now, so that no later pass has to read the file to measure the norm.
+        The norm has the same bits as in a pass over all rows. If the block is in memory, one such
+        pass is made later, because it is faster than one call for each row.
         """
         if squares_N is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])

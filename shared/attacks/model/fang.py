@@ -71,7 +71,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,), with the first λ that makes Krum pick it or is below `least`."""
+        """The upload -λ s (D,) with the first λ that is below `least` or makes Krum pick it."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()

@@ -59,7 +59,7 @@ def poison(
 
 
 def _checked(member: Dataset, samples: object) -> Samples:
-    """The samples, if they are what the data set declares."""
+    """The samples; raises an error if they are not what the data set declares."""
     if not isinstance(samples, Samples):
         raise ConfigurationError(
             f"data set {member.origin} returned {_described(samples)}, not Samples"

@@ -39,7 +39,7 @@ class Stacked:
     """
 
     def __init__(self, module: nn.Module, member: Member | None = None) -> None:
-        """`member` is the model that built the module; errors of its own code name it."""
+        """`member` is the model that built the module; errors of its own code name this member."""
         self.module = module
         self._own_errors = nullcontext if member is None else member.own_errors
         self.spec = spec_of(module)

@@ -140,8 +140,8 @@ class LocalResult:
         personal: the client's personal state after the round.
         metrics: numbers by name. `train_samples`, `test_samples`: sample counts.
             `correct_customized`, `correct_local`, `correct_personalized`: numbers of test samples
-            that are classified correctly by the model before training (the received model, unless
-            the personalizer has changed it), by the trained model, and by the client's own model
+            that three models classify correctly: the model before training (the received model,
+            unless the personalizer has changed it), the trained model, and the client's own model
             (if there is one). `error_customized`, ...: in an estimation task, squared errors summed
             over the test samples, instead of numbers of correct samples. `loss_before`,
             `loss_after`: mean loss on the training samples, of the model before training and of the

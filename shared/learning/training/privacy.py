@@ -226,7 +226,7 @@ def normal(scale: Sequence[float], draws: Sequence[torch.Generator], like_KD: Te
 def output_noise(deviation: float, draws: StepRandomness, update_KD: Tensor) -> Tensor:
     """The noise N(0, σ² I) that MSDFL (section VII-E) adds to each client's trained model.
 
-    This noise alone guarantees no ε, because the norm of the update is not bounded.
+    Output noise alone guarantees no ε, because the norm of the update is not bounded.
     """
     scale = [deviation] * len(update_KD)
     return normal(scale, draws.secretly("output noise"), update_KD)

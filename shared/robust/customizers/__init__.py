@@ -147,7 +147,7 @@ class Customizer(Stage):
         Args:
             rows: the accepted updates relative to `context.reference_D`; there may be none.
             similar: the rows from which the customizer computes similarities between clients, one
-                for each client in `rows`. If calibration is off, they are the raw uploads;
+                for each client in `rows`. If calibration is off, these rows are the raw uploads;
                 otherwise, they are equal to `rows`.
             state: the state from `init` or from the previous round.
             context: the round, the seed and the reference model.

@@ -33,11 +33,11 @@ class Clustered(GroupedCustomizer):
 
     w_c is the model of cluster c, and w is the global model. The rows d_k are calibrated updates,
     that is, differences from w. A client trains from the model of its cluster, so its row includes
-    what this model learned in earlier rounds. This keeps clusters similar from round to round. A
-    zero row is treated as opposite to all other rows. Each new cluster takes the name of a cluster
-    of the previous round; new and previous clusters are matched by the number of clients that they
-    have in common. A client that does not take part in a round keeps its cluster. A client without
-    a cluster trains from the global model.
+    what this model learned in earlier rounds. Clusters therefore stay similar from round to round.
+    A zero row is treated as opposite to all other rows. Each new cluster takes the name of a
+    cluster of the previous round; new and previous clusters are matched by the number of clients
+    that they have in common. A client that does not take part in a round keeps its cluster. A
+    client without a cluster trains from the global model.
     """
 
     paper = "Sattler et al., Clustered federated learning, 2020; FedCAP, section VI (ClusteredFL)"

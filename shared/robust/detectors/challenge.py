@@ -127,9 +127,9 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     takes part are counted. The other senders of c's upload are put on trial, too, and so are the
     acquitted clients of c's group."""
     wait: int = Field(default=25, ge=0)
-    """The eviction of a client c waits for at most this number of rounds in which c takes part. It
-    waits for evidence about the other senders of c's upload, and about the other clients of c's
-    group that are on trial."""
+    """The eviction of a client c waits for at most this number of rounds in which c takes part. The
+    eviction waits for evidence about the other senders of c's upload, and about the other clients
+    of c's group that are on trial."""
     strength: float = Field(default=3.0, gt=0)
     """Norm of a challenge, as a multiple of the median norm of uploads."""
     controls: int = Field(default=5, ge=3)
@@ -270,7 +270,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return {free[i] for i in torch.randperm(len(free), generator=draws)[:count].tolist()}
 
     def _asked(self, one: TrialRecord, traces: Traces, row: int) -> Tensor | None:
-        """Sketches (1 + J, K) of the upload's challenge and decoys; None if it has no challenge."""
+        """Sketches (1 + J, K) of the upload's challenge and decoys; None without a challenge."""
         if one.due_start is None:
             return None
         start_K = traces.start_MK[row].float()

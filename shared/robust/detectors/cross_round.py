@@ -25,7 +25,7 @@ from rampart_fl.shared.runtime.device import to_device
 
 @detectors.register("cross_round")
 class CrossRound(Detector):
-    """Rejects updates whose cosine to the client's previous accepted one is outside [lower, upper].
+    """Rejects updates whose cosine to the client's last accepted update is not in [lower, upper].
 
     If the cosine is below `lower`, the client has reversed the direction of its update. If the
     cosine is above `upper`, the client repeats its update, as lazy and replaying clients do. A
@@ -88,7 +88,7 @@ class CrossRound(Detector):
 def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float | None]:
     """Each row's cosine to the same client's previous accepted row.
 
-    The value is None if there is no such row, or if it is zero.
+    The value is None if there is no such row, or if this row is zero.
     """
     cosines: list[float | None] = [None] * len(rows)
     met = [i for i, client in enumerate(rows.ids) if client in known]

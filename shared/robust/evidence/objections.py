@@ -36,8 +36,8 @@ class CohortLimits:
             upload norm.
         most: limit on the norms of uploads, as a multiple of `length`.
         informative: for each of the detector's memories, whether responses that are turned are
-            taken into account. They count if the median of the clients' correlations is high enough
-            (`is_informative`).
+            taken into account. Turned responses count if the median of the clients' correlations is
+            high enough (`is_informative`).
         turned: the detector objects to responses whose correlation is below this number.
         chance: limit on `Answer.chance`; an answer with a `chance` at or below this limit is
             turned.

@@ -11,7 +11,7 @@ from torch import Tensor
 from rampart_fl.shared.robust.evidence.betting import Bet
 
 BETS = (Bet(0.5, 0.75), Bet(0.5, 0.95))
-"""These bets win if an upload answers other clients' challenges. The first bet expects an answer
+"""Bets that win if an upload answers other clients' challenges. The first bet expects an answer
 that is 0.7 standard deviations away from the answers to decoys, and the second bet expects an
 answer that is 1.6 standard deviations away. Each bet is placed twice: once on high answers, and
 once on low answers."""

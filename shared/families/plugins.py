@@ -47,7 +47,9 @@ def load(family: str, name: str, entries: tuple[EntryPoint, ...], kind: type[Any
     """
     packages = " and ".join(sorted(map(requirement, entries)))
     if len(entries) > 1:
-        raise ConfigurationError(f"{family} {name!r} comes from {packages}: uninstall all but one")
+        raise ConfigurationError(
+            f"several packages have the {family} {name!r}: {packages}; keep only one"
+        )
     (entry,) = entries
     try:
         member = entry.load()

@@ -1,4 +1,4 @@
-"""Writes numbers of bytes as people read them, for messages to operators."""
+"""Formats numbers of bytes for messages to operators, such as 8.2 GiB."""
 
 from pydantic import ByteSize
 

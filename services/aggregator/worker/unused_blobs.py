@@ -9,7 +9,7 @@ from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.shared.runtime.compute import Compute
 
 GRACE = 30.0
-"""Seconds after which an upload that was stored is surely recorded as accepted or refused."""
+"""Within this number of seconds after it was stored, an upload is accepted or refused."""
 
 
 class UnusedBlobs:

@@ -199,8 +199,8 @@ async def current_info(
     """
     if info.state == "queued":
         earlier = queue[: queue.index(info.run)] if info.run in queue else []
-        # The queue was read before the current run. If the current run started in between, it is
-        # also in `queue`, and `dict.fromkeys` removes the duplicate.
+        # The queue was read before the current run's id. If the current run started in between, it
+        # is also in `queue`, and `dict.fromkeys` removes the duplicate.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
         more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
         if runs:

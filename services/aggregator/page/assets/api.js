@@ -42,7 +42,7 @@ export function null_if_refused(error) {
 }
 
 /**
- * Sends a request with the session's token, or with `token`. A 401 for the session's token signs the user out.
+ * Sends a request with the session's token, or with `token`. If the API answers the session's token with 401, the user is signed out.
  *
  * @param {string} path
  * @param {RequestInit & {token?: string}} [options]

@@ -41,7 +41,7 @@ def test_federation_keeps_its_runs_and_clients_after_shutdown_and_restart(
         started = json.loads(good(rampart(*serve)))
         assert started["pid"] == folder.server()
         again = rampart(*serve)
-        assert (again.code, f"process {started['pid']} serves" in again.err) == (1, True)
+        assert (again.code, f"process {started['pid']} already serves" in again.err) == (1, True)
         good(rampart("run", "two.toml", "--follow"))
         members = json.loads(good(rampart("clients", "--json")))
         assert sorted(one["slot"] for one in members) == [0, 1]

@@ -62,7 +62,7 @@ def test_served_folder_is_locked_until_it_is_shut_down(tmp_path: Path) -> None:
         assert folder.await_ready(child, tmp_path / "log", 30) == "http://127.0.0.1:1"
         assert folder.server() == child.pid
         assert (folder.path / "pids/aggregator").read_text() == "12\n"
-        expected = f"process {child.pid} serves .* rampart shutdown stops it"
+        expected = f"process {child.pid} already serves .* rampart shutdown stops it"
         with pytest.raises(ConfigurationError, match=expected), folder.lock():
             pass
         assert folder.shut_down(30) is True

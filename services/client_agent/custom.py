@@ -220,8 +220,7 @@ def check(parameters: Sequence[Any], spec: ModelSpec) -> list[NDArray[np.float64
 def numbers(
     metrics: Mapping[str, Any], counts: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, float]:
-    """The metrics that can be reported, and the given counts, which replace metrics with the same
-    names.
+    """The metrics that can be reported; the given counts replace metrics with the same names.
 
     A metric can be reported if its value is finite and its name is in lower case. An accuracy must
     also be between 0 and 1, and a count must be possible.

@@ -118,7 +118,7 @@ def _share(
     whole: str,
     most: float = 1.0,
 ) -> float | None:
-    """The sum of the clients' parts, divided by the sum of their wholes, without impossible parts.
+    """The sum of the clients' parts over that of their wholes; ignores parts above `most` * whole.
 
     The aggregator checks the counts in each report. However, a client's newest counts may come from
     two reports, and older versions did not check counts.

@@ -154,7 +154,7 @@ class Run(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with the reasons; and two numbers that bound further bars.
+    """The barred clients, sorted by id, with reasons; and the numbers that determine the bound.
 
     `clients` is the current number of members, and `founders` is the number of members when round 0
     opened. Both numbers determine how many clients may be barred.

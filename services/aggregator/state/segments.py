@@ -90,7 +90,7 @@ class Segments:
         return place is not None
 
     def stored_at(self, digest: str) -> float:
-        """The Unix time at which the newest segment with a blob was stored, or else -inf."""
+        """The Unix time at which the blob's newest segment was stored; -inf if there is none."""
         self._find(digest)
         with self._lock:
             names = [*self._places.get(digest, ())]

@@ -53,7 +53,7 @@ class StandingRead:
 
 @dataclass(frozen=True)
 class EventsRead:
-    """The answer to `ReadEvents` and `CatchUp`; no events if none arrived in time."""
+    """The answer to `ReadEvents` and `CatchUp`; `events` is empty if none arrived in time."""
 
     events: tuple[Event, ...] = ()
 

@@ -73,8 +73,7 @@ def connect(
 
 
 def _newest() -> dict[str, str]:
-    """URL and token of the newest federation in ./runs that listens, or of the newest federation if
-    none listens.
+    """URL and token of a federation in ./runs: the newest that listens, or else the newest of all.
 
     A federation whose launcher was killed could not remove its file console.json.
     """

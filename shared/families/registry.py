@@ -61,7 +61,7 @@ class Member(BaseModel):
         return f"{name} of {self.package}" if self.package else name
 
     def own_errors(self) -> AbstractContextManager[None]:
-        """Adds a note that names the member to errors of its own code.
+        """Adds a note with the member's name to errors of the member's own code.
 
         The error keeps its type, because ranks and callers distinguish types of errors. If the
         member calls another member, and the other member's code raises the error, the note names

@@ -49,8 +49,8 @@ class VerdictMatrix(Message):
     decisions: list[str] = Field(
         description="for each client, one letter per round: "
         + ", ".join(f"`{code}` {decision}" for decision, code in VERDICT_CODES.items())
-        + f", `{ABSENT}` no update, `{LATE}` the update came too late, "
-        f"`{ROUND_FAILED}` the round failed, `{NO_VERDICT}` the client took no part"
+        + f", `{ABSENT}` if the client sent no update, `{LATE}` if the update came too late, "
+        f"`{ROUND_FAILED}` if the round failed, `{NO_VERDICT}` if the client took no part"
     )
     scores: str = Field(
         description="the scores with three digits, as base64 of little-endian float32, row by row; "

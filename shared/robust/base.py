@@ -31,7 +31,7 @@ class State:
     """What a stage keeps between rounds: named tensors, and the client ids of their rows.
 
     Args:
-        tensors: any tensors, by name.
+        tensors: the tensors, keyed by name.
         ids: the client ids of a tensor's rows, keyed by the tensor's name. Only tensors with one
             row per client have an entry in `ids`.
         vectors: names of the tensors (..., D) whose last dimension contains the coordinates. If

@@ -25,7 +25,7 @@ export function ErrorMessage({ error }) {
 }
 
 /**
- * One value with its name, in a list of a run's, a round's or a client's properties.
+ * The name and the value of one property of a run, a round or a client.
  *
  * @param {{name: string, children?: any, title?: string}} props
  */

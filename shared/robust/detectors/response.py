@@ -72,9 +72,8 @@ class ResponseDetector(ResponseOptions):
     upload is too long: its norm is above a limit (`long`, `spread`), and training with far more
     data cannot explain it. Such training does not explain a strength above `overshoot`, an upload
     that is not finite, an upload that equals the previous upload, or pure noise. An upload is pure
-    noise if |Δu| exceeds the norms of both the upload and the average of earlier uploads. Training
-    with far more data explains a strength below -`overshoot` only if the upload agrees with most
-    others.
+    noise if |Δu| exceeds the norms of both the upload and the average of earlier uploads. Such
+    training explains a strength below -`overshoot` only if the upload agrees with most others.
 
     The suspicion against a client is the logarithm of an e-process over the objections
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets that the probability of an
@@ -283,8 +282,7 @@ class ResponseDetector(ResponseOptions):
         place = next((i for i, objection in enumerate(objections) if objection), 0)
         proven = upload.counts and bool(objections[place])
         evidence = one.suspicion if upload.passive else one.evidence
-        # Objections to a suspect count even if too few accepted rows were left to challenge the
-        # suspect.
+        # Objections to a suspect count even if too few accepted rows were left for a challenge.
         opposes = (was_suspected and any(objections)) or (
             upload.counts and follows_movement(upload, usual)
         )

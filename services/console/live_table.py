@@ -115,8 +115,7 @@ class LiveTable:
         scores = {kind: percent(accuracy(record.metrics, honest, kind)) for kind in KINDS}
         wrong = errors(record.metrics, honest)
         if wrong:  # An estimation task measures errors instead of accuracies.
-            by_kind = {kind: wrong[f"error_{kind}"] for kind in KINDS}
-            scores = {k: "-" if error is None else f"{error:.4g}" for k, error in by_kind.items()}
+            scores = {k: "-" if error is None else f"{error:.4g}" for k, error in wrong.items()}
         return {
             "round": str(record.round),
             "clients": str(len(record.participants)),

@@ -138,7 +138,7 @@ def curve_point(
     """
     wrong = errors(newest, honest)
     accuracies = {f"accuracy_{kind}": accuracy(newest, honest, kind) for kind in KINDS}
-    return accuracies | {f"error_{kind}": wrong.get(f"error_{kind}") for kind in KINDS}
+    return accuracies | {f"error_{kind}": wrong.get(kind) for kind in KINDS}
 
 
 def is_run(folder: Path) -> bool:

@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import KINDS, accuracy, best_accuracy, detection, errors
+from rampart_fl.shared.figures.final import (
+    KINDS,
+    accuracy,
+    accuracy_figures,
+    detection,
+    error_figures,
+)
+from rampart_fl.shared.figures.run_result import DetectionIfAttacked, RunFigures
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 Metrics = dict[str, dict[str, float]]
@@ -20,7 +27,7 @@ def run_figures(
     slots: Mapping[str, int],
     evicted: Collection[str],
     seconds: float | None = None,
-) -> dict[str, Any]:
+) -> RunFigures:
     """The metrics of a run.
 
     Accuracies and errors are computed from the newest measurements of each honest client. A client
@@ -49,19 +56,19 @@ def run_figures(
     hostile = [c for c, slot in slots.items() if slot < len(roles) and roles[slot] is not None]
     honest = [client for client in slots if client not in hostile]
     shares = {kind: accuracy(newest, honest, kind) for kind in KINDS}
-    judged = detection(honest, hostile, evicted) if hostile else {}
+    per_client = {way: total / n if n else None for way, (total, n) in sizes.items()}
+    judged: DetectionIfAttacked = {**detection(honest, hostile, evicted)} if hostile else {}
     return {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),
         "clients": len(slots),
         "rounds": rounds,
         "failed_rounds": failed,
-        "accuracy": best_accuracy(shares)[0],
-        **{f"accuracy_{kind}": share for kind, share in shares.items()},
-        **errors(newest, honest),
+        **accuracy_figures(shares),
+        **error_figures(newest, honest),
         **judged,
         "evicted": sorted(evicted),
-        "bytes_per_client": {way: total / n if n else None for way, (total, n) in sizes.items()},
+        "bytes_per_client": {"down": per_client["down"], "up": per_client["up"]},
         "bytes": sum(total for total, _ in sizes.values()),
         "seconds": seconds,
     }

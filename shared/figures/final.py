@@ -9,14 +9,24 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal, cast, get_args
 
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.figures.run_result import (
+    Accuracies,
+    AttackSuccess,
+    Costs,
+    Decisions,
+    Detection,
+    Errors,
+    FinalFigures,
+    Kind,
+    LargestGap,
+    ServerAccuracy,
+)
 from rampart_fl.shared.protocol.messages import RoundRecord
 
-KINDS = ("customized", "local", "personalized")
-"""The kinds of model that a client measures: the received model, the same model after local
-training, and the model that the client keeps for itself."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
 or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
@@ -63,23 +73,34 @@ def accuracy(
 
 def errors(
     metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
-) -> dict[str, float | None]:
-    """Mean squared error over the given clients' test samples, for each kind of model.
+) -> dict[Kind, float | None]:
+    """Mean squared error over the given clients' test samples, keyed by kind of model.
 
-    `error` is the error of the received model or of the personalized model, whichever is smaller.
     The result is empty if the task is classification.
 
     >>> errors({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, ["a"])
-    {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
+    {'customized': 2.5, 'local': 1.5, 'personalized': None}
     """
     names = list(clients)
     each = {kind: _share(metrics, names, f"error_{kind}", "test_samples", inf) for kind in KINDS}
-    known = [e for kind in ("customized", "personalized") if (e := each[kind]) is not None]
-    if all(error is None for error in each.values()):
+    return {} if all(error is None for error in each.values()) else each
+
+
+def error_figures(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]) -> Errors:
+    """The errors of the given clients, as a part of a run's result.
+
+    >>> error_figures({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, "a")
+    {'error': 2.5, 'error_customized': 2.5, 'error_local': 1.5, 'error_personalized': None}
+    """
+    each = errors(metrics, clients)
+    if not each:
         return {}
+    received_and_own = (each["customized"], each["personalized"])
     return {
-        "error": min(known, default=None),
-        **{f"error_{kind}": error for kind, error in each.items()},
+        "error": min((error for error in received_and_own if error is not None), default=None),
+        "error_customized": each["customized"],
+        "error_local": each["local"],
+        "error_personalized": each["personalized"],
     }
 
 
@@ -96,9 +117,7 @@ def attack_success(
     return _share(metrics, clients, f"fooled_{kind}", "triggered_samples")
 
 
-def largest_gap(
-    metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
-) -> dict[str, float]:
+def largest_gap(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]) -> LargestGap:
     """The largest decrease in training loss that any of the clients gets from local training.
 
     A large gap means that the received model fits the client's data poorly. The result is empty if
@@ -131,12 +150,10 @@ def _share(
 
 def detection(
     honest: Collection[str], hostile: Collection[str], evicted: Collection[str]
-) -> dict[str, float | None]:
+) -> Detection:
     """The accuracy, false positive rate and false negative rate of evictions.
 
-    `dacc` is the fraction of clients that are judged correctly, `fpr` the fraction of honest
-    clients that are evicted, and `fnr` the fraction of hostile clients that are not evicted. A
-    client whose decision is "quarantined", "proposed" or "rejected" is not treated as evicted.
+    A client whose decision is "quarantined", "proposed" or "rejected" is not treated as evicted.
 
     >>> detection(["a", "b", "c"], ["x"], ["x", "a"])
     {'dacc': 0.75, 'fpr': 0.3333333333333333, 'fnr': 0.0}
@@ -150,7 +167,7 @@ def detection(
     }
 
 
-def accuracies(experiment: Experiment, rounds: Iterable[Metrics]) -> list[dict[str, float | None]]:
+def accuracies(experiment: Experiment, rounds: Iterable[Metrics]) -> list[dict[Kind, float | None]]:
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is computed over the test samples of all honest clients, from each client's newest
@@ -163,7 +180,7 @@ def accuracies(experiment: Experiment, rounds: Iterable[Metrics]) -> list[dict[s
 
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: Final = "last"
-) -> dict[str, float | None]:
+) -> ServerAccuracy:
     """The global model's accuracy on the server's test samples; empty if there are none.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
@@ -203,15 +220,25 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
     return next(reached, None)
 
 
-def best_accuracy(values: Mapping[str, float | None]) -> tuple[float | None, str]:
+def best_accuracy(values: Mapping[Kind, float | None]) -> tuple[float | None, Kind]:
     """The higher of the customized and the personalized accuracy, and the name of its kind.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
     """
-    kinds = ("customized", "personalized")
+    kinds: tuple[Kind, ...] = ("customized", "personalized")
     known = [(share, kind) for kind in kinds if (share := values[kind]) is not None]
     return max(known, key=lambda one: one[0], default=(None, "customized"))
+
+
+def accuracy_figures(values: Mapping[Kind, float | None]) -> Accuracies:
+    """The accuracies of all kinds of model, as a part of a run's result."""
+    return {
+        "accuracy": best_accuracy(values)[0],
+        "accuracy_customized": values["customized"],
+        "accuracy_local": values["local"],
+        "accuracy_personalized": values["personalized"],
+    }
 
 
 def final_figures(
@@ -220,18 +247,14 @@ def final_figures(
     evicted: Collection[str],
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
-) -> dict[str, Any]:
+    tested: Iterable[Mapping[str, float]] = (),
+) -> FinalFigures:
     """The final metrics of a run; for a kind of model that no client has, the accuracy is None.
 
-    Accuracies and rates are fractions from 0 to 1. Accuracies are computed over the test samples of
-    all honest clients, from each client's newest measurement. If an honest client was evicted, its
-    newest measurement is of the last model that it received. `accuracy` is the accuracy of the
-    customized model or of the personalized model, whichever is higher. `rounds_to_accuracy` maps
-    each accuracy in `TARGETS` to the number of rounds until this accuracy was first reached.
-    `attack_success` is measured on the same model as `accuracy`, at the end of the run. If the
-    experiment has a trigger, there is also a success rate for each kind of model, such as
-    `attack_success_customized`. `largest_gap` and the errors are also computed from each client's
-    newest measurement. Errors are reported only if the task is estimation.
+    All metrics of clients are computed from each client's newest measurement. If an honest client
+    was evicted, its newest measurement is of the last model that it received. `attack_success` is
+    measured at the end of the run, whatever `accuracy_of` is. `rounds_to_accuracy` has a key for
+    each accuracy in `TARGETS`.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
@@ -240,28 +263,30 @@ def final_figures(
         accuracy_of: which rounds or which evaluation the final accuracies come from; see `Final`.
         evaluations: the clients' metrics of the models that the last aggregation produced; used
             if `accuracy_of` is "end".
+        tested: the server's counts on its own test samples, for every round in order.
     """
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
     honest, hostile = sides(experiment)
     curve = accuracies(experiment, rounds)
     shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
-    best, kind = best_accuracy(shares)
     each = [best_accuracy(one)[0] for one in curve]
-    fooled = {one: attack_success(latest(rounds), honest, one) for one in KINDS}
+    newest = latest(rounds)
+    fooled = {kind: attack_success(newest, honest, kind) for kind in KINDS}
+    known = {f"attack_success_{kind}": one for kind, one in fooled.items() if one is not None}
     return {
-        **errors(latest(rounds), honest),
-        "accuracy": best,
-        **{f"accuracy_{kind}": share for kind, share in shares.items()},
+        **error_figures(newest, honest),
+        **accuracy_figures(shares),
         "rounds_to_accuracy": {str(target): rounds_to(each, target) for target in TARGETS},
-        "attack_success": fooled[kind],
-        **{f"attack_success_{one}": share for one, share in fooled.items() if share is not None},
-        **largest_gap(latest(rounds), honest),
+        "attack_success": fooled[best_accuracy(shares)[1]],
+        **cast(AttackSuccess, known),
+        **largest_gap(newest, honest),
         **detection(honest, hostile, evicted),
         "evicted": sorted(evicted),
+        **server_accuracy(tested, accuracy_of),
     }
 
 
-def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> dict[str, Any]:
+def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> Decisions:
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. If a client was already in quarantine before
@@ -284,7 +309,7 @@ def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> dict[st
     return {"decisions": counts, "silenced": silenced}
 
 
-def costs(records: Sequence[RoundRecord]) -> dict[str, Any]:
+def costs(records: Sequence[RoundRecord]) -> Costs:
     """The costs of rounds: bytes per client and round, and seconds per round for each step.
 
     Args:

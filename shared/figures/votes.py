@@ -4,9 +4,9 @@ The metrics follow from counts that clients report, so this module does not need
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from rampart_fl.shared.figures.final import attack_success
+from rampart_fl.shared.figures.run_result import VoteFigures
 from rampart_fl.shared.protocol.counts import wrong_counts
 
 
@@ -37,7 +37,7 @@ def certified_curve(
 
 def vote_figures(
     counts: Mapping[str, Mapping[str, float]], clients: Collection[str]
-) -> dict[str, Any]:
+) -> VoteFigures:
     """The metrics of a vote, for the summary of a run; empty if there was no vote.
 
     The metrics are `certified` and, if a backdoor is measured, `attack_success_vote`.
@@ -46,5 +46,5 @@ def vote_figures(
     ({'certified': [0.5]}, {})
     """
     curve, fooled = certified_curve(counts, clients), attack_success(counts, clients, "vote")
-    figures: dict[str, Any] = {"certified": curve} if curve else {}
+    figures: VoteFigures = {"certified": curve} if curve else {}
     return figures if fooled is None else {**figures, "attack_success_vote": fooled}

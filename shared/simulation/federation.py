@@ -17,14 +17,8 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import (
-    Final,
-    costs,
-    decisions,
-    final_figures,
-    server_accuracy,
-    sides,
-)
+from rampart_fl.shared.figures.final import Final, costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.run_result import FinalFigures, SimulationSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.device import device as usable
@@ -55,15 +49,15 @@ class SimulationResult:
 
     experiment: Experiment
     records: tuple[RoundRecord, ...]
-    figures: dict[str, Any]
+    figures: FinalFigures
     global_D: Tensor
     models: dict[str, Tensor]
     personal: dict[str, dict[str, Tensor]]
     votes: dict[str, dict[str, float]]
     seconds: float
 
-    def summary(self) -> dict[str, Any]:
-        """The summary that a run prints as its last line."""
+    def summary(self) -> SimulationSummary:
+        """The result as a JSON object, which `rampart simulate --json` prints."""
         return {
             "experiment": self.experiment.name,
             "experiment_digest": self.experiment.digest(),
@@ -258,16 +252,14 @@ class Simulation:
         return SimulationResult(
             experiment=self.experiment,
             records=tuple(self.records),
-            figures={
-                **final_figures(
-                    self.experiment,
-                    rounds,
-                    self.server.evicted,
-                    accuracy_of=accuracy,
-                    evaluations=evaluations,
-                ),
-                **server_accuracy([record.tested for record in self.records], accuracy),
-            },
+            figures=final_figures(
+                self.experiment,
+                rounds,
+                self.server.evicted,
+                accuracy_of=accuracy,
+                evaluations=evaluations,
+                tested=[record.tested for record in self.records],
+            ),
             global_D=self.server.global_D,
             models=self.server.next_models(self.clients.names),
             personal=self.clients.personal_by_name(),

@@ -106,7 +106,8 @@ def search_weight(
             simulate(weighted(experiment, term, value).model_copy(update={"seed": seed}))
             for seed in seeds or [experiment.seed]
         ]
-        return fmean(run.figures[figure] for run in runs)
+        figures: list[Mapping[str, Any]] = [run.figures for run in runs]
+        return fmean(one[figure] for one in figures)
 
     return coarse_to_fine(score, **options)
 

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 import webbrowser
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from rampart_fl.services.console.launcher.local import LocalFederation
 from rampart_fl.services.console.live_table import LiveTable, percent
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import costs, decisions, final_figures, server_accuracy, sides
+from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.run_result import RunResult, UpSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime import durable
@@ -35,7 +37,7 @@ class UpResult:
         folder: folder of state, logs and records; None if they are not kept.
     """
 
-    summary: dict[str, Any]
+    summary: RunResult
     records: list[RoundRecord]
     folder: Path | None
 
@@ -86,13 +88,17 @@ def up(
             federation.processes.check("redis", "aggregator")
             raise
     published = [record for record in records if record.status == "published"]
-    summary = {
+    summary: UpSummary = {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),
         "blobs_digest": blobs_digest(published[-1]) if published else None,
         "rounds": len(records),
-        **final_figures(experiment, [r.metrics for r in records], status.evicted),
-        **server_accuracy([r.tested for r in records]),
+        **final_figures(
+            experiment,
+            [record.metrics for record in records],
+            status.evicted,
+            tested=[record.tested for record in records],
+        ),
         **decisions(experiment, records),
         "failed_rounds": sum(record.status == "failed" for record in records),
         **costs(records),
@@ -153,8 +159,9 @@ def describe(outcomes: list[UpResult]) -> str:
         "fnr": "attackers not evicted (FNR)",
     }
     rows = [["", *(outcome.summary["experiment"] for outcome in outcomes)]]
+    by_name: list[Mapping[str, Any]] = [outcome.summary for outcome in outcomes]
     for key, label in labels.items():
-        values = [o.summary.get(key) for o in outcomes]
+        values = [one.get(key) for one in by_name]
         if key == "error":
             cells = ["-" if value is None else f"{value:.4g}" for value in values]
             rows += [] if set(cells) == {"-"} else [[label, *cells]]

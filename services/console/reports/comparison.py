@@ -6,6 +6,7 @@ from typing import Any
 
 from rampart_fl.services.console.durations import duration
 from rampart_fl.services.console.live_table import percent
+from rampart_fl.shared.figures.run_result import RunFigures
 
 SHARES = {
     "accuracy_customized": "accuracy of the received model",
@@ -24,7 +25,7 @@ LONGEST = 40
 def comparison_table(
     names: Sequence[str],
     states: Sequence[str],
-    figures: Sequence[Mapping[str, Any]],
+    figures: Sequence[RunFigures],
     settings: Mapping[str, Sequence[Any]],
 ) -> str:
     """A table with a column per run, a line per metric, and a line per setting that differs.
@@ -36,8 +37,9 @@ def comparison_table(
         settings: the settings in which the experiments differ; see `differences`.
     """
     rows = [["", *names], ["state", *states]]
+    by_name: Sequence[Mapping[str, Any]] = figures
     for key, label in SHARES.items():
-        values = [one.get(key) for one in figures]
+        values = [one.get(key) for one in by_name]
         if any(value is not None for value in values):
             rows.append([label, *map(percent, values)])
     if any(one.get("error") is not None for one in figures):
@@ -45,9 +47,9 @@ def comparison_table(
     rows.append(["evicted", *(_evicted(one["evicted"]) for one in figures)])
     rows.append(["clients", *(str(one["clients"]) for one in figures)])
     rows.append(["rounds", *map(_rounds, figures)])
-    for way, label in (("down", "received"), ("up", "sent")):
-        each = [size(one["bytes_per_client"][way]) for one in figures]
-        rows.append([f"{label} per client and round", *each])
+    traffic = [one["bytes_per_client"] for one in figures]
+    rows.append(["received per client and round", *(size(one["down"]) for one in traffic)])
+    rows.append(["sent per client and round", *(size(one["up"]) for one in traffic)])
     rows.append(["transferred", *(size(one["bytes"]) for one in figures)])
     rows.append(["duration", *(_duration(one["seconds"]) for one in figures)])
     if settings:
@@ -90,7 +92,7 @@ def _evicted(clients: Sequence[str]) -> str:
     return shown if len(clients) <= 3 else f"{shown} and {len(clients) - 3} more"
 
 
-def _rounds(figures: Mapping[str, Any]) -> str:
+def _rounds(figures: RunFigures) -> str:
     failed = figures["failed_rounds"]
     return f"{figures['rounds']}, {failed} failed" if failed else str(figures["rounds"])
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.comparison import run_figures
+from rampart_fl.shared.figures.run_result import RunFigures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
@@ -81,7 +81,7 @@ class RunReader:
         return self.operator.evaluations() if self.started else {}
 
     @cached_property
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> RunFigures:
         """The metrics of the run so far."""
         evicted = [one.client_id for one in self.members if one.evicted]
         return run_figures(self.experiment, self.records(), self.slots, evicted, self.seconds)

@@ -32,7 +32,7 @@ def run_simulation(
     from rampart_fl.shared.simulation import simulate
 
     with use(threads):
-        return simulate(experiment, device=device, accuracy=accuracy).summary()
+        return dict(simulate(experiment, device=device, accuracy=accuracy).summary())
 
 
 def run_all(

@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,6 +15,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.figures.final import KINDS, Final, accuracies, errors, newer, sides
+from rampart_fl.shared.figures.run_result import SimulationSummary
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 from rampart_fl.shared.runtime import durable
@@ -64,7 +64,7 @@ class Folder:
         kept = (f"{record.model_dump_json()}\n".encode() for record in records)
         durable.replace(self.records, kept)
 
-    def finish(self, result: SimulationResult, summary: dict[str, Any]) -> None:
+    def finish(self, result: SimulationResult, summary: SimulationSummary) -> None:
         """Writes the results and draws the curves."""
         durable.replace_text(self.path / "result.json", json.dumps(summary, indent=1) + "\n")
         rounds = [record.metrics for record in result.records]
@@ -72,10 +72,12 @@ class Folder:
         wrong = [errors(newest, honest) for newest in newer(rounds)]
         metrics = {
             "accuracy": accuracies(result.experiment, rounds),
-            "error": [{kind: one.get(f"error_{kind}") for kind in KINDS} for one in wrong],
+            "error": [{kind: one.get(kind) for kind in KINDS} for one in wrong],
         }
         for figure, known in metrics.items():
-            lines = {kind: [one[kind] for one in known] for kind in KINDS}
+            lines: dict[str, list[float | None]] = {
+                kind: [one[kind] for one in known] for kind in KINDS
+            }
             shown = {kind: line for kind, line in lines.items() if any(v is not None for v in line)}
             if shown:
                 title, at = f"{figure} of the honest clients", range(1, len(known) + 1)

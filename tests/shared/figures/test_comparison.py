@@ -7,6 +7,7 @@ import torch
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.comparison import differences, run_figures
+from rampart_fl.shared.figures.run_result import RunFigures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import simulate
 
@@ -77,6 +78,7 @@ def test_run_figures_support_custom_client_names_and_empty_slots() -> None:
 
 def test_detection_figures_are_absent_without_attackers() -> None:
     figures = run_figures(Experiment.from_tables({**TABLES, "attackers": []}), [], {"a": 0}, ["a"])
+    assert figures.keys() == RunFigures.__required_keys__
     assert not figures.keys() & {"dacc", "fpr", "fnr"}
     assert figures["accuracy"] is None
     assert figures["bytes_per_client"] == {"down": None, "up": None}

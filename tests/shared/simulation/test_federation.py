@@ -7,6 +7,7 @@ import torch
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import accuracies, sides
+from rampart_fl.shared.figures.run_result import SimulationSummary
 from rampart_fl.shared.learning.data.server_data import server_data
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.robust.evidence.trials import from_state
@@ -59,12 +60,14 @@ def test_runs_are_bit_reproducible() -> None:
 
 def test_summary_has_the_stable_keys() -> None:
     summary = run(rounds=1).summary()
-    assert set(summary) >= {
+    assert set(summary) - {"largest_gap"} == {
         *("experiment", "experiment_digest", "models_digest", "rounds", "accuracy"),
         *("accuracy_customized", "accuracy_local", "accuracy_personalized", "attack_success"),
         *("dacc", "fpr", "fnr", "evicted", "rounds_to_accuracy", "failed_rounds"),
-        *("bytes_per_client", "seconds_per_round", "seconds"),
+        *("decisions", "silenced", "bytes_per_client", "seconds_per_round", "seconds"),
     }
+    assert SimulationSummary.__required_keys__ <= set(summary)
+    assert set(summary) <= SimulationSummary.__required_keys__ | SimulationSummary.__optional_keys__
 
 
 def test_overwhelming_attackers_are_rejected_in_round_0_and_evicted_in_round_1() -> None:

@@ -9,7 +9,7 @@ from rampart_fl.shared.figures.final import (
     accuracy,
     attack_success,
     best_accuracy,
-    errors,
+    error_figures,
     largest_gap,
     newer,
     server_accuracy,
@@ -40,9 +40,9 @@ def curves(result: SimulationResult) -> Curves:
             "accuracy": best,
             **{f"accuracy_{kind}": share for kind, share in shares.items()},
             "attack_success": attack_success(newest, both[0], kind),
-            "error": errors(newest, both[0]).get("error"),
+            "error": error_figures(newest, both[0]).get("error"),
             "accuracy_server": server_accuracy([record.tested]).get("accuracy_server"),
-            **largest_gap(newest, both[0]),
+            "largest_gap": largest_gap(newest, both[0]).get("largest_gap"),
         }
         for side, clients in zip(SIDES, both, strict=True):
             now |= {f"{name}_{side}": value for name, value in of_side(record, clients).items()}

@@ -5,7 +5,7 @@ tables contain the same experiment, both tables use the same file.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,11 +163,12 @@ def metric_value(figures: Figures, measure: str) -> Any:
 def small(result: SimulationResult) -> Figures:
     """The cached results of a run: the metrics in `FIGURES`, and the curves over rounds."""
     summary = result.summary()
+    by_name: Mapping[str, Any] = summary
     return {
         "experiment": summary["experiment"],
         "experiment_digest": summary["experiment_digest"],
         "seed": result.experiment.seed,
-        **{name: summary[name] for name in FIGURES if summary.get(name) is not None},
+        **{name: by_name[name] for name in FIGURES if by_name.get(name) is not None},
         "rounds_to_accuracy": summary["rounds_to_accuracy"],
         "curves": curves(result),
     }

@@ -19,6 +19,7 @@ import redis
 from rampart_fl.services.console.launcher.up import run_folder, up
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.run_result import UpSummary
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 
 SMALL = """
@@ -77,7 +78,8 @@ def test_completed_run_reports_and_stores_its_metrics(
     said = rampart("up", str(file), *arguments)
     assert said.code == 0, said.err
     summary = json.loads(said.out.splitlines()[-1])
-    assert summary.keys() >= FIGURES
+    assert summary.keys() >= FIGURES | UpSummary.__required_keys__
+    assert summary.keys() <= UpSummary.__required_keys__ | UpSummary.__optional_keys__
     assert "models_digest" not in summary, "a simulation's digest, computed from the numbers"
     experiment = Experiment.from_tables({**Experiment.load(file).tables(), "rounds": 3, "seed": 4})
     honest, hostile = sides(experiment)

@@ -22,7 +22,16 @@ class Metrics:
     """
 
     def __init__(self, disk: Path | None = None) -> None:
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        self._add_run(self.registry)
+        self._add_clients(self.registry)
+        self._add_rounds(self.registry)
+        self._add_requests(self.registry)
+        self._add_resources(self.registry, disk)
+        self._create_counters()
+
+    def _add_run(self, registry: CollectorRegistry) -> None:
+        """Adds the gauges for the queue and for the current run."""
         self.round = Gauge("rampart_round", "Number of the current round", registry=registry)
         self.phase = Gauge("rampart_phase", "1 for the current phase", ["phase"], registry=registry)
         self.paused = Gauge(
@@ -34,30 +43,10 @@ class Metrics:
             "1 if a run waits for disk space before it starts, or before its next round",
             registry=registry,
         )
+
+    def _add_clients(self, registry: CollectorRegistry) -> None:
+        """Adds the gauges that count clients."""
         self.clients = Gauge("rampart_clients", "Clients by state", ["state"], registry=registry)
-        self.uploads = Counter(
-            "rampart_uploads", "Uploads by outcome", ["kind", "outcome"], registry=registry
-        )
-        self.bytes_in = Counter("rampart_received_bytes", "Bytes uploaded", registry=registry)
-        self.bytes_out = Counter("rampart_sent_bytes", "Bytes of models sent", registry=registry)
-        self.requests = Histogram(
-            "rampart_request_seconds",
-            "Time per request, without long polls",
-            ["route", "status"],
-            registry=registry,
-            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
-        )
-        self.steps = Histogram(
-            "rampart_round_step_seconds",
-            "Time per step of a round",
-            ["step"],
-            registry=registry,
-            buckets=(0.001, 0.01, 0.1, 0.5, 1, 5, 30, 120, 600),
-        )
-        self.rounds = Counter("rampart_rounds", "Finished rounds", ["status"], registry=registry)
-        self.verdicts = Counter(
-            "rampart_verdicts", "Verdicts on updates by decision", ["decision"], registry=registry
-        )
         self.evictions = Gauge(
             "rampart_evicted_clients", "Clients barred permanently", registry=registry
         )
@@ -69,13 +58,45 @@ class Metrics:
         self.proposals = Gauge(
             "rampart_proposals", "Evictions that wait for an operator", registry=registry
         )
+
+    def _add_rounds(self, registry: CollectorRegistry) -> None:
+        """Adds the metrics of finished rounds."""
+        self.rounds = Counter("rampart_rounds", "Finished rounds", ["status"], registry=registry)
+        self.verdicts = Counter(
+            "rampart_verdicts", "Verdicts on updates by decision", ["decision"], registry=registry
+        )
+        self.steps = Histogram(
+            "rampart_round_step_seconds",
+            "Time per step of a round",
+            ["step"],
+            registry=registry,
+            buckets=(0.001, 0.01, 0.1, 0.5, 1, 5, 30, 120, 600),
+        )
         self.pool_bytes = Gauge(
             "rampart_pool_bytes", "Bytes of the update pools", registry=registry
+        )
+
+    def _add_requests(self, registry: CollectorRegistry) -> None:
+        """Adds the metrics of requests, uploads and downloads."""
+        self.requests = Histogram(
+            "rampart_request_seconds",
+            "Time per request, without long polls",
+            ["route", "status"],
+            registry=registry,
+            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30),
         )
         self.waiting = Gauge(
             "rampart_waiting_requests", "Long polls waiting now", registry=registry
         )
+        self.uploads = Counter(
+            "rampart_uploads", "Uploads by outcome", ["kind", "outcome"], registry=registry
+        )
         self.reading = Gauge("rampart_uploads_reading", "Uploads being read now", registry=registry)
+        self.bytes_in = Counter("rampart_received_bytes", "Bytes uploaded", registry=registry)
+        self.bytes_out = Counter("rampart_sent_bytes", "Bytes of models sent", registry=registry)
+
+    def _add_resources(self, registry: CollectorRegistry, disk: Path | None) -> None:
+        """Adds the gauges for Redis, the event loop and the disk."""
         self.redis_up = Gauge(
             "rampart_redis_up", "1 if Redis answered this scrape", registry=registry
         )
@@ -97,8 +118,9 @@ class Metrics:
         if disk is not None:
             for part in ("free", "total"):
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
-        # Prometheus's `rate()` misses the increment that creates a counter, so all counters are
-        # created now.
+
+    def _create_counters(self) -> None:
+        """Creates all counters now: Prometheus's `rate()` misses the increment that creates one."""
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):

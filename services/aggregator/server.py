@@ -125,7 +125,7 @@ def create_worker(settings: Settings, runtime: Runtime, ranks: "Ranks") -> "Work
     Raises:
         ConfigurationError: the experiment cannot run over the network; the message says why.
     """
-    from rampart_fl.services.aggregator.worker.round_engine import check_networked
+    from rampart_fl.services.aggregator.worker.run_start import check_networked
     from rampart_fl.services.aggregator.worker.worker import Worker
     from rampart_fl.shared.experiment import Experiment
 

@@ -261,32 +261,7 @@ class Clients:
         if not hostile:
             return update_KD, claims
         place = {name: k for k, name in enumerate(names)}
-        honest = [k for name, k in place.items() if name not in hostile]
-        met = [place[name] for name in hostile]
-        honest_B = to_device(honest, self.device, torch.long)
-        honest_BD, honest_sent_BD = trained.update_KD[honest_B], sent_KD[honest_B]
-        met_M = to_device(met, self.device, torch.long)
-        colluders_MD, colluders_sent_MD = trained.update_KD[met_M], sent_KD[met_M]
-        attacks = [group.attack for group in self.groups if group.attack is not None]
-        server_update_D = None
-        if self.server_update is not None and any(a.asks_for == "full" for a in attacks):
-            server_update_D = self.server_update(global_D, round_)
-        full = Knowledge(
-            participants=len(names),
-            attackers=len(hostile),
-            # In a round without honest clients, the attackers know only the honest updates that
-            # they computed themselves.
-            honest_BD=honest_BD if honest else colluders_MD,
-            honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
-            round=round_,
-            seed=self.experiment.seed,
-            reference_D=global_D,
-            plan=self.plan,
-            server_update_D=server_update_D,
-            colluders_MD=colluders_MD,
-            colluders_sent_MD=colluders_sent_MD,
-            initial=initial_parameters(self.experiment),
-        )
+        full = self._full_knowledge(place, hostile, trained.update_KD, sent_KD, global_D, round_)
         roles = {name: group for group in self.groups for name in group.members}
         for first, name in enumerate(hostile):
             k, group = place[name], roles[name]
@@ -309,3 +284,49 @@ class Clients:
                     claims[name] = group.attack.report(claims[name], known)
             update_KD[k] = own_FD[0]
         return update_KD, claims
+
+    def _full_knowledge(
+        self,
+        place: Mapping[str, int],
+        hostile: Sequence[str],
+        update_KD: Tensor,
+        sent_KD: Tensor,
+        global_D: Tensor,
+        round_: int,
+    ) -> Knowledge:
+        """All that attackers with full knowledge know about a round.
+
+        Args:
+            place: the row of each client of the round.
+            hostile: the attackers of the round.
+            update_KD: the updates, before attackers change theirs.
+            sent_KD: the models from which the clients trained.
+            global_D: the global model.
+            round_: the number of the round.
+        """
+        honest = [k for name, k in place.items() if name not in hostile]
+        met = [place[name] for name in hostile]
+        honest_B = to_device(honest, self.device, torch.long)
+        honest_BD, honest_sent_BD = update_KD[honest_B], sent_KD[honest_B]
+        met_M = to_device(met, self.device, torch.long)
+        colluders_MD, colluders_sent_MD = update_KD[met_M], sent_KD[met_M]
+        attacks = [group.attack for group in self.groups if group.attack is not None]
+        server_update_D = None
+        if self.server_update is not None and any(a.asks_for == "full" for a in attacks):
+            server_update_D = self.server_update(global_D, round_)
+        return Knowledge(
+            participants=len(place),
+            attackers=len(hostile),
+            # In a round without honest clients, the attackers know only the honest updates that
+            # they computed themselves.
+            honest_BD=honest_BD if honest else colluders_MD,
+            honest_sent_BD=honest_sent_BD if honest else colluders_sent_MD,
+            round=round_,
+            seed=self.experiment.seed,
+            reference_D=global_D,
+            plan=self.plan,
+            server_update_D=server_update_D,
+            colluders_MD=colluders_MD,
+            colluders_sent_MD=colluders_sent_MD,
+            initial=initial_parameters(self.experiment),
+        )

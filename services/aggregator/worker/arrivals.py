@@ -3,6 +3,7 @@
 Legend: D coordinates, K numbers of a sketch.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.protocol.messages import Receipt
 from rampart_fl.shared.round.calibration import offset
-from rampart_fl.shared.round.pool import Pool
+from rampart_fl.shared.round.pool import Claim, Pool
 from rampart_fl.shared.round.rounds import Rounds
 
 
@@ -109,3 +110,25 @@ class Arrivals:
             self._start_D = self._vectors.read(started, self._start_D)
             self._started = started
         return self._start_D
+
+
+def claims(
+    round_: int, receipts: Mapping[str, Receipt], judged: Iterable[Receipt]
+) -> dict[str, Claim]:
+    """What each client claims about its update, keyed by client.
+
+    Args:
+        round_: number of the round.
+        receipts: the updates of the round, by client.
+        judged: the updates that an earlier round has already judged.
+    """
+    before = {receipt.client: receipt for receipt in judged}
+    return {
+        client: Claim(
+            samples=receipt.samples,
+            metrics=receipt.metrics,
+            staleness=max(0, round_ - receipt.round),
+            fresh=before.get(client) != receipt,
+        )
+        for client, receipt in receipts.items()
+    }

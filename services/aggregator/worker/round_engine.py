@@ -3,14 +3,14 @@
 Legend: D coordinates, L models, C coordinates of a chunk.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
-from rampart_fl.services.aggregator.worker.arrivals import Arrivals, ServedDigests
+from rampart_fl.services.aggregator.worker.arrivals import Arrivals, ServedDigests, claims
 from rampart_fl.services.aggregator.worker.disk_needs import DiskNeeds, models_of
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.model_store import ModelStore
@@ -18,11 +18,9 @@ from rampart_fl.services.aggregator.worker.ranked_blobs import RankedBlobs
 from rampart_fl.services.aggregator.worker.ranks import Ranks, on_every_rank
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.services.aggregator.worker.vectors import Vectors
-from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
 from rampart_fl.shared.figures.records import DecisionRecord
-from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord
@@ -31,7 +29,7 @@ from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.histories import stored_rows
 from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.round.pool import Claim
-from rampart_fl.shared.round.rounds import Neighbours, Rounds
+from rampart_fl.shared.round.rounds import Neighbours, RoundDecision, Rounds
 from rampart_fl.shared.runtime.disk_block import Block, BlockStorage
 from rampart_fl.shared.runtime.stopwatch import Stopwatch
 
@@ -56,21 +54,6 @@ class RoundResult:
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
         """The verdicts with one of the given decisions, by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
-
-
-def check_networked(experiment: Experiment) -> Experiment:
-    """Returns the experiment if it can run over the network.
-
-    Raises:
-        ConfigurationError: the experiment can only be simulated, because its personalizer needs
-            every client's gradient at every client's model.
-    """
-    if personalizers.parse(experiment.personalizer).simulated_only:
-        raise ConfigurationError(
-            f"personalizer {experiment.personalizer['name']!r} needs every client's gradient at "
-            "each client's model, so it runs in simulations only (rampart simulate)"
-        )
-    return experiment
 
 
 class RoundEngine:
@@ -271,39 +254,57 @@ class RoundEngine:
 
         self.neighbours = None  # Frees memory for the computation below.
         self.arrivals.release_start()
-        judged = {r.client: r for r in before.pool}
         decision = self.rounds.decide(
             round_,
             pool,
-            {
-                client: Claim(
-                    samples=receipt.samples,
-                    metrics=receipt.metrics,
-                    staleness=max(0, round_ - receipt.round),
-                    fresh=judged.get(client) != receipt,
-                )
-                for client, receipt in receipts.items()
-            },
+            claims(round_, receipts, before.pool),
             self._state_of(before),
             standing,
             lambda: {name: self._vectors.read(d) for name, d in before.customized.items()},
             lap,
             selected,
         )
+        kept = [receipts[c] for c in decision.outcome.survivors.ids] if self.keeps_pool else []
+        origins = before.origins_in_use(kept, in_use)
+        self.snapshot = self._store(decision, before, kept, origins, position, pulls)
+        lap("store")
+
+        if self.probes:
+            self.neighbours = decision.neighbours
+        else:
+            self._spare = pool.block
+        self.arrivals = None
+        record, size = DecisionRecord.of(decision), model_bytes(self.spec)
+        lap("record")
+        return RoundResult(self.snapshot, record, lap.seconds, size, pool.bytes)
+
+    def _store(
+        self,
+        decision: RoundDecision,
+        before: Snapshot,
+        kept: Sequence[Receipt],
+        origins: dict[str, dict[str, str]],
+        position: str,
+        pulls: tuple[str, ...],
+    ) -> Snapshot:
+        """Stores the models and the stages' state after a round; returns the next snapshot.
+
+        Args:
+            decision: the result of the round.
+            before: the snapshot before the round.
+            kept, origins, position, pulls: entries of the next snapshot.
+        """
         outcome, customization = decision.outcome, decision.outcome.customization
         global_model = self._models.put(outcome.global_D)
         customized = self._models.put_all(customization.models)
         state_digest = store_state(self._blobs, outcome.state, self.rounds.part, self.ranks)
         self._last_state = state_digest, outcome.state
-        lap("store")
-
-        kept = [receipts[c] for c in outcome.survivors.ids] if self.keeps_pool else []
-        self.snapshot = Snapshot(
+        return Snapshot(
             global_model=global_model,
             reference=before.global_model,
             state=state_digest,
             pool=tuple(kept),
-            origins=before.origins_in_use(kept, in_use),
+            origins=origins,
             customized=customized,
             assignment={c: n for c, n in customization.assignment.items() if n != (c,)},
             groups=customization.groups,
@@ -313,14 +314,6 @@ class RoundEngine:
             pulls=pulls,
             initial=before.initial,
         )
-        if self.probes:
-            self.neighbours = decision.neighbours
-        else:
-            self._spare = pool.block
-        self.arrivals = None
-        record, size = DecisionRecord.of(decision), model_bytes(self.spec)
-        lap("record")
-        return RoundResult(self.snapshot, record, lap.seconds, size, pool.bytes)
 
     def _state_of(self, snapshot: Snapshot) -> State:
         """The stages' state in a snapshot; a worker reads the state's blob only after a restart."""

@@ -9,10 +9,11 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.services.aggregator.state.stores import Stores
 from rampart_fl.services.aggregator.worker.kept_models import KeptModels
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.start import Start
+from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
 from rampart_fl.shared.runtime.compute import Compute
 from rampart_fl.shared.validation import validate
@@ -31,6 +32,21 @@ def check_experiment(experiment: Experiment, start_models: Path | None) -> Exper
     """
     _check_start(experiment.start, start_models)
     return check_networked(validate(experiment))
+
+
+def check_networked(experiment: Experiment) -> Experiment:
+    """Returns the experiment if it can run over the network.
+
+    Raises:
+        ConfigurationError: the experiment can only be simulated, because its personalizer needs
+            every client's gradient at every client's model.
+    """
+    if personalizers.parse(experiment.personalizer).simulated_only:
+        raise ConfigurationError(
+            f"personalizer {experiment.personalizer['name']!r} needs every client's gradient at "
+            "each client's model, so it runs in simulations only (rampart simulate)"
+        )
+    return experiment
 
 
 def _check_start(start: Start | None, folder: Path | None) -> None:

@@ -5,7 +5,7 @@ import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,10 @@ from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rampart_fl.services.console.studies.reproduction.definition import Definition, Scale
+    from rampart_fl.services.console.studies.reproduction.report import CellResult
 
 ALL = "all"
 """The name that selects every table."""
@@ -69,16 +73,10 @@ def reproduce(
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
-    from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.services.console.studies.reproduction.cells import cells
     from rampart_fl.services.console.studies.reproduction.files import load, names
-    from rampart_fl.services.console.studies.reproduction.report import (
-        markdown,
-        outcome,
-        plain,
-        write,
-    )
+    from rampart_fl.services.console.studies.reproduction.report import outcome
     from rampart_fl.services.console.studies.reproduction.runs import run
     from rampart_fl.shared.runtime.device import device as usable
 
@@ -112,13 +110,29 @@ def reproduce(
             )
             outcomes = [outcome(cell, results) for cell in planned[one]]
             command = _command(one, scale, seeds, only or [])
-            try:
-                write(out, one, table, scale, outcomes, command)
-            except MatplotlibMissing as missing:
-                sys.stderr.write(f"{missing}\n")
-            about = {"table": one, "scale": scale, "command": command, "cells": plain(outcomes)}
-            shown = json.dumps(about) if as_json else markdown(table, scale, outcomes, command)
-            sys.stdout.write(shown + "\n")
+            _report(out, one, table, scale, outcomes, command, as_json)
+
+
+def _report(
+    out: Path,
+    name: str,
+    table: "Definition",
+    scale: "Scale",
+    outcomes: "list[CellResult]",
+    command: str,
+    as_json: bool,
+) -> None:
+    """Writes a table to the folder, and prints it."""
+    from rampart_fl.services.console.studies.plots import MatplotlibMissing
+    from rampart_fl.services.console.studies.reproduction.report import markdown, plain, write
+
+    try:
+        write(out, name, table, scale, outcomes, command)
+    except MatplotlibMissing as missing:
+        sys.stderr.write(f"{missing}\n")
+    about = {"table": name, "scale": scale, "command": command, "cells": plain(outcomes)}
+    shown = json.dumps(about) if as_json else markdown(table, scale, outcomes, command)
+    sys.stdout.write(shown + "\n")
 
 
 def _choices(only: list[str]) -> dict[str, list[str]]:

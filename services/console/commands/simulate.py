@@ -15,6 +15,7 @@ from rampart_fl.shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rampart_fl.services.console.studies.pools import Pool
+    from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
     from rampart_fl.shared.figures.final import Final
 
@@ -68,9 +69,7 @@ def simulate(
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
-    from rampart_fl.services.console.launcher.up import UpResult, describe
     from rampart_fl.services.console.studies.pools import pool
-    from rampart_fl.services.console.studies.simulated import Folder, run
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
     from rampart_fl.shared.validation import validate
@@ -95,21 +94,37 @@ def simulate(
             f"{experiment} has no [sweep], so it is a single run; omit --jobs and --ray"
         )
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **options})
-    folder = None if out is None else Folder(out)
     with locked(out):
         downloads.fetch_all([chosen])
-        result = run(
-            chosen,
-            device=device,
-            folder=folder,
-            resume=resume,
-            every=checkpoint,
-            accuracy=accuracy,
-            threads=threads,
-        )
-        summary = result.summary()
-        if folder is not None:
-            _draw(lambda: folder.finish(result, summary))
+        _single(chosen, device, accuracy, out, resume, threads, checkpoint, as_json)
+
+
+def _single(
+    experiment: "Experiment",
+    device: str,
+    accuracy: "Final",
+    out: Path | None,
+    resume: bool,
+    threads: int | None,
+    every: int,
+    as_json: bool,
+) -> None:
+    from rampart_fl.services.console.launcher.up import UpResult, describe
+    from rampart_fl.services.console.studies.simulated import Folder, run
+
+    folder = None if out is None else Folder(out)
+    result = run(
+        experiment,
+        device=device,
+        folder=folder,
+        resume=resume,
+        every=every,
+        accuracy=accuracy,
+        threads=threads,
+    )
+    summary = result.summary()
+    if folder is not None:
+        _draw(lambda: folder.finish(result, summary))
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
@@ -125,7 +140,6 @@ def _sweep(
     threads: int,
     where: "Pool | None",
 ) -> None:
-
     from rampart_fl.services.console.studies.sweeps import sweep, table, write
 
     if out is not None and not resume and (out / "runs").exists():

@@ -67,55 +67,101 @@ def line_chart(
     known += [v for band in bands for side in (band.low, band.high) for v in side if v is not None]
     low, high = bounds or (min(known, default=0.0), max(known, default=1.0))
     ticks = axis_ticks(low, high)
-    low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = (at[0], at[-1]) if at else (0.0, 1.0)
+    scales = _Scales(first, last, min(low, ticks[0]), max(high, ticks[-1]))
+    drawn = [
+        *_values_axis(scales, ticks, percent),
+        *_horizontal_axis(scales, axis),
+        *(path for band in bands for path in _band(scales, at, band)),
+        *(_mark(scales, position, text) for position, text in (marks or {}).items()),
+        *(path for line in lines for path in _line(scales, at, line)),
+    ]
+    return _svg(label, HEIGHT, drawn)
 
-    def x(value: float) -> float:
-        return LEFT + (value - first) / ((last - first) or 1.0) * (WIDTH - LEFT - RIGHT)
 
-    def y(value: float) -> float:
-        inside = min(max(value, low), high)
-        return TOP + (high - inside) / ((high - low) or 1.0) * (HEIGHT - TOP - BOTTOM)
+@dataclass(frozen=True)
+class _Scales:
+    """The ranges of a chart's axes, which determine where a value is drawn."""
 
-    def points(values: Sequence[float | None], step: int) -> list[list[tuple[float, float]]]:
+    first: float
+    last: float
+    low: float
+    high: float
+
+    def x(self, value: float) -> float:
+        """The horizontal place of a value."""
+        share = (value - self.first) / ((self.last - self.first) or 1.0)
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """The vertical place of a value; a value outside the axis is placed at its end."""
+        inside = min(max(value, self.low), self.high)
+        share = (self.high - inside) / ((self.high - self.low) or 1.0)
+        return TOP + share * (HEIGHT - TOP - BOTTOM)
+
+    def runs(
+        self, at: Sequence[float], values: Sequence[float | None]
+    ) -> list[list[tuple[float, float]]]:
+        """The places of values, split at gaps; of many values, only every n-th has a place."""
+        step = max(1, ceil_div(len(at), POINTS))
         known = [
-            (x(at[i]), y(v)) if (v := values[i]) is not None else None
+            (self.x(at[i]), self.y(v)) if (v := values[i]) is not None else None
             for i in range(0, len(values), step)
         ]
         return [
             [p for p in run if p] for there, run in groupby(known, lambda p: p is not None) if there
         ]
 
-    step = max(1, ceil_div(len(at), POINTS))
-    drawn: list[Html] = []
+
+def _values_axis(scales: _Scales, ticks: Sequence[float], percent: bool) -> list[Html]:
+    drawn = []
     for tick in ticks:
-        drawn.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y(tick), y2=y(tick), class_="grid"))
+        y = scales.y(tick)
+        drawn.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         shown = f"{100 * tick:g} %" if percent else f"{tick:g}"
-        drawn.append(tag("text", shown, x=LEFT - 8, y=y(tick) + 4, text_anchor="end"))
-    for tick in axis_ticks(first, last, whole=axis == "round"):
-        if first <= tick <= last:
-            drawn.append(
-                tag("text", f"{tick:g}", x=x(tick), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
-            )
-    drawn.append(tag("text", axis, x=(LEFT + WIDTH) / 2, y=HEIGHT - 4, text_anchor="middle"))
-    for band in bands:
-        for below, above in zip(points(band.low, step), points(band.high, step), strict=True):
-            drawn.append(tag("path", d=f"{_path(below + above[::-1])}Z", class_=band.style))
-    for position, happened in (marks or {}).items():
-        title = tag("title", happened)
-        place = x(position)
-        drawn.append(
-            tag("line", title, x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM, class_="mark")
-        )
-    for line in lines:
-        title = tag("title", line.name)
-        for run in points(line.values, step):
-            if len(run) == 1:
-                ((cx, cy),) = run
-                drawn.append(tag("circle", title, cx=cx, cy=cy, r=3, class_=f"dot {line.style}"))
-            else:
-                drawn.append(tag("path", title, d=_path(run), class_=f"line {line.style}"))
-    return _svg(label, HEIGHT, drawn)
+        drawn.append(tag("text", shown, x=LEFT - 8, y=y + 4, text_anchor="end"))
+    return drawn
+
+
+def _horizontal_axis(scales: _Scales, axis: str) -> list[Html]:
+    drawn = [
+        tag("text", f"{tick:g}", x=scales.x(tick), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
+        for tick in axis_ticks(scales.first, scales.last, whole=axis == "round")
+        if scales.first <= tick <= scales.last
+    ]
+    title = tag("text", axis, x=(LEFT + WIDTH) / 2, y=HEIGHT - 4, text_anchor="middle")
+    return [*drawn, title]
+
+
+def _band(scales: _Scales, at: Sequence[float], band: Band) -> list[Html]:
+    sides = zip(scales.runs(at, band.low), scales.runs(at, band.high), strict=True)
+    return [
+        tag("path", d=f"{_path(below + above[::-1])}Z", class_=band.style) for below, above in sides
+    ]
+
+
+def _mark(scales: _Scales, position: float, text: str) -> Html:
+    place = scales.x(position)
+    return tag(
+        "line",
+        tag("title", text),
+        x1=place,
+        x2=place,
+        y1=TOP,
+        y2=HEIGHT - BOTTOM,
+        class_="mark",
+    )
+
+
+def _line(scales: _Scales, at: Sequence[float], line: Line) -> list[Html]:
+    title, drawn = tag("title", line.name), []
+    for run in scales.runs(at, line.values):
+        if len(run) == 1:
+            ((cx, cy),) = run
+            drawn.append(tag("circle", title, cx=cx, cy=cy, r=3, class_=f"dot {line.style}"))
+        else:
+            drawn.append(tag("path", title, d=_path(run), class_=f"line {line.style}"))
+    return drawn
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> Html:

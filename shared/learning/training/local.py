@@ -23,7 +23,7 @@ from rampart_fl.shared.learning.training.evaluation import (
     training_loss,
 )
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Offers
+from rampart_fl.shared.learning.training.personalizers import Offers, StepState
 from rampart_fl.shared.learning.training.privacy import STEPS, output_noise, spent_epsilon
 from rampart_fl.shared.learning.training.steps import take_steps
 from rampart_fl.shared.runtime.device import to_device
@@ -86,19 +86,7 @@ def train(
     local, noised_K = take_steps(learner, cohort, batches, received_KD, begun, hostile)
 
     if measure:
-        metrics |= score_sums(learner, cohort, local.model_KD, "local")
-        metrics["loss_after"] = training_loss(learner, cohort, local.model_KD)
-        for term in learner.terms:
-            metrics |= term.checked_measure(
-                learner.network,
-                local.model_KD,
-                cohort.x_train_KN,
-                cohort.train_K,
-                batches.draws(0),
-            )
-        kept_KD = personalizer_calls.personalized(personalizer, local.model_KD, local.personal)
-        if kept_KD is not None:
-            metrics |= score_sums(learner, cohort, kept_KD, "personalized")
+        metrics |= _measure_trained(learner, cohort, batches, local)
     update_KD, kept = local.model_KD - base_KD, dict(local.personal)
     if learner.training.output_noise:
         noise_KD = output_noise(learner.training.output_noise, batches.draws(0), update_KD)
@@ -108,6 +96,22 @@ def train(
         kept[STEPS] = personal[STEPS] + noised_K if STEPS in personal else noised_K
         metrics["epsilon"] = spent_epsilon(learner.training, cohort.train_K, kept[STEPS])
     return CohortResult(update_KD, kept, metrics)
+
+
+def _measure_trained(
+    learner: Learner, cohort: Cohort, batches: Batches, local: StepState
+) -> dict[str, Tensor]:
+    """Metrics (K,) of the trained models and of the personal models."""
+    metrics = score_sums(learner, cohort, local.model_KD, "local")
+    metrics["loss_after"] = training_loss(learner, cohort, local.model_KD)
+    for term in learner.terms:
+        metrics |= term.checked_measure(
+            learner.network, local.model_KD, cohort.x_train_KN, cohort.train_K, batches.draws(0)
+        )
+    kept_KD = personalizer_calls.personalized(learner.personalizer, local.model_KD, local.personal)
+    if kept_KD is not None:
+        metrics |= score_sums(learner, cohort, kept_KD, "personalized")
+    return metrics
 
 
 def merge(parts: Sequence[CohortResult], order: Sequence[int]) -> CohortResult:

@@ -22,7 +22,8 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker.ranks import Ranks
-from rampart_fl.services.aggregator.worker.round_engine import RoundEngine, check_networked
+from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.services.aggregator.worker.run_start import check_networked
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment

@@ -22,7 +22,7 @@ from statistics import fmean
 
 import tomli_w
 
-from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
+from rampart_fl.services.console.studies.reproduction.cells import TableCell, cells
 from rampart_fl.services.console.studies.reproduction.files import HOURS, load, names
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
@@ -102,7 +102,7 @@ def _briefly(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"server": server})
 
 
-def hours(grid: list[Cell], timed: int, scale: str) -> float | None:
+def hours(grid: list[TableCell], timed: int, scale: str) -> float | None:
     """Estimated hours of all cells that can be run, after timing at most `timed` cells."""
     possible = list({cell.runs[0].digest(): cell for cell in grid if cell.runs}.values())
     drawn = random.Random(0).sample(possible, min(timed, len(possible)))

@@ -8,7 +8,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
+from rampart_fl.services.console.studies.reproduction.cells import TableCell, cells
 from rampart_fl.services.console.studies.reproduction.files import hours, load, names
 from rampart_fl.services.console.studies.reproduction.runs import plan
 
@@ -63,7 +63,7 @@ def page() -> str:
 
 
 @cache
-def table_cells(name: str) -> list[Cell]:
+def table_cells(name: str) -> list[TableCell]:
     """The cells of a table at the scale `reduced`, with the runs of the first `MOST` seeds."""
     return cells(load(name), "reduced", MOST)
 

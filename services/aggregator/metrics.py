@@ -14,7 +14,7 @@ from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol.messages import PHASES, Phase, RoundRecord
 
 
-class Metrics:
+class ProcessMetrics:
     """All metrics of a process, in a separate registry so that tests can create several instances.
 
     Args:

@@ -26,7 +26,7 @@ DRAIN = 30
 """Maximum time in seconds for completing requests in flight after SIGTERM."""
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """A uvicorn server that ignores signals and raises errors instead of exiting the process."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -60,7 +60,7 @@ async def serve_metrics(runtime: Runtime, host: str, port: int) -> None:
         ws="none",
         timeout_graceful_shutdown=1,
     )
-    server = Server(config)
+    server = HttpServer(config)
     serving = asyncio.create_task(server.serve())
     try:
         await asyncio.shield(serving)
@@ -93,7 +93,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     config = server_config(settings, runtime)
     background = background_work(settings, runtime, worker, config)
     try:
-        await supervise(Server(config), runtime, background, until or event_on_signals())
+        await supervise(HttpServer(config), runtime, background, until or event_on_signals())
     finally:
         if worker is not None:
             await worker.stop()
@@ -200,7 +200,7 @@ def event_on_signals() -> asyncio.Event:
 
 
 async def supervise(
-    server: Server,
+    server: HttpServer,
     runtime: Runtime,
     background: Iterable[Coroutine[Any, Any, None]],
     until: asyncio.Event,

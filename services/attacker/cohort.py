@@ -73,7 +73,7 @@ class SharedRound:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Cohort:
+class SharedUpdates:
     """The updates that members have shared, keyed by run, round and kind of ticket.
 
     Args:
@@ -167,7 +167,7 @@ class Cohort:
 
 def create_app(settings: CohortSettings) -> FastAPI:
     """The cohort's HTTP application."""
-    cohort = Cohort(settings.members, settings.patience)
+    cohort = SharedUpdates(settings.members, settings.patience)
     tap = None
     if settings.tap is not None and settings.tap_token is not None:
         tap = Tap(settings.tap, settings.tap_token.get_secret_value(), settings.patience)

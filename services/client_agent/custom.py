@@ -37,7 +37,7 @@ from rampart_fl.shared.families.importpath import load_callable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.counts import MOST_SAMPLES, wrong_counts
-from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.messages import ClientReport, Ticket
 from rampart_fl.shared.protocol.reports import sendable
 from rampart_fl.shared.protocol.traffic import claims
 from rampart_fl.shared.runtime.compute import compute_on
@@ -135,7 +135,7 @@ class FitEvaluate:
         if samples < 1:
             raise ConfigurationError(f"fit trained on {samples} samples; it needs at least 1")
         counts = {"train_samples": float(samples), **measured}
-        report = Report(
+        report = ClientReport(
             samples=min(samples, self._sample_cap),
             metrics=numbers(metrics, counts),
             diverged=diverged,
@@ -231,7 +231,7 @@ def numbers(
     kept: dict[str, float] = {}
     for name, value in metrics.items():
         try:
-            kept |= Report(samples=1, metrics={name: float(value)}).metrics
+            kept |= ClientReport(samples=1, metrics={name: float(value)}).metrics
         except (ValidationError, TypeError, ValueError):
             _warn(name, value)
     kept |= counts

@@ -101,7 +101,7 @@ class Policy(Table):
 
 
 @dataclass(frozen=True)
-class Answer:
+class OfferAnswer:
     """A client's answer to the offer of a run.
 
     Args:
@@ -117,7 +117,7 @@ class Answer:
     data_file: Path | None = None
 
 
-def decide(policy: Policy, experiment: Experiment) -> Answer:
+def decide(policy: Policy, experiment: Experiment) -> OfferAnswer:
     """Whether a client with this policy takes part in an experiment.
 
     >>> digits = Experiment.load("digits-benign")
@@ -128,9 +128,9 @@ def decide(policy: Policy, experiment: Experiment) -> Answer:
     """
     reasons = "; ".join(_violations(policy, experiment))
     if reasons:
-        return Answer(False, reasons[:LONGEST_REASON])
+        return OfferAnswer(False, reasons[:LONGEST_REASON])
     own = (policy.data or {}).get(experiment.data.dataset["name"], SLOT)
-    return Answer(True, data_file=None if own == SLOT else Path(own))
+    return OfferAnswer(True, data_file=None if own == SLOT else Path(own))
 
 
 def _violations(policy: Policy, experiment: Experiment) -> Iterator[str]:

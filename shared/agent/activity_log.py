@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.shared.agent.acceptance import Answer
+from rampart_fl.shared.agent.acceptance import OfferAnswer
 from rampart_fl.shared.runtime.durable import sync_folder
 
 NAME = "activity.jsonl"
@@ -45,7 +45,7 @@ class ActivityLog:
         self._most_bytes = most_bytes
         self._clock = clock
 
-    def record_decision(self, run: str, answer: Answer) -> None:
+    def record_decision(self, run: str, answer: OfferAnswer) -> None:
         """Records the answer to the offer of a run."""
         own = {} if answer.data_file is None else {"data": str(answer.data_file)}
         reason = {"reason": answer.reason} if answer.reason else {}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rampart_fl.shared.agent.acceptance import LONGEST_REASON, Answer, Policy, decide
+from rampart_fl.shared.agent.acceptance import LONGEST_REASON, OfferAnswer, Policy, decide
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
 from rampart_fl.shared.agent.agent_settings import AgentSettings
@@ -113,11 +113,13 @@ class HostedClient:
             if answer.accept and own is not None:
                 answer = await self._check_samples(own, experiment, answer)
         except RampartError as error:
-            answer = Answer(False, error.detail[:LONGEST_REASON])
+            answer = OfferAnswer(False, error.detail[:LONGEST_REASON])
         activity.record_decision(run, answer)
         return answer.accept, answer.reason, self.settings.hosted[self.position]
 
-    async def _check_samples(self, own: Path, experiment: Experiment, answer: Answer) -> Answer:
+    async def _check_samples(
+        self, own: Path, experiment: Experiment, answer: OfferAnswer
+    ) -> OfferAnswer:
         """Declines an experiment that the client's own samples do not fit.
 
         The reason for the aggregator names neither the file nor its content.
@@ -127,10 +129,10 @@ class HostedClient:
             await loop.run_in_executor(self.thread, client_data_from_file, own, dataset)
         except ConfigurationError as error:
             log.error("the client's own data cannot be used: %s", error)
-            return Answer(False, "the client's own data do not fit this experiment")
+            return OfferAnswer(False, "the client's own data do not fit this experiment")
         return answer
 
-    def _own_samples(self, answer: Answer) -> Path | None:
+    def _own_samples(self, answer: OfferAnswer) -> Path | None:
         """The file with the client's samples; None if the client uses its slot's data.
 
         If the owner's file has the table `data`, this table determines the samples. Without the

@@ -32,7 +32,7 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import LocalResult, train_round
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.messages import ClientReport, Ticket
 from rampart_fl.shared.protocol.reports import reportable, sendable, with_gap
 from rampart_fl.shared.protocol.traffic import claims
 from rampart_fl.shared.runtime import durable
@@ -212,7 +212,7 @@ class LearningClient:
         # A diverged update is replaced by zeros, unless an attack made it diverge.
         if update_D is result.update_D or not bool(result.update_D.isfinite().all()):
             vector_D, diverged = sendable(vector_D, self._dtype)
-        report = Report(samples=self._samples, metrics=metrics, diverged=diverged)
+        report = ClientReport(samples=self._samples, metrics=metrics, diverged=diverged)
         upload = wire.encode(self.learner.spec, vector_D, claims(report), self._dtype)
         if self._activity is not None:
             epochs, samples = self.experiment.training.epochs, len(self.data.y_train)

@@ -9,14 +9,14 @@ from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.protocol.messages import Ticket
 
 log = logging.getLogger(__name__)
-Answer = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
+OfferHandler = Callable[[str, dict[str, Any]], Awaitable[tuple[bool, str, int | None]]]
 """A function that answers the offer of a run. The function gets the run's id, and the part of the
 experiment that clients know. The function returns three values: whether the client accepts the run,
 the reason if the client declines, and the slot that the client asks for."""
 
 
 async def next_run(
-    connection: AggregatorClient, answer: Answer, client: str, last: Ticket | None = None
+    connection: AggregatorClient, answer: OfferHandler, client: str, last: Ticket | None = None
 ) -> Ticket:
     """Answers offers of runs until the client takes part in one.
 
@@ -60,7 +60,9 @@ async def sit_out(connection: AggregatorClient, ticket: Ticket, pause: float = 0
     return ticket
 
 
-async def _answer(connection: AggregatorClient, answer: Answer, client: str, offer: Ticket) -> None:
+async def _answer(
+    connection: AggregatorClient, answer: OfferHandler, client: str, offer: Ticket
+) -> None:
     """Answers an offer; if the aggregator refuses the answer, the offer is no longer valid."""
     where = {"client": client, "run": offer.run}
     try:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError, PreconditionError
 from rampart_fl.shared.experiment.schema import Training
-from rampart_fl.shared.families.registry import Member
+from rampart_fl.shared.families.registry import FamilyMember
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.seeding import generator
 
@@ -139,7 +139,7 @@ def finite_rows(updates_BD: Tensor) -> Tensor:
     return updates_BD if bool(finite_B.all()) else updates_BD[finite_B]
 
 
-class Attack(Member):
+class Attack(FamilyMember):
     """A hostile behaviour, and the rounds in which it is active; by default, all rounds.
 
     >>> from rampart_fl.shared.attacks.model import attacks

@@ -93,7 +93,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One point of the grid.
 
     Args:
@@ -170,7 +170,7 @@ class Sweep:
         )
         return Sweep(base, axes, seeds)
 
-    def points(self, check: Callable[[Experiment], object]) -> list[Point]:
+    def points(self, check: Callable[[Experiment], object]) -> list[GridPoint]:
         """Builds and checks every point, so that errors are reported before anything runs.
 
         Args:
@@ -186,7 +186,7 @@ class Sweep:
             points.append(point)
         return points
 
-    def _points(self) -> Iterator[Point]:
+    def _points(self) -> Iterator[GridPoint]:
         for values in product(*(axis.values for axis in self.axes)):
             tables = self.base.tables()
             for axis, value in zip(self.axes, values, strict=True):
@@ -195,7 +195,7 @@ class Sweep:
             first = Experiment.from_tables({**tables, "seed": self.seeds[0]})
             runs = tuple(first.model_copy(update={"seed": seed}) for seed in self.seeds)
             keys = (axis.key for axis in self.axes)
-            yield Point(dict(zip(keys, values, strict=True)), runs)
+            yield GridPoint(dict(zip(keys, values, strict=True)), runs)
 
     def digest(self) -> str:
         """SHA-256 over the digests of all experiments of the sweep."""

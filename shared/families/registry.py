@@ -29,7 +29,7 @@ RAISED_BY = "raised by "
 NO_NOTE = nullcontext()
 
 
-class Member(BaseModel):
+class FamilyMember(BaseModel):
     """One member of a family: a frozen, typed set of parameters with pure methods."""
 
     model_config = ConfigDict(
@@ -84,7 +84,7 @@ def _noted(note: str) -> Iterator[None]:
         raise
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=FamilyMember)
 _DISCOVERING = RLock()
 """Lock for the import of a family's modules: other threads wait until all modules are imported.
 All families share the lock: modules of different families may import each other, so two threads
@@ -101,7 +101,7 @@ class Registry(Generic[M]):
         group: the group of entry points by which other packages add members.
     """
 
-    def __init__(self, kind: type[Member], family: str, *, package: str, group: str) -> None:
+    def __init__(self, kind: type[FamilyMember], family: str, *, package: str, group: str) -> None:
         self.kind = kind
         self.family = family
         self.group = group
@@ -162,14 +162,14 @@ class Registry(Generic[M]):
                 f"{self.family} {name!r}: {explain(error, member)}; parameters: {signature(member)}"
             ) from None
 
-    def parse(self, spec: "str | Mapping[str, Any] | Member", **defaults: Any) -> M:
+    def parse(self, spec: "str | Mapping[str, Any] | FamilyMember", **defaults: Any) -> M:
         """Builds a member from `"name"` or from `{"name": ..., parameter: ...}`.
 
         If the spec is already a member, it is returned unchanged. `defaults` contains values for
         parameters that the spec leaves out. Keys of `defaults` that are not parameters of the
         member are ignored.
         """
-        if isinstance(spec, Member):
+        if isinstance(spec, FamilyMember):
             return spec  # type: ignore[return-value]  # a member of the caller's family
         if not isinstance(spec, str | Mapping):
             raise ConfigurationError(f"a {self.family} must be a name or a table, not {spec!r}")
@@ -243,7 +243,7 @@ def _tables(annotation: Any) -> list[type[BaseModel]]:
     return [table for part in get_args(annotation) for table in _tables(part)]
 
 
-def signature(member: type[Member]) -> str:
+def signature(member: type[FamilyMember]) -> str:
     """A member's parameters with their defaults, as one line."""
     parts = []
     for key, field in member.model_fields.items():

@@ -18,8 +18,6 @@ from rampart_fl.shared.figures.final import (
 from rampart_fl.shared.figures.run_result import DetectionIfAttacked, RunFigures
 from rampart_fl.shared.protocol.messages import RoundRecord
 
-Metrics = dict[str, dict[str, float]]
-
 
 def run_figures(
     experiment: Experiment,
@@ -42,7 +40,7 @@ def run_figures(
         evicted: the clients that were evicted.
         seconds: the duration of the run; None if the run has not started.
     """
-    newest: Metrics = {}
+    newest: dict[str, dict[str, float]] = {}
     rounds = failed = 0
     sizes: dict[str, list[int]] = {"down": [0, 0], "up": [0, 0]}
     for record in records:

@@ -20,24 +20,24 @@ from rampart_fl.shared.figures.run_result import (
     Detection,
     Errors,
     FinalFigures,
-    Kind,
     LargestGap,
+    ModelKind,
     ServerAccuracy,
 )
 from rampart_fl.shared.protocol.messages import RoundRecord
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
 Final = Literal["last", "mean5", "best", "end"]
 """The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
 or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
 the last aggregation produced."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Target accuracies. A run reports the number of rounds until each target was first reached."""
-Metrics = Mapping[str, Mapping[str, float]]
+MetricsByClient = Mapping[str, Mapping[str, float]]
 """The measurements of a round, keyed by client."""
 
 
-def latest(records: Iterable[Metrics]) -> dict[str, dict[str, float]]:
+def latest(records: Iterable[MetricsByClient]) -> dict[str, dict[str, float]]:
     """Each client's newest metrics, from the metrics of all rounds in order.
 
     >>> latest([{"a": {"loss": 2.0}, "b": {"loss": 3.0}}, {"a": {"loss": 1.0}}])
@@ -49,7 +49,7 @@ def latest(records: Iterable[Metrics]) -> dict[str, dict[str, float]]:
     return newest
 
 
-def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
+def newer(records: Iterable[MetricsByClient]) -> Iterator[dict[str, dict[str, float]]]:
     """Yields, after every round, each client's newest metrics."""
     newest: dict[str, dict[str, float]] = {}
     for record in records:
@@ -58,9 +58,7 @@ def newer(records: Iterable[Metrics]) -> Iterator[dict[str, dict[str, float]]]:
         yield newest
 
 
-def accuracy(
-    metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
-) -> float | None:
+def accuracy(metrics: MetricsByClient, clients: Iterable[str], kind: str) -> float | None:
     """The fraction of the given clients' test samples that are classified correctly.
 
     The result is None if the clients have no model of this kind.
@@ -71,9 +69,7 @@ def accuracy(
     return _share(metrics, clients, f"correct_{kind}", "test_samples")
 
 
-def errors(
-    metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]
-) -> dict[Kind, float | None]:
+def errors(metrics: MetricsByClient, clients: Iterable[str]) -> dict[ModelKind, float | None]:
     """Mean squared error over the given clients' test samples, keyed by kind of model.
 
     The result is empty if the task is classification.
@@ -86,7 +82,7 @@ def errors(
     return {} if all(error is None for error in each.values()) else each
 
 
-def error_figures(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]) -> Errors:
+def error_figures(metrics: MetricsByClient, clients: Iterable[str]) -> Errors:
     """The errors of the given clients, as a part of a run's result.
 
     >>> error_figures({"a": {"test_samples": 2, "error_local": 3.0, "error_customized": 5.0}}, "a")
@@ -104,9 +100,7 @@ def error_figures(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[
     }
 
 
-def attack_success(
-    metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str], kind: str
-) -> float | None:
+def attack_success(metrics: MetricsByClient, clients: Iterable[str], kind: str) -> float | None:
     """The fraction of the clients' triggered test samples that a model classifies as the target.
 
     Samples of the target class itself are left out. The result is None if there is no trigger.
@@ -117,7 +111,7 @@ def attack_success(
     return _share(metrics, clients, f"fooled_{kind}", "triggered_samples")
 
 
-def largest_gap(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[str]) -> LargestGap:
+def largest_gap(metrics: MetricsByClient, clients: Iterable[str]) -> LargestGap:
     """The largest decrease in training loss that any of the clients gets from local training.
 
     A large gap means that the received model fits the client's data poorly. The result is empty if
@@ -131,7 +125,7 @@ def largest_gap(metrics: Mapping[str, Mapping[str, float]], clients: Iterable[st
 
 
 def _share(
-    metrics: Mapping[str, Mapping[str, float]],
+    metrics: MetricsByClient,
     clients: Iterable[str],
     part: str,
     whole: str,
@@ -167,7 +161,9 @@ def detection(
     }
 
 
-def accuracies(experiment: Experiment, rounds: Iterable[Metrics]) -> list[dict[Kind, float | None]]:
+def accuracies(
+    experiment: Experiment, rounds: Iterable[MetricsByClient]
+) -> list[dict[ModelKind, float | None]]:
     """The honest clients' accuracy after every round, keyed by kind of model.
 
     Each accuracy is computed over the test samples of all honest clients, from each client's newest
@@ -220,18 +216,18 @@ def rounds_to(values: Sequence[float | None], target: float) -> int | None:
     return next(reached, None)
 
 
-def best_accuracy(values: Mapping[Kind, float | None]) -> tuple[float | None, Kind]:
+def best_accuracy(values: Mapping[ModelKind, float | None]) -> tuple[float | None, ModelKind]:
     """The higher of the customized and the personalized accuracy, and the name of its kind.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')
     """
-    kinds: tuple[Kind, ...] = ("customized", "personalized")
+    kinds: tuple[ModelKind, ...] = ("customized", "personalized")
     known = [(share, kind) for kind in kinds if (share := values[kind]) is not None]
     return max(known, key=lambda one: one[0], default=(None, "customized"))
 
 
-def accuracy_figures(values: Mapping[Kind, float | None]) -> Accuracies:
+def accuracy_figures(values: Mapping[ModelKind, float | None]) -> Accuracies:
     """The accuracies of all kinds of model, as a part of a run's result."""
     return {
         "accuracy": best_accuracy(values)[0],
@@ -243,7 +239,7 @@ def accuracy_figures(values: Mapping[Kind, float | None]) -> Accuracies:
 
 def final_figures(
     experiment: Experiment,
-    rounds: Sequence[Metrics],
+    rounds: Sequence[MetricsByClient],
     evicted: Collection[str],
     accuracy_of: Final = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},

@@ -7,7 +7,7 @@ a metric that may be missing is left out of the JSON object.
 
 from typing import Literal, TypedDict
 
-Kind = Literal["customized", "local", "personalized"]
+ModelKind = Literal["customized", "local", "personalized"]
 """The kinds of model that a client measures: the received model, the same model after local
 training, and the model that the client keeps for itself."""
 

@@ -54,7 +54,7 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Report(Message):
+class ClientReport(Message):
     """What a client reports about its local training, in the metadata of its upload.
 
     The aggregator checks every report. The sample count must not exceed the client's cap. Metrics

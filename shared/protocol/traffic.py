@@ -8,10 +8,10 @@ import json
 
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.messages import ClientReport
 
 
-def claims(report: Report) -> dict[str, str]:
+def claims(report: ClientReport) -> dict[str, str]:
     """Encodes a report as the metadata of an upload."""
     return {"report": json.dumps(report.model_dump(mode="json", exclude_defaults=True))}
 
@@ -25,10 +25,11 @@ def model_bytes(spec: ModelSpec) -> int:
     return len(wire.header(spec)) + wire.SIZES["F32"] * spec.dim
 
 
-def upload_bytes(spec: ModelSpec, report: Report) -> int:
+def upload_bytes(spec: ModelSpec, report: ClientReport) -> int:
     """Size in bytes of a float32 upload with this report.
 
-    >>> upload_bytes(ModelSpec.of([("weight", (100,))]), Report(samples=7, metrics={"loss": 0.5}))
+    >>> report = ClientReport(samples=7, metrics={"loss": 0.5})
+    >>> upload_bytes(ModelSpec.of([("weight", (100,))]), report)
     552
     """
     return len(wire.header(spec, "F32", claims(report))) + wire.SIZES["F32"] * spec.dim

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from rampart_fl.shared.families.registry import explain
 from rampart_fl.shared.modelspec import ModelSpec
-from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.messages import ClientReport
 from rampart_fl.shared.protocol.refusals import InvalidClaim, InvalidUpdate, Malformed, NotFinite
 
 SIZES = {"F32": 4, "F16": 2, "BF16": 2}
@@ -213,7 +213,7 @@ def _well_formed(entry: Any) -> bool:
     )
 
 
-def read_report(head: Header, sample_cap: int) -> Report:
+def read_report(head: Header, sample_cap: int) -> ClientReport:
     """Reads the client's report from the metadata, and checks that its values are within bounds.
 
     Raises:
@@ -223,7 +223,7 @@ def read_report(head: Header, sample_cap: int) -> Report:
     if "report" not in head.metadata or set(head.metadata) - {"report", "format"}:
         raise InvalidClaim("the metadata must have one entry, 'report'")
     try:
-        report = Report.model_validate_json(head.metadata["report"])
+        report = ClientReport.model_validate_json(head.metadata["report"])
     except ValidationError as error:
         raise InvalidClaim(f"report: {explain(error)[:500]}") from None
     if report.samples > sample_cap:

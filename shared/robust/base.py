@@ -16,7 +16,7 @@ from torch import Tensor
 from rampart_fl.shared.errors import ConfigurationError, TooFewRows
 from rampart_fl.shared.experiment.eviction import Decision as Decision
 from rampart_fl.shared.experiment.eviction import RequestedDecision as RequestedDecision
-from rampart_fl.shared.families.registry import Member
+from rampart_fl.shared.families.registry import FamilyMember
 from rampart_fl.shared.robust.context import Context as Context
 from rampart_fl.shared.robust.context import Need
 from rampart_fl.shared.robust.rows import Rows as Rows
@@ -101,7 +101,7 @@ class Verdict:
     """The decision that the detector asked for, if the final decision is different."""
 
 
-class Stage(Member, ABC):
+class Stage(FamilyMember, ABC):
     """A step of a pipeline; `init` creates the initial state, and `apply` is a pure function."""
 
     breakdown: ClassVar[str] = ""

@@ -6,12 +6,12 @@ Legend: D parameters.
 from pydantic import Field
 from torch import Tensor
 
-from rampart_fl.shared.families.registry import Member
+from rampart_fl.shared.families.registry import FamilyMember
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.runtime.device import to_device
 
 
-class ServerStep(Member):
+class ServerStep(FamilyMember):
     """Moves the global model w at velocity v: v = momentum v + aggregate, w += learning_rate v."""
 
     learning_rate: float = Field(default=1.0, gt=0)

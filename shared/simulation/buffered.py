@@ -19,8 +19,8 @@ from torch import Tensor
 from rampart_fl.shared.experiment.selection import quota
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.seeding import generator
-from rampart_fl.shared.simulation.clients import Clients, Uploads
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.clients import SimulatedClients, Uploads
+from rampart_fl.shared.simulation.server import SimulatedServer
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class Buffered:
         now: the simulated time at which the previous round was closed.
     """
 
-    clients: Clients
-    server: Server
+    clients: SimulatedClients
+    server: SimulatedServer
     work: dict[str, Work] = field(default_factory=dict)
     latest: dict[str, Arrival] = field(default_factory=dict)
     now: float = 0.0

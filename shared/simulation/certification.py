@@ -61,7 +61,7 @@ class Certificate:
     samples: int
 
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """A callback that reports progress. Its arguments are the number of finished rounds or subsets, and
 the total number."""
 Subset = tuple[str, ...]
@@ -79,7 +79,9 @@ def _in_turn(
 
 
 def certify_groups(
-    experiment: Experiment, device: str = "cpu", on_progress: Progress = lambda done, of: None
+    experiment: Experiment,
+    device: str = "cpu",
+    on_progress: ProgressCallback = lambda done, of: None,
 ) -> Certificate:
     """Trains a model for each disjoint group of clients, and certifies the models' vote.
 
@@ -146,7 +148,7 @@ def certify_subsets(
     size: int,
     error: float = LIKELY_ENOUGH,
     device: str = "cpu",
-    on_progress: Progress = lambda done, of: None,
+    on_progress: ProgressCallback = lambda done, of: None,
     each: Each = _in_turn,
 ) -> Certificate:
     """Trains one model per random subset of k clients, and certifies the models' majority vote.

@@ -48,7 +48,7 @@ class Uploads:
 
 
 @dataclass(frozen=True)
-class Group:
+class AttackerGroup:
     """Attackers that use the same model attack and the same data attack."""
 
     members: tuple[str, ...]
@@ -57,13 +57,13 @@ class Group:
 
 
 @dataclass(eq=False)
-class Clients:
+class SimulatedClients:
     """Every client of the federation, honest or not."""
 
     experiment: Experiment
     learner: Learner
     names: list[str]
-    groups: list[Group]
+    groups: list[AttackerGroup]
     data: list[ClientData]
     personal: dict[str, Tensor]
     plan: Plan
@@ -74,12 +74,12 @@ class Clients:
     _cohorts: dict[tuple[bool, ...], Cohort] = field(default_factory=dict)
 
     @staticmethod
-    def of(experiment: Experiment, device: str) -> "Clients":
+    def of(experiment: Experiment, device: str) -> "SimulatedClients":
         """Loads the data, and initializes every personal model with the initial global model."""
         learner, names = Learner.of(experiment), experiment.client_names
         roles = list(zip(names, experiment.roles, strict=True))
         groups = [
-            Group(
+            AttackerGroup(
                 tuple(name for name, role in roles if role is table),
                 None if table.attack is None else model_attacks.parse(table.attack),
                 None if table.data_attack is None else data_attacks.parse(table.data_attack),
@@ -87,7 +87,7 @@ class Clients:
             for table in experiment.attackers
         ]
         initial_KD = learner.initial_model().to(device).repeat(len(names), 1)
-        return Clients(
+        return SimulatedClients(
             experiment,
             learner,
             names,

@@ -17,8 +17,8 @@ from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.learning.training.task import mean_loss_gradients
 from rampart_fl.shared.robust.base import Rows, State
 from rampart_fl.shared.round.pool import Claim
-from rampart_fl.shared.simulation.clients import Clients
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.clients import SimulatedClients
+from rampart_fl.shared.simulation.server import SimulatedServer
 
 ELEMENTS = 1 << 24
 """Largest total number of elements in the gradients and batches of one pass."""
@@ -33,8 +33,8 @@ class ExactRound:
         round: the number of the round.
     """
 
-    clients: Clients
-    server: Server
+    clients: SimulatedClients
+    server: SimulatedServer
     round: int
 
     @property

@@ -26,8 +26,8 @@ from rampart_fl.shared.runtime.stopwatch import Stopwatch
 from rampart_fl.shared.runtime.threads import training_threads
 from rampart_fl.shared.simulation import interpolation
 from rampart_fl.shared.simulation.buffered import Buffered
-from rampart_fl.shared.simulation.clients import Clients
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.clients import SimulatedClients
+from rampart_fl.shared.simulation.server import SimulatedServer
 from rampart_fl.shared.validation import validate
 
 
@@ -94,8 +94,8 @@ class Simulation:
     """
 
     experiment: Experiment
-    clients: Clients
-    server: Server
+    clients: SimulatedClients
+    server: SimulatedServer
     initial_model: str
     flow: Buffered | None = None
     records: list[RoundRecord] = field(default_factory=list)
@@ -115,9 +115,9 @@ class Simulation:
         began = time.perf_counter()
         experiment = validate(experiment)
         usable(device)
-        clients = Clients.of(experiment, device)
+        clients = SimulatedClients.of(experiment, device)
         initial_D = clients.learner.initial_model()
-        server = Server.of(experiment, initial_D.to(device), clients.learner.spec)
+        server = SimulatedServer.of(experiment, initial_D.to(device), clients.learner.spec)
         clients.server_update = server.rounds.resources.update
         flow = Buffered(clients, server) if experiment.policy == "buffered" else None
         seconds = time.perf_counter() - began

@@ -15,14 +15,14 @@ from rampart_fl.shared.learning.training.evaluation import evaluate_many
 from rampart_fl.shared.learning.training.personalizers import Batch
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.pipeline import join_states, split_state
-from rampart_fl.shared.simulation.clients import Clients
+from rampart_fl.shared.simulation.clients import SimulatedClients
 from rampart_fl.shared.simulation.collaboration import estimate
 from rampart_fl.shared.simulation.exact_round import ExactRound
 from rampart_fl.shared.simulation.mean_optimum import bound, optimum
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.server import SimulatedServer
 
 
-def run_round(clients: Clients, server: Server, round_: int) -> RoundRecord:
+def run_round(clients: SimulatedClients, server: SimulatedServer, round_: int) -> RoundRecord:
     """Runs a round, which updates the state of clients and server; returns the round's record.
 
     The number of steps in the round is the largest number of batches of any client.
@@ -61,7 +61,7 @@ def _shares(exact: ExactRound, cohort: Cohort) -> Tensor:
     return torch.full_like(share_N, optimum(own, kappa))
 
 
-def _measure(clients: Clients, cohort: Cohort) -> dict[str, dict[str, float]]:
+def _measure(clients: SimulatedClients, cohort: Cohort) -> dict[str, dict[str, float]]:
     """The scores of the honest clients' models, and the λ of each client."""
     learner, personal = clients.learner, clients.personal
     picked = cohort.pick(clients.honest)

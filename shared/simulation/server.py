@@ -16,7 +16,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.figures.records import DecisionRecord
 from rampart_fl.shared.modelspec import ModelSpec
-from rampart_fl.shared.protocol.messages import Report, RoundRecord
+from rampart_fl.shared.protocol.messages import ClientReport, RoundRecord
 from rampart_fl.shared.protocol.traffic import model_bytes, upload_bytes
 from rampart_fl.shared.robust.base import State
 from rampart_fl.shared.robust.customizers import Customization
@@ -28,7 +28,7 @@ from rampart_fl.shared.simulation.clients import Uploads
 
 
 @dataclass(eq=False)
-class Server:
+class SimulatedServer:
     """The server's state, which `close` updates.
 
     Args:
@@ -53,9 +53,9 @@ class Server:
     absent: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "Server":
+    def of(experiment: Experiment, initial_D: Tensor, spec: ModelSpec) -> "SimulatedServer":
         """The server before round 0; every client starts from the initial global model."""
-        return Server(Rounds.of(experiment, spec, initial_D.device), initial_D)
+        return SimulatedServer(Rounds.of(experiment, spec, initial_D.device), initial_D)
 
     @property
     def experiment(self) -> Experiment:
@@ -188,7 +188,7 @@ class Server:
         for name, samples in zip(uploads.names, uploads.samples, strict=True):
             own = min(samples, self.experiment.server.sample_cap)
             given = len(set(self.customization.names_for(name))) or 1
-            report = Report.model_construct(samples=own, metrics=uploads.metrics[name])
+            report = ClientReport.model_construct(samples=own, metrics=uploads.metrics[name])
             down[name] = model * (given + (name in probed))
             up[name] = upload_bytes(spec, report) * (1 + (name in probed))
         return down, up

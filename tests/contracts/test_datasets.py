@@ -9,7 +9,7 @@ import torch
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE, FileDataset
-from rampart_fl.shared.learning.data.datasets.openml import Rows
+from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
 
 FROM_FILES = [name for name in datasets.names() if issubclass(datasets.get(name), FileDataset)]
 TEXTS = {"ag_news"}
@@ -17,7 +17,7 @@ TEXTS = {"ag_news"}
 
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(data_id: int, arrived: Rows) -> None:
+    def away(data_id: int, arrived: RowsArrived) -> None:
         raise OSError(f"no route to data set {data_id}")
 
     monkeypatch.setattr(openml, "table", away)

@@ -10,7 +10,7 @@ import click
 import pytest
 import typer
 
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.attacker.__main__ import AttackerSettings
 from rampart_fl.services.attacker.cohort import CohortSettings
@@ -111,7 +111,7 @@ def test_documented_http_paths_are_served(manual: str, routes: Any) -> None:
 
 def test_documented_metrics_are_exported(manual: str) -> None:
     section = manual.partition("## Monitoring")[2].partition("\n## ")[0]
-    measured = Metrics().text().decode()
+    measured = ProcessMetrics().text().decode()
     named = set(re.findall(r"`(rampart_[a-z_]+)", section))
     assert len(named) >= 6
     for name in named:

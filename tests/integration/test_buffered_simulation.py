@@ -13,7 +13,7 @@ from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train_round
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Receipt, Report
+from rampart_fl.shared.protocol.messages import ClientReport, Receipt
 from rampart_fl.shared.protocol.traffic import claims, model_bytes, upload_bytes
 from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation import simulate
@@ -88,7 +88,7 @@ class Aggregator:
         )
         self.states[name] = done.personal
         gap = done.metrics["loss_before"] - done.metrics["loss_after"]
-        report = Report(samples=len(data.y_train), metrics={**done.metrics, "loss_gap": gap})
+        report = ClientReport(samples=len(data.y_train), metrics={**done.metrics, "loss_gap": gap})
         body = wire.encode(self.spec, done.update_D.numpy(), claims(report))
         assert len(body) == upload_bytes(self.spec, report)
         return Receipt(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report, Ticket
+from rampart_fl.shared.protocol.messages import ClientReport, Ticket
 from rampart_fl.shared.protocol.traffic import claims
 from tests.integration.in_process_federation import (
     FEDCAP,
@@ -63,7 +63,7 @@ class Diverging(Scripted):
         if ticket.kind != "probe":
             return upload
         spec = spec_of(model)
-        report = Report(samples=10, diverged=True)
+        report = ClientReport(samples=10, diverged=True)
         return wire.encode(spec, np.zeros(spec.dim, np.float32), claims(report))
 
 

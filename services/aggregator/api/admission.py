@@ -22,7 +22,7 @@ from rampart_fl.services.aggregator.state.batcher import RequestBatcher
 from rampart_fl.services.aggregator.state.blobs import Blobs, BlobWriter
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.messages import ClientReport
 from rampart_fl.shared.protocol.refusals import (
     LengthRequired,
     Malformed,
@@ -80,7 +80,7 @@ class AdmittedUpload:
 
     digest: str
     size: int
-    report: Report | None
+    report: ClientReport | None
 
 
 class Body(Protocol):
@@ -115,7 +115,7 @@ class SmallBody:
         return io.BytesIO(self.data)
 
 
-Judge = Callable[[Body], Report | None]
+Judge = Callable[[Body], ClientReport | None]
 
 
 class Admission:
@@ -264,7 +264,7 @@ def _settle(writer: BlobWriter, judge: Judge) -> AdmittedUpload:
     return AdmittedUpload(writer.digest, writer.size, report)
 
 
-def check_update(body: Body, spec: ModelSpec, sample_cap: int) -> Report:
+def check_update(body: Body, spec: ModelSpec, sample_cap: int) -> ClientReport:
     """Checks that the bytes match the model's spec, and that the report is within limits.
 
     Raises:

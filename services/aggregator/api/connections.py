@@ -62,7 +62,7 @@ class SmallEvent(asyncio.Event):
         self._value = on
 
 
-class Pipeline(list[Any]):
+class PipelinedRequests(list[Any]):
     """A list of a connection's pipelined requests; a deque would occupy 700 bytes more."""
 
     __slots__ = ()
@@ -116,7 +116,7 @@ class Connection(HttpToolsProtocol):
         self._unanswered: list[RequestResponseCycle] = []
         # Most open connections only wait for events, so each must occupy little memory. Clients
         # rarely pipeline requests, so a short list replaces uvicorn's deque.
-        self.pipeline = Pipeline()  # type: ignore[assignment]  # it has all methods that are called
+        self.pipeline = PipelinedRequests()  # type: ignore[assignment]  # it has all methods that are called
 
     @classmethod
     def with_limits(cls, patience: float, most: int) -> type["Connection"]:

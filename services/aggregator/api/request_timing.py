@@ -5,7 +5,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 
 HELD = ("/ticket", "/events")
 """Path suffixes of long polls and event streams, which wait on purpose and are therefore not
@@ -15,7 +15,7 @@ timed."""
 class RequestTiming:
     """Records each request's duration by route and status; skips long polls and event streams."""
 
-    def __init__(self, app: Any, metrics: Metrics) -> None:
+    def __init__(self, app: Any, metrics: ProcessMetrics) -> None:
         self._app = app
         self._metrics = metrics
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.api.admission import Admission
 from rampart_fl.services.aggregator.api.recent_models import RecentModels
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import Run, RunSummary
+from rampart_fl.services.aggregator.state.redis_records import RunDetails, RunSummary
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
@@ -51,7 +51,7 @@ class RunParts:
             self._definition = RunDefinition(state.experiment, state.spec)
         return self._definition
 
-    async def state(self) -> Run:
+    async def state(self) -> RunDetails:
         """The whole state of the run.
 
         Raises:

@@ -11,7 +11,7 @@ from rampart_fl.services.aggregator.api.identities import Identities
 from rampart_fl.services.aggregator.api.operator_tokens import OperatorTokens
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.keys import SCHEMA
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
@@ -62,7 +62,7 @@ class Runtime:
         self.disk = ThreadPoolExecutor(8, thread_name_prefix="disk")
         self.hub = EventHub(self.stores)
         self.identities = Identities(self.stores.clients, self.hub)
-        self.metrics = Metrics(self.blobs.folder)
+        self.metrics = ProcessMetrics(self.blobs.folder)
         self.upload_slots = UploadSlots(settings.uploads, self.metrics)
         # Requests for customized models need no ticket, so they must not take the slots of updates.
         self.customization_slots = UploadSlots(max(1, settings.uploads // 8), self.metrics)

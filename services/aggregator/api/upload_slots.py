@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 PATIENCE = 60.0
@@ -20,7 +20,7 @@ class UploadSlots:
         metrics: receives the number of uploads being read.
     """
 
-    def __init__(self, count: int, metrics: Metrics) -> None:
+    def __init__(self, count: int, metrics: ProcessMetrics) -> None:
         self._places = asyncio.Semaphore(count)
         self._metrics = metrics
         self._clients: set[str] = set()

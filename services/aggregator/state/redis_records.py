@@ -134,7 +134,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True)
-class Run(RunSummary):
+class RunDetails(RunSummary):
     """The whole state of a run, parsed."""
 
     experiment: Experiment
@@ -212,7 +212,7 @@ def parse_summary(values: Sequence[str | None]) -> RunSummary | None:
     return _summary({name: text or "" for name, text in raw.items()}) if raw["schema"] else None
 
 
-def parse_run(raw: Mapping[str, str]) -> Run | None:
+def parse_run(raw: Mapping[str, str]) -> RunDetails | None:
     """Parses the state of a run; None if the run has not started yet.
 
     Raises:
@@ -224,7 +224,7 @@ def parse_run(raw: Mapping[str, str]) -> Run | None:
         raise ConfigurationError(f"Redis holds schema {raw['schema']}; this version reads {SCHEMA}")
     summary = _summary(raw)
     experiment = Experiment.from_tables(json.loads(raw["experiment"]))
-    return Run(
+    return RunDetails(
         schema=summary.schema,
         digest=summary.digest,
         policy=summary.policy,

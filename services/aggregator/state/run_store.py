@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.state.keys import SCHEMA, FederationKeys, Ru
 from rampart_fl.services.aggregator.state.redis_access import FENCED, RedisAccess
 from rampart_fl.services.aggregator.state.redis_records import (
     SUMMARY_FIELDS,
-    Run,
+    RunDetails,
     RunSummary,
     parse_run,
     parse_summary,
@@ -217,7 +217,7 @@ class RunStore:
         )
         return (await self.redis.run(START, names, fence, self.run, json.dumps(fields), now))[0]
 
-    async def read(self) -> Run | None:
+    async def read(self) -> RunDetails | None:
         """The whole state of the run; None if no worker has started the run yet.
 
         Raises:

@@ -186,6 +186,6 @@ def _slots(clients: Collection[str], most: int) -> dict[str, int]:
     return dict(sorted({**slots, **others}.items()))
 
 
-Step = Callable[[Stores, RunBlobs, int], Awaitable[None]]
-STEPS: dict[str, Step] = {"1": _to_blobs, "2": _to_runs}
+Conversion = Callable[[Stores, RunBlobs, int], Awaitable[None]]
+STEPS: dict[str, Conversion] = {"1": _to_blobs, "2": _to_runs}
 """For each older schema, the function that converts state of this schema to the next schema."""

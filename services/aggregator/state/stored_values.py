@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-Model = TypeVar("Model", bound=BaseModel)
+StoredMessage = TypeVar("StoredMessage", bound=BaseModel)
 Record = TypeVar("Record", bound=tuple[Any, ...])
 
 
-def read_model(kind: type[Model], text: str | bytes) -> Model:
+def read_model(kind: type[StoredMessage], text: str | bytes) -> StoredMessage:
     """Parses a stored message, including the messages in it.
 
     >>> from rampart_fl.shared.protocol.messages import Receipt

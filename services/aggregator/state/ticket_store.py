@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.state.redis_records import (
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.messages import Receipt, Ticket
 
-Upload = tuple[int, str]
+UploadKey = tuple[int, str]
 """The round and the kind of an upload."""
 
 GRANT = (
@@ -103,7 +103,7 @@ class TicketStore:
         raw = await self.redis.ask("hgetall", self.keys.tickets)
         return {client: read_model(Ticket, raw[client]) for client in sorted(raw)}
 
-    async def standing(self, client: str, upload: Upload | None = None) -> ClientRunState:
+    async def standing(self, client: str, upload: UploadKey | None = None) -> ClientRunState:
         """A client's ticket, slot, and evictions from the run and the federation.
 
         Simultaneous calls share one round trip to Redis.
@@ -115,7 +115,9 @@ class TicketStore:
         """
         return await self._standings.ask((client, upload))
 
-    async def _stand(self, questions: Sequence[tuple[str, Upload | None]]) -> list[ClientRunState]:
+    async def _stand(
+        self, questions: Sequence[tuple[str, UploadKey | None]]
+    ) -> list[ClientRunState]:
         clients, keys = [client for client, _ in questions], self.keys
         hashes = (keys.tickets, keys.evicted, self.federation.barred, keys.members, keys.answers)
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:

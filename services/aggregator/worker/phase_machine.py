@@ -30,7 +30,7 @@ EVALUATION = 600.0
 """Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
 
 
-class Step(NamedTuple):
+class PhaseStep(NamedTuple):
     """The next state, the commands to carry out in order, and the question to ask after them."""
 
     state: PhaseState
@@ -45,7 +45,7 @@ class PhaseMachine:
 
     experiment: Experiment
 
-    def step(self, state: PhaseState, event: PhaseEvent, now: float) -> Step:
+    def step(self, state: PhaseState, event: PhaseEvent, now: float) -> PhaseStep:
         """Answers one event.
 
         Args:
@@ -57,7 +57,7 @@ class PhaseMachine:
         assert (state.phase, type(event), step.state.phase) in TRANSITIONS
         return step
 
-    def _step(self, state: PhaseState, event: PhaseEvent, now: float) -> Step:
+    def _step(self, state: PhaseState, event: PhaseEvent, now: float) -> PhaseStep:
         match state.phase, event:
             case _, events.LeaseTaken():
                 return self._take_over(state, now)
@@ -73,7 +73,7 @@ class PhaseMachine:
                 return self._catch_up(state, event.events)
             case "aggregating", events.RoundDecided():
                 after = replace(state, phase="published", deadline=None)
-                return Step(after, (commands.PublishRound(),), commands.ReadStatus())
+                return PhaseStep(after, (commands.PublishRound(),), commands.ReadStatus())
             case "aggregating", events.RoundRefused():
                 return _fail(state, (), event.reason)
             case "published" | "failed", events.StatusRead():
@@ -90,19 +90,19 @@ class PhaseMachine:
 
     # -- between rounds ------------------------------------------------------------------------
 
-    def _take_over(self, state: PhaseState, now: float) -> Step:
+    def _take_over(self, state: PhaseState, now: float) -> PhaseStep:
         """Handles `LeaseTaken`: prepares for an open round, and then asks the phase's question."""
         if state.phase not in ("collecting", "aggregating"):
-            return Step(state, (), _question(state, now))
+            return PhaseStep(state, (), _question(state, now))
         # The clients in `pulls` got their tickets when the round opened. The worker finds newer
         # requests for tickets when it rereads the round's events.
         state = replace(state, pulls=())
         prepare = commands.PrepareRound(tuple(sorted(state.selected)))
         if state.phase == "collecting":
-            return Step(state, (prepare,), commands.ReadStanding())
-        return Step(state, (prepare,), commands.CatchUp(state.position))
+            return PhaseStep(state, (prepare,), commands.ReadStanding())
+        return PhaseStep(state, (prepare,), commands.CatchUp(state.position))
 
-    def _join(self, state: PhaseState, event: events.ClientsRead, now: float) -> Step:
+    def _join(self, state: PhaseState, event: events.ClientsRead, now: float) -> PhaseStep:
         """Waits until enough clients accept the run; after the deadline, fewer clients suffice."""
         state = replace(state, status=event.status, deadline=event.deadline)
         if event.status == "stopping":
@@ -111,11 +111,11 @@ class PhaseMachine:
         # Once slots are assigned, the run no longer waits for clients, even if a member is evicted.
         enough = state.slots_assigned or event.clients >= self.experiment.clients_to_start(late)
         if event.status == "paused" or not enough:
-            return Step(state, (), _wait(state, now))
+            return PhaseStep(state, (), _wait(state, now))
         after = replace(state, phase="selecting")
-        return Step(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
+        return PhaseStep(after, (commands.AssignSlots(),), commands.ReadCandidates(0))
 
-    def _select(self, state: PhaseState, event: events.CandidatesRead, now: float) -> Step:
+    def _select(self, state: PhaseState, event: events.CandidatesRead, now: float) -> PhaseStep:
         """Opens a round as soon as a client can be selected and the disk has enough space."""
         state = replace(state, status=event.status)
         if event.status == "stopping":
@@ -123,7 +123,7 @@ class PhaseMachine:
         # If all clients are quarantined, an empty round opens, so that quarantines can end.
         possible = (event.candidates or event.all_quarantined) and not event.disk_full
         if event.status == "paused" or not possible:
-            return Step(state, (), _wait(state, now))
+            return PhaseStep(state, (), _wait(state, now))
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
         selected = self.experiment.draw(number, event.candidates)
@@ -144,36 +144,36 @@ class PhaseMachine:
             number, now, deadline, selected, tickets, barrier=not self._buffered
         )
         prepare = commands.PrepareRound(selected)
-        return Step(after, (opening, prepare), commands.ReadStanding())
+        return PhaseStep(after, (opening, prepare), commands.ReadStanding())
 
-    def _next_round(self, state: PhaseState, event: events.StatusRead, now: float) -> Step:
+    def _next_round(self, state: PhaseState, event: events.StatusRead, now: float) -> PhaseStep:
         """Waits while the run is paused, then selects clients or opens the evaluation."""
         state = replace(state, status=event.status)
         if event.status == "paused":
-            return Step(state, (), _wait(state, now))
+            return PhaseStep(state, (), _wait(state, now))
         following = state.round + 1
         if event.status == "stopping" or following >= self.experiment.rounds:
             return self._open_evaluation(state, state.round, now)
         after = replace(state, phase="selecting", round=following)
-        return Step(after, (), commands.ReadCandidates(following))
+        return PhaseStep(after, (), commands.ReadCandidates(following))
 
-    def _open_evaluation(self, state: PhaseState, number: int, now: float) -> Step:
+    def _open_evaluation(self, state: PhaseState, number: int, now: float) -> PhaseStep:
         deadline = now + (self.experiment.phases.collecting.time.max or EVALUATION)
         after = replace(state, phase="evaluating", round=number, opened_at=now, deadline=deadline)
         opening = commands.OpenEvaluation(number, now, deadline)
-        return Step(after, (opening,), commands.ReadEvaluation())
+        return PhaseStep(after, (opening,), commands.ReadEvaluation())
 
     # -- the open round ------------------------------------------------------------------------
 
-    def _collect(self, state: PhaseState, batch: Sequence[Event], now: float) -> Step:
+    def _collect(self, state: PhaseState, batch: Sequence[Event], now: float) -> PhaseStep:
         """Handles events of the open round; in a buffered round, stops once the buffer is full."""
         full = self._quota(state.expected) if self._buffered else None
         after, answers = handle_events(state, batch, self._buffered, full)
         if after.stale:
-            return Step(after, answers, commands.ReadStanding())
+            return PhaseStep(after, answers, commands.ReadStanding())
         return self._review(after, answers, now)
 
-    def _review(self, state: PhaseState, answers: tuple[Command, ...], now: float) -> Step:
+    def _review(self, state: PhaseState, answers: tuple[Command, ...], now: float) -> PhaseStep:
         """Decides whether the round closes, fails, or waits for more updates."""
         bounds, expected = self.experiment.phases.collecting, state.expected
         if state.status == "stopping":
@@ -192,7 +192,7 @@ class PhaseMachine:
             return _fail(state, answers, reason)
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)
-        return Step(state, answers, commands.ReadEvents(state.read_position, until))
+        return PhaseStep(state, answers, commands.ReadEvents(state.read_position, until))
 
     def _quota(self, expected: int) -> int:
         """Number of updates after which the round closes, even before its deadline."""
@@ -200,15 +200,15 @@ class PhaseMachine:
             return quota(self.experiment.buffer, expected)
         return max(1, self.experiment.phases.collecting.count.most(expected))
 
-    def _close(self, state: PhaseState, answers: tuple[Command, ...]) -> Step:
+    def _close(self, state: PhaseState, answers: tuple[Command, ...]) -> PhaseStep:
         after = replace(state, phase="aggregating", closing=state.position)
         close = commands.CloseRound(state.round, state.position)
         # A buffered round ends with the last event handled so far. If a round is not buffered, the
         # worker reads all new events before it computes the outcome of the round.
         question = commands.DecideRound() if self._buffered else commands.CatchUp(state.position)
-        return Step(after, (*answers, close), question)
+        return PhaseStep(after, (*answers, close), question)
 
-    def _catch_up(self, state: PhaseState, batch: Sequence[Event]) -> Step:
+    def _catch_up(self, state: PhaseState, batch: Sequence[Event]) -> PhaseStep:
         """Handles the events before the end of the round, then asks for the round's outcome."""
         if self._buffered:
             # Receipts after the event that closed the round do not belong to the round.
@@ -221,7 +221,7 @@ class PhaseMachine:
             answers = _customizations(batch)
             position = batch[-1].position if batch else state.position
             after = replace(state, position=position, read_position=position)
-        return Step(after, answers, commands.DecideRound())
+        return PhaseStep(after, answers, commands.DecideRound())
 
 
 def _with_standing(state: PhaseState, event: events.StandingRead) -> PhaseState:
@@ -230,28 +230,28 @@ def _with_standing(state: PhaseState, event: events.StandingRead) -> PhaseState:
     )
 
 
-def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> Step:
+def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> PhaseStep:
     after = replace(state, phase="failed", deadline=None)
-    return Step(after, (*answers, commands.FailRound(reason)), commands.ReadStatus())
+    return PhaseStep(after, (*answers, commands.FailRound(reason)), commands.ReadStatus())
 
 
-def _evaluate(state: PhaseState, event: events.EvaluationRead, now: float) -> Step:
+def _evaluate(state: PhaseState, event: events.EvaluationRead, now: float) -> PhaseStep:
     """Waits until every online client has evaluated the final models, or until the deadline."""
     late = event.deadline is not None and now >= event.deadline
     if event.waiting and not late:
-        return Step(replace(state, deadline=event.deadline), (), _wait(state, now))
+        return PhaseStep(replace(state, deadline=event.deadline), (), _wait(state, now))
     after = replace(state, phase="done", status="finished", deadline=None)
-    return Step(after, (commands.Finish(),), None)
+    return PhaseStep(after, (commands.Finish(),), None)
 
 
-def _pass_time(state: PhaseState, batch: Sequence[Event], now: float) -> Step:
+def _pass_time(state: PhaseState, batch: Sequence[Event], now: float) -> PhaseStep:
     """Answers requests for customized models, then asks the phase's question again.
 
     `position` stays unchanged, so the next round handles the events of this batch again. The next
     round skips the requests for customized models that have already been answered.
     """
     after = replace(state, read_position=batch[-1].position if batch else state.read_position)
-    return Step(after, _customizations(batch), _question(after, now))
+    return PhaseStep(after, _customizations(batch), _question(after, now))
 
 
 def _customizations(batch: Sequence[Event]) -> tuple[Command, ...]:

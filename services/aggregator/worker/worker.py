@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.settings import TAP_ENABLED, Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.operator_store import OWNER
 from rampart_fl.services.aggregator.state.redis_access import LeaseLost
-from rampart_fl.services.aggregator.state.redis_records import Run
+from rampart_fl.services.aggregator.state.redis_records import RunDetails
 from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.run_registry import FOUNDING
 from rampart_fl.services.aggregator.state.schema_migration import migrate
@@ -298,7 +298,7 @@ class Worker:
         await self.compute(self._release)
         log.info("run ended", extra={"run": run})
 
-    def _round_engine(self, run: str, state: Run) -> RoundEngine:
+    def _round_engine(self, run: str, state: RunDetails) -> RoundEngine:
         ranks, settings, blobs = self._ranks, self._settings, self._blobs.of_run(run)
         device, memory = ranks.device(settings.device), settings.pool_memory
         experiment, spec, seed = state.experiment, state.spec, state.server_seed

@@ -110,9 +110,9 @@ def _single(
     as_json: bool,
 ) -> None:
     from rampart_fl.services.console.launcher.up import UpResult, describe
-    from rampart_fl.services.console.studies.simulated import Folder, run
+    from rampart_fl.services.console.studies.simulated import SimulationFolder, run
 
-    folder = None if out is None else Folder(out)
+    folder = None if out is None else SimulationFolder(out)
     result = run(
         experiment,
         device=device,

@@ -48,7 +48,7 @@ trained model as its personal model."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """One run of the matrix.
 
     Args:
@@ -143,7 +143,7 @@ def plan(
     seeds: int = 1,
     rounds: int | None = None,
     network: bool = False,
-) -> list[Cell]:
+) -> list[MatrixCell]:
     """Builds and validates all cells, seed by seed, so that errors are found before the first run.
 
     Args:
@@ -175,7 +175,7 @@ def plan(
                     # could affect.
                     chosen["attackers"] = with_attack(base, NOBODY)["attackers"]
                 experiment = validate(Experiment.from_tables(chosen))
-                cells.append(Cell(attack, defence, experiment, network))
+                cells.append(MatrixCell(attack, defence, experiment, network))
     return cells
 
 
@@ -233,7 +233,7 @@ def run_or_continue(experiment: Experiment, folder: Path, device: str = "cpu") -
     return run_services(experiment, folder, device)
 
 
-def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
+def figures_of(cell: MatrixCell, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """Runs a cell; returns its results, or its error if it fails.
 
     Args:
@@ -252,11 +252,11 @@ def figures_of(cell: Cell, folder: Path, device: str = "cpu") -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _place(cell: Cell, folder: Path) -> Path:
+def _place(cell: MatrixCell, folder: Path) -> Path:
     return folder / "cells" / cell.file
 
 
-def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
+def adjust_metrics(cell: MatrixCell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
     In the row without an attack, `fpr` becomes the evicted fraction of all clients, because every
@@ -278,13 +278,13 @@ def adjust_metrics(cell: Cell, figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    cells: Sequence[Cell], folder: Path, pool: Pool | None = None, device: str = "cpu"
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    cells: Sequence[MatrixCell], folder: Path, pool: Pool | None = None, device: str = "cpu"
+) -> Iterator[tuple[MatrixCell, dict[str, Any]]]:
     """Runs cells in a pool; yields each cell with its results, cached cells first.
 
     Cells with the same experiment share one run.
     """
-    alike = defaultdict[str, list[Cell]](list)
+    alike = defaultdict[str, list[MatrixCell]](list)
     for cell in cells:
         alike[cell.file].append(cell)
     firsts = [same[0] for same in alike.values()]
@@ -298,15 +298,15 @@ def run(
 
 
 def follow(
-    cells: Sequence[Cell],
+    cells: Sequence[MatrixCell],
     folder: Path,
     pool: Pool | None,
-    on_result: Callable[[Cell, dict[str, Any]], None],
+    on_result: Callable[[MatrixCell, dict[str, Any]], None],
     device: str = "cpu",
 ) -> None:
     """Runs cells and shows a progress bar on standard error; cached cells come first."""
     durable.make_folder(folder)  # An unusable folder is reported before the first run.
-    before, ahead = list[Cell](), list[Cell]()
+    before, ahead = list[MatrixCell](), list[MatrixCell]()
     for cell in cells:
         stored = read(_place(cell, folder), start_digest(cell.experiment))
         (ahead if stored is None else before).append(cell)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from rampart_fl.services.console.studies.matrix import NOBODY, Cell
+from rampart_fl.services.console.studies.matrix import NOBODY, MatrixCell
 
 ACCURACIES = {
     "local": "after local training",
@@ -78,7 +78,7 @@ class Matrix:
         self.defences = list(defences)
         self._runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
 
-    def add(self, cell: Cell, figures: dict[str, Any]) -> None:
+    def add(self, cell: MatrixCell, figures: dict[str, Any]) -> None:
         """Adds one run's metrics; leaves out DAcc, FPR and FNR if the defence has no detector."""
         if not cell.experiment.server.detectors:
             figures = {name: v for name, v in figures.items() if name not in JUDGED}

@@ -50,7 +50,7 @@ def pool(
             raise ConfigurationError("--gpus sets a run's share of a GPU on Ray; add --ray")
         if jobs == 1:
             return None
-        return partial(Threads if threads else Processes, jobs)
+        return partial(ThreadPool if threads else ProcessPool, jobs)
     if jobs > 1:
         raise ConfigurationError(
             f"give either --jobs {jobs} or --ray: with --ray, the cluster's size limits the "
@@ -64,7 +64,7 @@ def pool(
     return partial(RayCluster, ray, cores, 0.0 if device == "cpu" else share)
 
 
-class Processes(ProcessPoolExecutor):
+class ProcessPool(ProcessPoolExecutor):
     """Processes of this machine; these processes exit when the current process exits.
 
     Args:
@@ -86,7 +86,7 @@ class Processes(ProcessPoolExecutor):
                 process.terminate()
 
 
-class Threads(ThreadPoolExecutor):
+class ThreadPool(ThreadPoolExecutor):
     """Threads of this process, for runs that start processes themselves.
 
     Args:

@@ -23,7 +23,7 @@ from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.simulation import Simulation, SimulationResult, checkpoint
 
 
-class Folder:
+class SimulationFolder:
     """The folder of a simulation.
 
     The folder contains experiment.toml, checkpoint.safetensors and records.jsonl. Each line of
@@ -89,7 +89,7 @@ def run(
     experiment: Experiment,
     *,
     device: str = "cpu",
-    folder: Folder | None = None,
+    folder: SimulationFolder | None = None,
     resume: bool = False,
     every: int = 10,
     accuracy: Final = "last",

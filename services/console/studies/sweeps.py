@@ -18,7 +18,7 @@ from rampart_fl.services.console.studies.batch import (
 from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.experiment.sweep import Point, Sweep, averaged
+from rampart_fl.shared.experiment.sweep import GridPoint, Sweep, averaged
 from rampart_fl.shared.figures.final import Final
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.validation import validate
@@ -28,14 +28,14 @@ HEADLINES = ("error", "accuracy", "accuracy_customized", "accuracy_personalized"
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """One experiment of a sweep, with the index of its point."""
 
     point: int
     experiment: Experiment
 
 
-def figures_of(run: Run, device: str, accuracy: Final, threads: int) -> Figures:
+def figures_of(run: SweepRun, device: str, accuracy: Final, threads: int) -> Figures:
     """Simulates one run; returns its results."""
     return run_simulation(run.experiment, device, accuracy, threads)
 
@@ -64,15 +64,15 @@ def sweep(
         durable.make_folder(folder)  # An unusable folder is reported before the first run.
     # Sort runs by seed, because runs with the same data and seed share cached data.
     by_seed = zip(*(point.runs for point in points), strict=True)
-    runs = [Run(i, run) for one in by_seed for i, run in enumerate(one)]
+    runs = [SweepRun(i, run) for one in by_seed for i, run in enumerate(one)]
 
-    def keep(run: Run, figures: Figures) -> None:
+    def keep(run: SweepRun, figures: Figures) -> None:
         results[run.point][run.experiment.seed] = figures
 
-    def named(run: Run) -> str:
+    def named(run: SweepRun) -> str:
         return f"{describe(points[run.point])} seed={run.experiment.seed}"
 
-    def path(run: Run) -> Path:
+    def path(run: SweepRun) -> Path:
         return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
 
     one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
@@ -96,7 +96,7 @@ def sweep(
     }
 
 
-def describe(point: Point) -> str:
+def describe(point: GridPoint) -> str:
     """A point of the sweep as text: its value on each axis."""
     return " ".join(f"{key}={label(value)}" for key, value in point.at.items())
 

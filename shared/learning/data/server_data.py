@@ -23,7 +23,7 @@ from rampart_fl.shared.learning.data.client_data import partition_data
 from rampart_fl.shared.learning.data.datasets import Dataset, datasets
 from rampart_fl.shared.seeding import generator
 
-Role = Literal["public", "root", "test"]
+SampleRole = Literal["public", "root", "test"]
 """What the server's samples are for; each role's samples are drawn with a different seed."""
 
 
@@ -49,7 +49,7 @@ def server_data(
     size: int,
     data: Data,
     seed: int,
-    role: Role = "public",
+    role: SampleRole = "public",
     labels: bool = False,
     taken: Tensor | None = None,
 ) -> ServerData:

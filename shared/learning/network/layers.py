@@ -42,7 +42,7 @@ def text_embedding(ids: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
     return total / inside.sum(-2).clamp(min=1).sqrt()
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """shortcut(x) + body(x).
 
     Args:

@@ -18,7 +18,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.families.registry import Member
+from rampart_fl.shared.families.registry import FamilyMember
 from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, stack_layer, to_images
 from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
@@ -38,7 +38,7 @@ class Stacked:
             [[3.]]])
     """
 
-    def __init__(self, module: nn.Module, member: Member | None = None) -> None:
+    def __init__(self, module: nn.Module, member: FamilyMember | None = None) -> None:
         """`member` is the model that built the module; errors of its own code name this member."""
         self.module = module
         self._own_errors = nullcontext if member is None else member.own_errors

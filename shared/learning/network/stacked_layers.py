@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rampart_fl.shared.learning.network.layers import Residual, TextEmbedding, text_embedding
+from rampart_fl.shared.learning.network.layers import ResidualBlock, TextEmbedding, text_embedding
 from rampart_fl.shared.modelspec import STATISTIC
 
 PLAIN = (
@@ -70,7 +70,7 @@ def stack_layer(name: str, layer: nn.Module) -> Layer | None:
     if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
         parts = _pooled_first(list(layer.named_children()))
         return _sequence([stack_layer(_join(name, n), part) for n, part in parts])
-    if isinstance(layer, Residual):
+    if isinstance(layer, ResidualBlock):
         return _residual(
             stack_layer(_join(name, "body"), layer.body),
             stack_layer(_join(name, "shortcut"), layer.shortcut),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from tests.deployment.kubernetes.conftest import Manifests
 from tests.deployment.monitoring.promql import parse
 
@@ -30,7 +30,7 @@ def test_adapter_rule_serves_the_measured_metric_that_scales_the_api(
     rule: Any, cloud: Manifests
 ) -> None:
     ((series, matchers),) = parse(rule["seriesQuery"]).series
-    assert re.search(rf"^{series} ", Metrics().text().decode(), re.MULTILINE)
+    assert re.search(rf"^{series} ", ProcessMetrics().text().decode(), re.MULTILINE)
     (scaler,) = cloud.of("HorizontalPodAutoscaler")
     (metric,) = scaler["spec"]["metrics"]
     assert metric["type"] == "Pods"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.shared.experiment.eviction import Decision
 from rampart_fl.shared.protocol.messages import PHASES
 from tests.deployment.monitoring.promql import Wrong, parse
@@ -27,7 +27,7 @@ VALUES = {
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The labels of every series that a process exposes, keyed by the series' name."""
-    metrics = Metrics(tmp_path_factory.mktemp("blobs"))
+    metrics = ProcessMetrics(tmp_path_factory.mktemp("blobs"))
     table: dict[str, set[str]] = {"up": set()}
     for family in metrics.registry._collector_to_names:
         names, labels = metrics.registry._collector_to_names[family], set(family._labelnames)

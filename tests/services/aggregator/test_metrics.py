@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 
 def test_metrics_count_rounds_phases_and_verdicts() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     metrics.set_phase("collecting", 7, paused=True)
     decisions = ("evicted", "abstained", "quarantined", "proposed", "abstained")
     verdicts = [
@@ -41,7 +41,7 @@ def test_metrics_count_rounds_phases_and_verdicts() -> None:
 
 
 def test_gauges_of_a_run_are_reset_when_it_has_ended() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     metrics.set_phase("collecting", 7, paused=True)
     metrics.proposals.set(2)
     metrics.clients.labels("members").set(5)
@@ -59,7 +59,7 @@ def test_gauges_of_a_run_are_reset_when_it_has_ended() -> None:
 
 
 def test_memory_of_redis_without_a_known_limit_has_no_limit() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     metrics.set_redis_memory(100, 0)
     text = metrics.text().decode()
     assert 'rampart_redis_memory_bytes{part="used"} 100.0' in text
@@ -67,7 +67,7 @@ def test_memory_of_redis_without_a_known_limit_has_no_limit() -> None:
 
 
 def test_counters_that_alerts_watch_begin_at_zero() -> None:
-    lines = Metrics().text().decode().splitlines()
+    lines = ProcessMetrics().text().decode().splitlines()
     for line in (
         'rampart_rounds_total{status="failed"} 0.0',
         'rampart_verdicts_total{decision="abstained"} 0.0',
@@ -78,7 +78,7 @@ def test_counters_that_alerts_watch_begin_at_zero() -> None:
 
 def test_disk_space_of_the_blob_folder_is_measured(tmp_path: Path) -> None:
     folder = tmp_path / "blobs"
-    metrics = Metrics(folder)
+    metrics = ProcessMetrics(folder)
     free, total = (
         metrics.registry.get_sample_value("rampart_disk_bytes", {"part": part})
         for part in ("free", "total")
@@ -87,12 +87,15 @@ def test_disk_space_of_the_blob_folder_is_measured(tmp_path: Path) -> None:
     folder.mkdir()
     value = metrics.registry.get_sample_value("rampart_disk_bytes", {"part": "total"})
     assert value == shutil.disk_usage(folder).total
-    assert "rampart_disk_bytes{" not in Metrics().text().decode()
+    assert "rampart_disk_bytes{" not in ProcessMetrics().text().decode()
 
 
 def test_no_series_is_kept_for_a_run_or_a_client() -> None:
     """Otherwise a process would keep the series of all runs that it has ever seen."""
-    metrics, record = Metrics(), RoundRecord(round=0, status="published", timings={"load": 1.0})
+    metrics, record = (
+        ProcessMetrics(),
+        RoundRecord(round=0, status="published", timings={"load": 1.0}),
+    )
     metrics.observe_round(record, None)
     first = metrics.text().count(b"\n")
     for number in range(50):

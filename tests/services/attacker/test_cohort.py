@@ -12,8 +12,8 @@ from safetensors.numpy import load, save
 
 from rampart_fl.services.attacker import cohort_client
 from rampart_fl.services.attacker.cohort import (
-    Cohort,
     CohortSettings,
+    SharedUpdates,
     create_app,
 )
 from rampart_fl.services.attacker.cohort_client import CohortClient
@@ -89,7 +89,7 @@ async def test_members_that_train_do_not_delay_members_that_are_probed(
 
 
 async def test_gather_returns_without_missing_members_after_the_timeout() -> None:
-    two = Cohort(members=2, patience=0.01)
+    two = SharedUpdates(members=2, patience=0.01)
     two.share(RUN, 0, "train", "a", b"12345678")
     assert await two.gather(RUN, 0, "train", wait=True) == {"a": b"12345678"}
     assert two.reported(RUN, 0, "train") == {"a"}

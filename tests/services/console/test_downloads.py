@@ -15,7 +15,7 @@ from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.activity import STEP
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
-from rampart_fl.shared.learning.data.datasets.openml import Rows
+from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
 from tests.services.console.test_progress import Clock
 
 ROWS = 9298
@@ -26,7 +26,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of a connection over which usps takes a minute and a half."""
     clock = Clock()
 
-    def table(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
+    def table(data_id: int, arrived: RowsArrived) -> tuple[np.ndarray, np.ndarray]:
         for rows in range(100, ROWS, 100):
             clock.now += 1
             arrived(rows)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.shared.agent.acceptance import LONGEST, LONGEST_REASON, Answer, Policy, decide
+from rampart_fl.shared.agent.acceptance import LONGEST, LONGEST_REASON, OfferAnswer, Policy, decide
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.shipped import shipped
@@ -34,15 +34,15 @@ def test_client_without_a_policy_file_accepts_every_shipped_experiment() -> None
     for name in shipped():
         sweep = Sweep.load(name)
         offered = Experiment.load(name) if sweep is None else sweep.base
-        assert decide(Policy.load(None), offered) == Answer(True), name
+        assert decide(Policy.load(None), offered) == OfferAnswer(True), name
 
 
 def test_example_policy_accepts_the_data_sets_that_it_names(
     example: Policy, tmp_path: Path
 ) -> None:
-    assert decide(example, experiment()) == Answer(True, data_file=None)
+    assert decide(example, experiment()) == OfferAnswer(True, data_file=None)
     own = decide(example, experiment(data={"dataset": "mnist"}))
-    assert own == Answer(True, data_file=tmp_path / "my-images.npz")
+    assert own == OfferAnswer(True, data_file=tmp_path / "my-images.npz")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_example_policy_accepts_the_data_sets_that_it_names(
 def test_every_refusal_states_its_reason(
     example: Policy, tables: dict[str, Any], reason: str
 ) -> None:
-    assert decide(example, experiment(**tables)) == Answer(False, reason)
+    assert decide(example, experiment(**tables)) == OfferAnswer(False, reason)
 
 
 def test_values_equal_to_the_bounds_are_accepted(example: Policy) -> None:

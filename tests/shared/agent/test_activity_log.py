@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.shared.agent.acceptance import Answer
+from rampart_fl.shared.agent.acceptance import OfferAnswer
 from rampart_fl.shared.agent.activity_log import NAME, ActivityLog
 
 
 def test_every_action_is_logged_as_one_line(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path / "client-0", clock=lambda: 1_800_000_000.25)
-    log.record_decision("mnist-1", Answer(False, "model 'cnn': this client trains only mlp"))
-    log.record_decision("digits-2", Answer(True, data_file=Path("own.npz")))
+    log.record_decision("mnist-1", OfferAnswer(False, "model 'cnn': this client trains only mlp"))
+    log.record_decision("digits-2", OfferAnswer(True, data_file=Path("own.npz")))
     log.record_training("digits-2", 3, epochs=5, samples=68, epsilon=1.25)
     log.record_upload("digits-2", 3, "update", b"bytes")
     lines = (tmp_path / "client-0" / NAME).read_text().splitlines()
@@ -82,8 +82,8 @@ def test_folder_is_synced_whenever_a_file_is_created(
 
 def test_line_longer_than_the_file_limit_is_written(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path, most_bytes=10)
-    log.record_decision("a-1", Answer(False, "x" * 500))
-    log.record_decision("b-2", Answer(False, "y" * 500))
+    log.record_decision("a-1", OfferAnswer(False, "x" * 500))
+    log.record_decision("b-2", OfferAnswer(False, "y" * 500))
     assert [entry["run"] for entry in log.entries()] == ["a-1", "b-2"]
 
 

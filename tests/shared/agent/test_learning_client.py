@@ -15,7 +15,7 @@ from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.learning.training.local import LocalResult
 from rampart_fl.shared.learning.training.privacy import STEPS
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report, Ticket, TicketKind
+from rampart_fl.shared.protocol.messages import ClientReport, Ticket, TicketKind
 from tests.other_device import NAME, SUMS, other_device
 from tests.shared.learning.conftest import make_experiment
 
@@ -75,7 +75,7 @@ def test_non_finite_or_overflowing_update_is_reported_as_diverged(
     result = LocalResult(update_D, {}, {"loss_before": 2.0, "loss_after": float("inf")})
     upload = client._keep(ticket, *asyncio.run(client.finish(ticket, result)), result)
     head = wire.read_header(BytesIO(upload), len(upload), client.learner.spec)
-    assert wire.read_report(head, 100) == Report(
+    assert wire.read_report(head, 100) == ClientReport(
         samples=client._samples, metrics={"loss_before": 2.0, "loss_gap": 0.0}, diverged=True
     )
     wire.check_finite(BytesIO(upload), head)

@@ -10,10 +10,10 @@ import pytest
 from pydantic import Field
 
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
-from rampart_fl.shared.families.registry import Member, Registry, signature
+from rampart_fl.shared.families.registry import FamilyMember, Registry, signature
 
 
-class Shape(Member):
+class Shape(FamilyMember):
     """The family's type in these tests."""
 
 

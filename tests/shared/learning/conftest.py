@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.learner import Learner
@@ -56,14 +56,14 @@ def clients() -> list[ClientData]:
     ]
 
 
-OwnMember = Callable[[Registry[Any], type[Member]], type[Member]]
+OwnMember = Callable[[Registry[Any], type[FamilyMember]], type[FamilyMember]]
 
 
 @pytest.fixture
 def own_member(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnMember]:
     """Adds a member to a family, under the name "own", as if it came from another package."""
 
-    def add(family: Registry[Any], member: type[Member]) -> type[Member]:
+    def add(family: Registry[Any], member: type[FamilyMember]) -> type[FamilyMember]:
         family.names()
         monkeypatch.setattr(family, "_members", dict(family._members))
         family.register("own")(member)

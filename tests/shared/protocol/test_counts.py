@@ -10,7 +10,7 @@ from rampart_fl.shared.attacks.base import Knowledge
 from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.counts import wrong_counts
-from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
+from rampart_fl.shared.protocol.messages import ClientReport, Evaluation, Receipt
 from rampart_fl.shared.protocol.stored_rounds import StoredRound
 from rampart_fl.shared.simulation import simulate
 
@@ -44,14 +44,14 @@ POSSIBLE: list[dict[str, float]] = [
 @pytest.mark.parametrize(("metrics", "message"), IMPOSSIBLE)
 def test_impossible_counts_are_refused(metrics: dict[str, float], message: str) -> None:
     with pytest.raises(ValidationError, match=message.replace("+", r"\+")):
-        Report(samples=1, metrics=metrics)
+        ClientReport(samples=1, metrics=metrics)
     with pytest.raises(ValidationError, match=message.replace("+", r"\+")):
         Evaluation.model_validate_json(json.dumps({"metrics": metrics}))
 
 
 @pytest.mark.parametrize("metrics", POSSIBLE)
 def test_possible_counts_and_other_numbers_are_accepted(metrics: dict[str, float]) -> None:
-    assert Report(samples=1, metrics=metrics).metrics == metrics
+    assert ClientReport(samples=1, metrics=metrics).metrics == metrics
     assert Evaluation(metrics=metrics).metrics == metrics
 
 
@@ -67,7 +67,7 @@ def test_false_loss_gap_of_an_attack_is_accepted() -> None:
     attack = attacks.build("gap_inflation", gap=1e6)
     claimed = attack.report({"test_samples": 4, "loss_gap": 0.5}, Knowledge(4, 1))
     assert claimed["loss_gap"] == 1e6
-    assert Report(samples=1, metrics=claimed).metrics == claimed
+    assert ClientReport(samples=1, metrics=claimed).metrics == claimed
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import (
+    ClientReport,
     Evaluation,
     JoinRequest,
     JoinTokenRequest,
-    Report,
     RoundFacts,
     Ticket,
 )
@@ -90,14 +90,14 @@ def test_metrics_that_are_not_bounded_numbers_are_rejected(number: str) -> None:
     with pytest.raises(ValidationError):
         Evaluation.model_validate_json(f'{{"metrics": {{"a": {number}}}}}')
     with pytest.raises(ValidationError):
-        Report.model_validate_json(f'{{"samples": 1, "metrics": {{"a": {number}}}}}')
+        ClientReport.model_validate_json(f'{{"samples": 1, "metrics": {{"a": {number}}}}}')
 
 
 def test_more_than_64_metrics_are_rejected() -> None:
     metrics = {f"m{n}": 0.0 for n in range(64)}
-    assert len(Report(samples=1, metrics=metrics).metrics) == 64
+    assert len(ClientReport(samples=1, metrics=metrics).metrics) == 64
     with pytest.raises(ValidationError):
-        Report(samples=1, metrics={**metrics, "more": 0.0})
+        ClientReport(samples=1, metrics={**metrics, "more": 0.0})
 
 
 @pytest.mark.parametrize("change", [{"count": 0}, {"count": 10**6}, {"lifetime": 0}, {"x": 1}])

@@ -17,7 +17,7 @@ from safetensors.numpy import load as load_numpy
 
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.messages import ClientReport
 from rampart_fl.shared.protocol.refusals import (
     InvalidClaim,
     InvalidUpdate,
@@ -248,7 +248,7 @@ def test_malformed_or_out_of_bounds_claims_are_rejected(metadata: dict[str, str]
 def test_report_at_the_sample_cap_is_accepted() -> None:
     metadata = {"report": '{"samples": 10, "metrics": {"a": -1e15}}', "format": "pt"}
     head = read(file({"__metadata__": metadata, **ENTRIES}))
-    assert wire.read_report(head, 10) == Report(samples=10, metrics={"a": -1e15})
+    assert wire.read_report(head, 10) == ClientReport(samples=10, metrics={"a": -1e15})
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])

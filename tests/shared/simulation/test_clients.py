@@ -12,10 +12,10 @@ from rampart_fl.shared.attacks.data.label_flip import LabelFlip
 from rampart_fl.shared.attacks.model.norm_riding import NormRiding
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.simulation import Simulation
-from rampart_fl.shared.simulation.clients import Clients, Uploads
+from rampart_fl.shared.simulation.clients import SimulatedClients, Uploads
 
 
-def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
+def clients(attackers: dict[str, Any], **tables: Any) -> SimulatedClients:
     experiment = Experiment.from_tables(
         {
             "name": "small",
@@ -28,10 +28,12 @@ def clients(attackers: dict[str, Any], **tables: Any) -> Clients:
         }
     )
     torch.set_num_threads(1)
-    return Clients.of(experiment, "cpu")
+    return SimulatedClients.of(experiment, "cpu")
 
 
-def train(population: Clients, offset: float = 0.0, round_: int = 0) -> tuple[Uploads, Tensor]:
+def train(
+    population: SimulatedClients, offset: float = 0.0, round_: int = 0
+) -> tuple[Uploads, Tensor]:
     global_D = population.learner.initial_model()
     sent_KD = global_D.repeat(6, 1) + offset
     return population.train(population.names, sent_KD, global_D, round_), global_D

@@ -10,13 +10,13 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation.clients import Uploads
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.server import SimulatedServer
 
 NAMES = ("a", "b", "c")
 SAMPLES = {"a": 1, "b": 1, "c": 2}
 
 
-def make_server(**server: object) -> Server:
+def make_server(**server: object) -> SimulatedServer:
     tables = {
         "rule": "weighted_mean",
         "detectors": [{"name": "norm_bound", "threshold": 0.9}],
@@ -27,11 +27,15 @@ def make_server(**server: object) -> Server:
         {"name": "trace", "data": {"dataset": "digits"}, "model": "cnn", "server": tables}
     )
     spec = ModelSpec.of([("w", (2,))])
-    return Server.of(experiment, torch.zeros(2, dtype=torch.float64), spec)
+    return SimulatedServer.of(experiment, torch.zeros(2, dtype=torch.float64), spec)
 
 
 def close(
-    server: Server, round_: int, sent_KD: Tensor, updates: Sequence[Sequence[float]], names=NAMES
+    server: SimulatedServer,
+    round_: int,
+    sent_KD: Tensor,
+    updates: Sequence[Sequence[float]],
+    names=NAMES,
 ) -> RoundRecord:
     uploads = Uploads(
         names=tuple(names),
@@ -46,7 +50,7 @@ def near(tensor: Tensor, values: object) -> bool:
     return torch.allclose(tensor, torch.tensor(values, dtype=torch.float64), rtol=0, atol=2e-6)
 
 
-def first_round(server: Server) -> Tensor:
+def first_round(server: SimulatedServer) -> Tensor:
     """Round 0 of the example (with no eviction), and the models of round 1."""
     sent_KD = server.models(0, NAMES, {})
     assert (sent_KD == 0).all()

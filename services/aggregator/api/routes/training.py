@@ -40,7 +40,7 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.redis_records import ClientRunState
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
-from rampart_fl.shared.protocol.messages import Evaluation, Receipt, Report
+from rampart_fl.shared.protocol.messages import ClientReport, Evaluation, Receipt
 
 router = APIRouter(
     prefix="/v1/runs/{run}", tags=["training"], responses=problems(refusals.RunNotFound)
@@ -165,7 +165,7 @@ async def take_upload(
     definition = await run.definition()
     cap = known.sample_cap or definition.experiment.server.sample_cap
 
-    def judge(body: Body) -> Report | None:
+    def judge(body: Body) -> ClientReport | None:
         if held is None:
             return check_update(body, definition.spec, cap)
         if held.digest != body.digest:

@@ -16,7 +16,7 @@ from rampart_fl.shared.validation import validate
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell of a table.
 
     Args:
@@ -38,7 +38,7 @@ class Cell:
 
 def cells(
     definition: Definition, scale: Scale, seeds: int = 3, only: Mapping[str, Sequence[str]] = {}
-) -> list[Cell]:
+) -> list[TableCell]:
     """Builds and checks all cells, so that errors are found before the first run.
 
     Args:
@@ -61,16 +61,16 @@ def cells(
 
 def _cell(
     definition: Definition, at: At, scale: Scale, seeds: int, only: Mapping[str, Sequence[str]]
-) -> Cell:
+) -> TableCell:
     value = None if scale == "smoke" else definition.value(at)
     measure = definition.metric(at)
     reason = definition.refusal(at, scale, only)
     if reason is not None:
-        return Cell(at, value, measure, definition.accuracy, reason=reason)
+        return TableCell(at, value, measure, definition.accuracy, reason=reason)
     try:
         first = validate(Experiment.from_tables(definition.tables_of(at, scale)))
     except RampartError as error:
         place = ", ".join(f"{axis} {choice}" for axis, choice in at.items())
         raise ConfigurationError(f"{place}: {error}") from None
     runs = (first.model_copy(update={"seed": first.seed + seed}) for seed in range(seeds))
-    return Cell(at, value, measure, definition.accuracy, tuple(runs))
+    return TableCell(at, value, measure, definition.accuracy, tuple(runs))

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from rampart_fl.services.console.studies.plots import curves
-from rampart_fl.services.console.studies.reproduction.cells import Cell
+from rampart_fl.services.console.studies.reproduction.cells import TableCell
 from rampart_fl.services.console.studies.reproduction.definition import (
     ROUNDS,
     Definition,
@@ -43,7 +43,7 @@ class CellResult:
         runs: the results of the cell's runs.
     """
 
-    cell: Cell
+    cell: TableCell
     mean: float | None
     half: float | None
     missing: str | None
@@ -67,7 +67,7 @@ class CellResult:
         return f"{self.mean:.{places}f}{spread}{beside}"
 
 
-def outcome(cell: Cell, results: Results) -> CellResult:
+def outcome(cell: TableCell, results: Results) -> CellResult:
     """The metric of a cell, averaged over the completed seeds."""
     runs = runs_of(cell, results)
     failed = [run["error"] for run in runs if isinstance(run.get("error"), str)]

@@ -13,9 +13,9 @@ from typing import Any
 
 from rampart_fl.services.console.studies.batch import Figures, failed, follow, run_all_cached
 from rampart_fl.services.console.studies.pools import Pool
-from rampart_fl.services.console.studies.reproduction.cells import Cell
+from rampart_fl.services.console.studies.reproduction.cells import TableCell
 from rampart_fl.services.console.studies.reproduction.rounds import curves
-from rampart_fl.services.console.studies.simulated import Folder
+from rampart_fl.services.console.studies.simulated import SimulationFolder
 from rampart_fl.services.console.studies.simulated import run as simulated
 from rampart_fl.services.console.studies.start_file import folder_of
 from rampart_fl.services.console.studies.versions import versions
@@ -44,10 +44,10 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Run:
+class CellRun:
     """One cell with one seed."""
 
-    cell: Cell
+    cell: TableCell
     experiment: Experiment
 
     @property
@@ -65,7 +65,7 @@ Results = dict[str, Figures]
 
 
 def run(
-    cells: Sequence[Cell],
+    cells: Sequence[TableCell],
     folder: Path,
     *,
     title: str,
@@ -96,22 +96,22 @@ def run(
         title,
         len(alike),
         _run(list(alike.values()), folder, pool, device),
-        Run.label,
+        CellRun.label,
         lambda one, figures: results.update({one.file: figures}),
         figure="shown",
     )
     return results
 
 
-def plan(cells: Sequence[Cell]) -> list[Run]:
+def plan(cells: Sequence[TableCell]) -> list[CellRun]:
     """All runs of the cells, seed by seed, because runs with the same seed share cached data."""
     seeds = max((len(cell.runs) for cell in cells), default=0)
-    return [Run(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
+    return [CellRun(cell, cell.runs[seed]) for seed in range(seeds) for cell in cells if cell.runs]
 
 
 def _run(
-    runs: Sequence[Run], folder: Path, pool: Pool | None, device: str
-) -> Iterator[tuple[Run, Figures]]:
+    runs: Sequence[CellRun], folder: Path, pool: Pool | None, device: str
+) -> Iterator[tuple[CellRun, Figures]]:
     """Yields the runs with their results; runs with cached results come first."""
     durable.make_folder(folder)
     one = partial(figures_of, folder=folder.absolute(), device=device)
@@ -127,7 +127,7 @@ def _run(
         yield ended, {**figures, "shown": metric_value(figures, ended.cell.measure)}
 
 
-def figures_of(one: Run, folder: Path, device: str) -> Figures:
+def figures_of(one: CellRun, folder: Path, device: str) -> Figures:
     """Simulates a run; returns its results, or its error if it fails.
 
     An interrupted run continues from its last checkpoint. If the folder does not exist on this
@@ -138,7 +138,7 @@ def figures_of(one: Run, folder: Path, device: str) -> Figures:
         result = simulated(
             one.experiment,
             device=device,
-            folder=Folder(place) if folder.is_dir() else None,
+            folder=SimulationFolder(place) if folder.is_dir() else None,
             resume=True,
             accuracy=one.cell.accuracy,
             threads=1,
@@ -179,6 +179,6 @@ def seconds(results: Results) -> float:
     return sum(float(figures.get("seconds", 0.0)) for figures in results.values())
 
 
-def runs_of(cell: Cell, results: Results) -> list[dict[str, Any]]:
+def runs_of(cell: TableCell, results: Results) -> list[dict[str, Any]]:
     """The results of a cell's runs, in the order of seeds; a failed run has only an `error`."""
     return [results[one.file] for one in plan([cell]) if one.file in results]

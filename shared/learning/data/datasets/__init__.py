@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.learning.data.arrays import as_samples
 
 
@@ -82,7 +82,7 @@ class Source:
     present: bool
 
 
-class Dataset(Member, ABC):
+class Dataset(FamilyMember, ABC):
     """A data set. Servers can read a data set's shape and classes without loading samples."""
 
     licence: ClassVar[str] = ""

@@ -25,11 +25,11 @@ PATIENCE = 30.0
 """Seconds during which a failed download is retried."""
 STEP = 100
 """Number of rows between two progress reports."""
-Rows = Callable[[int], None]
+RowsArrived = Callable[[int], None]
 """A function that is called with the number of rows that have arrived."""
 
 
-def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, np.ndarray]:
+def table(data_id: int, arrived: RowsArrived = lambda rows: None) -> tuple[np.ndarray, np.ndarray]:
     """Features float64 (n, columns) and integer labels (n,) of one data set.
 
     Args:
@@ -56,7 +56,7 @@ def table(data_id: int, arrived: Rows = lambda rows: None) -> tuple[np.ndarray, 
     return repeat_blocking(attempt, f"{ADDRESS}/{data_id}", PATIENCE)
 
 
-def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
+def _read(data_id: int, arrived: RowsArrived) -> tuple[np.ndarray, np.ndarray]:
     try:
         about = _request(f"{ADDRESS}/{data_id}")["data_set_description"]
         columns = _request(f"{ADDRESS}/features/{data_id}")["data_features"]["feature"]
@@ -84,7 +84,9 @@ def _read(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
     return np.delete(values, unused, axis=1), values[:, targets.index(True)].astype(np.int64)
 
 
-def _rows(lines: Iterable[bytes], checked: Callable[[bytes], None], arrived: Rows) -> Iterator[str]:
+def _rows(
+    lines: Iterable[bytes], checked: Callable[[bytes], None], arrived: RowsArrived
+) -> Iterator[str]:
     """The rows after the line "@DATA", as text."""
     count = -1
     for line in lines:

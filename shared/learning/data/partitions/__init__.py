@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 
 
-class Partition(Member, ABC):
+class Partition(FamilyMember, ABC):
     """Divides samples among clients into disjoint parts that depend on a seed."""
 
     @abstractmethod

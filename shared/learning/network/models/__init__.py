@@ -14,11 +14,11 @@ from typing import ClassVar
 from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.learning.network.trial import try_module
 
 
-class Model(Member, ABC):
+class Model(FamilyMember, ABC):
     """An architecture, built for the shape of a sample and the number of classes."""
 
     task: ClassVar[str] = "classification"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rampart_fl.shared.learning.network.models import Model, models
 
 
-class Residual(nn.Module):
+class Residuals(nn.Module):
     """θ - y for every sample y; this is the gradient of the loss ½|y - θ|² with respect to θ."""
 
     def __init__(self, size: int) -> None:
@@ -35,4 +35,4 @@ class Mean(Model):
     task = "estimation"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return Residual(prod(shape))
+        return Residuals(prod(shape))

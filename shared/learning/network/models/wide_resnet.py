@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.network.layers import Residual
+from rampart_fl.shared.learning.network.layers import ResidualBlock
 from rampart_fl.shared.learning.network.models import Model, models
 
 
@@ -64,7 +64,7 @@ class WideResNet(Model):
         first = nn.Sequential(
             nn.BatchNorm2d(before),
             nn.ReLU(),
-            Residual(
+            ResidualBlock(
                 nn.Sequential(
                     nn.Conv2d(before, after, 3, stride, padding=1, bias=False),
                     nn.BatchNorm2d(after),
@@ -77,8 +77,8 @@ class WideResNet(Model):
         return nn.Sequential(first, *others)
 
 
-def _block(channels: int) -> Residual:
-    return Residual(
+def _block(channels: int) -> ResidualBlock:
+    return ResidualBlock(
         nn.Sequential(
             nn.BatchNorm2d(channels),
             nn.ReLU(),

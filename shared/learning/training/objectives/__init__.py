@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.training.cohort import StepRandomness
 from rampart_fl.shared.learning.training.personalizers import Batch
@@ -71,7 +71,7 @@ class Point:
         )
 
 
-class Objective(Member, ABC):
+class Objective(FamilyMember, ABC):
     """A term of the local objective."""
 
     weight_name: ClassVar[str] = "lambda"

@@ -21,7 +21,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 from rampart_fl.shared.modelspec import ModelSpec
 
 
@@ -128,7 +128,7 @@ class Task(Protocol):
         """A mask (D,) of the coordinates of this layer; None selects the last linear layer."""
 
 
-class Personalizer(Member, ABC):
+class Personalizer(FamilyMember, ABC):
     """Defines how a client trains, and which personal model the client keeps."""
 
     accounted: ClassVar[bool] = True

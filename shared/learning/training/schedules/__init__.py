@@ -14,10 +14,10 @@ from math import inf, nan
 from typing import Any
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.families.registry import Member, Registry
+from rampart_fl.shared.families.registry import FamilyMember, Registry
 
 
-class Schedule(Member, ABC):
+class Schedule(FamilyMember, ABC):
     """Sets the learning rate of each round, as a multiple of the experiment's learning rate."""
 
     @abstractmethod

@@ -30,7 +30,7 @@ from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
-from rampart_fl.shared.protocol.messages import Report
+from rampart_fl.shared.protocol.messages import ClientReport
 from rampart_fl.shared.protocol.refusals import (
     InvalidClaim,
     LengthRequired,
@@ -63,7 +63,7 @@ def update(value: float = 1.0, samples: int = 3) -> bytes:
     return wire.encode(SPEC, vector_D, {"report": f'{{"samples": {samples}}}'})
 
 
-def judge(body: Body) -> Report:
+def judge(body: Body) -> ClientReport:
     return check_update(body, SPEC, 10)
 
 
@@ -88,7 +88,7 @@ async def test_admitted_body_is_stored_uncompressed_as_a_blob(
     data = update()
     assert len(data) > SMALL
     admitted = await admit(admission, zstandard.compress(data) if zstd else data, zstd)
-    assert admitted.report == Report(samples=3)
+    assert admitted.report == ClientReport(samples=3)
     assert admitted.size == len(data)
     with blobs.open(admitted.digest) as file:
         assert file.read() == data, "what is kept is never compressed"
@@ -266,7 +266,7 @@ async def test_only_small_bodies_share_segments(
     admission: Admission, blobs: Blobs, length: int, small: bool
 ) -> None:
     bodies = [os.urandom(length) for _ in range(10)]
-    report = Report(samples=1)
+    report = ClientReport(samples=1)
     limits = Limits(length, idle=5.0, rate=1e9)
     outcomes = await asyncio.gather(
         *(admission.admit(pieces(body), length, False, limits, lambda _: report) for body in bodies)

@@ -18,7 +18,7 @@ from rampart_fl.services.aggregator.api.connections import (
     HEAD,
     PIPELINED,
     Connection,
-    Pipeline,
+    PipelinedRequests,
     ReadingFlow,
     SmallEvent,
     open_files,
@@ -140,7 +140,7 @@ async def test_body_of_the_last_pipelined_request_is_read_in_its_turn(port: int)
 
 
 def test_server_reads_nothing_while_pipelined_requests_wait() -> None:
-    transport, pipeline = Mock(), Pipeline(["waits"])
+    transport, pipeline = Mock(), PipelinedRequests(["waits"])
     flow = ReadingFlow(transport, pipeline)
     flow.pause_reading()
     flow.resume_reading()
@@ -381,7 +381,7 @@ async def test_small_event_wakes_every_task_that_waits_and_was_not_cancelled() -
 
 
 def test_pipeline_returns_the_oldest_request_first() -> None:
-    pipeline = Pipeline()
+    pipeline = PipelinedRequests()
     for request in ("first", "second"):
         pipeline.appendleft(request)
     assert [pipeline.pop(), pipeline.pop()] == ["first", "second"] and not pipeline

@@ -7,19 +7,19 @@ import pytest
 from fastapi import FastAPI, Request, Response
 
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 
 pytestmark = pytest.mark.anyio
 
 
-def seconds(metrics: Metrics, route: str) -> float | None:
+def seconds(metrics: ProcessMetrics, route: str) -> float | None:
     """Seconds observed of a route's requests; None if there were none."""
     labels = {"route": route, "status": "200"}
     return metrics.registry.get_sample_value("rampart_request_seconds_sum", labels)
 
 
 async def test_request_time_excludes_deliberate_waits() -> None:
-    app, metrics = FastAPI(), Metrics()
+    app, metrics = FastAPI(), ProcessMetrics()
 
     @app.put("/update/{held}")
     async def update(held: float, request: Request) -> Response:

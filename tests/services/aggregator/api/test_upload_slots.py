@@ -6,7 +6,7 @@ import pytest
 
 from rampart_fl.services.aggregator.api import upload_slots as module
 from rampart_fl.services.aggregator.api.upload_slots import UploadSlots
-from rampart_fl.services.aggregator.metrics import Metrics
+from rampart_fl.services.aggregator.metrics import ProcessMetrics
 from rampart_fl.shared.protocol.refusals import TooMany
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ async def visit(upload_slots: UploadSlots, client: str) -> None:
 
 
 async def test_second_simultaneous_upload_of_a_client_is_refused() -> None:
-    upload_slots = UploadSlots(4, Metrics())
+    upload_slots = UploadSlots(4, ProcessMetrics())
     async with upload_slots.take("a"):
         with pytest.raises(TooMany) as refusal:
             await visit(upload_slots, "a")
@@ -29,7 +29,7 @@ async def test_second_simultaneous_upload_of_a_client_is_refused() -> None:
 
 
 async def test_slots_are_granted_in_order_and_released_after_errors() -> None:
-    metrics = Metrics()
+    metrics = ProcessMetrics()
     upload_slots, order = UploadSlots(2, metrics), list[str]()
     release = asyncio.Event()
 
@@ -50,7 +50,7 @@ async def test_slots_are_granted_in_order_and_released_after_errors() -> None:
 
 
 async def test_client_that_stops_waiting_does_not_block_its_next_upload() -> None:
-    upload_slots = UploadSlots(1, Metrics())
+    upload_slots = UploadSlots(1, ProcessMetrics())
     async with upload_slots.take("a"):
         for _ in range(3):
             with pytest.raises(TimeoutError):
@@ -63,7 +63,7 @@ async def test_any_number_of_clients_may_wait_for_a_slot_but_not_forever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    upload_slots = UploadSlots(1, Metrics())
+    upload_slots = UploadSlots(1, ProcessMetrics())
     async with upload_slots.take("a"):
         waiting = [visit(upload_slots, f"client-{number}") for number in range(5000)]
         result = await asyncio.gather(*waiting, return_exceptions=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.blobs import Blobs
-from rampart_fl.services.aggregator.state.redis_records import Run
+from rampart_fl.services.aggregator.state.redis_records import RunDetails
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.aggregator.worker.coordinator import Coordinator
 from rampart_fl.services.aggregator.worker.phase_events import RoundRefused
@@ -65,7 +65,7 @@ class FreshRun:
         )
         return Coordinator(resources, offline_after=60.0)
 
-    async def state(self) -> Run:
+    async def state(self) -> RunDetails:
         """The state of the run in Redis."""
         state = await self.run.state.read()
         assert state is not None

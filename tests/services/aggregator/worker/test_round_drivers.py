@@ -27,7 +27,7 @@ from rampart_fl.shared.robust.customizers import Customization
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.robust.evidence.challenges import Challenger, challenged
 from rampart_fl.shared.simulation.clients import Uploads
-from rampart_fl.shared.simulation.server import Server
+from rampart_fl.shared.simulation.server import SimulatedServer
 
 CLIENTS = 6
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
@@ -98,7 +98,9 @@ class Both:
         self.engine = RoundEngine(EXPERIMENT, self.spec, self.blobs, torch.device("cpu"))
         self.engine.rounds = replace(self.engine.rounds, plan=plan)
         self.engine.restore(first)
-        self.server = Server.of(EXPERIMENT, self.vectors.read(first.global_model), self.spec)
+        self.server = SimulatedServer.of(
+            EXPERIMENT, self.vectors.read(first.global_model), self.spec
+        )
         self.server.rounds = replace(self.server.rounds, plan=plan)
         self.draws = torch.Generator().manual_seed(7)
 

@@ -13,7 +13,7 @@ from rampart_fl.services.console.commands.data import data
 from rampart_fl.shared.learning.data import client_data
 from rampart_fl.shared.learning.data.datasets import Dataset, Samples, datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
-from rampart_fl.shared.learning.data.datasets.openml import Rows
+from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
 
 Rampart = Callable[..., Any]
 
@@ -22,7 +22,7 @@ Rampart = Callable[..., Any]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a small usps, without a network and with no data sets in memory."""
 
-    def away(data_id: int, arrived: Rows) -> None:
+    def away(data_id: int, arrived: RowsArrived) -> None:
         raise OSError(f"no route to data set {data_id}")
 
     draws = np.random.default_rng(1)

@@ -13,7 +13,7 @@ from rampart_fl.services.console.__main__ import app
 from rampart_fl.services.console.studies import matrix, pools
 from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (
-    Cell,
+    MatrixCell,
     follow,
     member,
     plan,
@@ -189,7 +189,7 @@ def test_each_seed_has_its_own_runs_in_seed_order() -> None:
     cells = plan(base, ["lie"], ["median", "fedcap"], seeds=3)
     assert [cell.experiment.seed for cell in cells] == [4, 4, 5, 5, 6, 6], "seed by seed"
     assert len({cell.file for cell in cells}) == 6
-    assert Cell("lie", "median", cells[0].experiment, network=True).file not in cells[0].file
+    assert MatrixCell("lie", "median", cells[0].experiment, network=True).file not in cells[0].file
 
 
 def test_finished_cells_are_skipped_and_failed_cells_are_repeated(
@@ -217,7 +217,7 @@ def test_cached_cells_come_first_and_are_excluded_from_the_progress(
     monkeypatch.setattr(matrix, "run_simulation", lambda *_: {"accuracy_local": 0.5})
     cells = plan(BASE, ["lie", "ipm"], ["median"], seeds=2)
     list(run(cells[2:], tmp_path))
-    seen: list[Cell] = []
+    seen: list[MatrixCell] = []
     follow(cells, tmp_path, None, lambda cell, figures: seen.append(cell))
     assert seen == [*cells[2:], *cells[:2]]
     assert capsys.readouterr().err.splitlines() == [

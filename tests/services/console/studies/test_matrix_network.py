@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.studies.matrix import (
-    Cell,
+    MatrixCell,
     figures_of,
     plan,
     run_or_continue,
@@ -32,7 +32,7 @@ run_or_continue(Experiment.from_tables(json.loads(sys.argv[1])), Path(sys.argv[2
 """
 
 
-def cell(rounds: int) -> Cell:
+def cell(rounds: int) -> MatrixCell:
     tables: dict[str, Any] = {
         "name": "small",
         "rounds": rounds,

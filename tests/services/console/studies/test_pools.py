@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.studies.pools import Processes, Threads, pool
+from rampart_fl.services.console.studies.pools import ProcessPool, ThreadPool, pool
 
 Rampart = Callable[..., Any]
 SWEEP = """
@@ -36,7 +36,7 @@ def sweep(tmp_path: Path) -> str:
 
 
 def test_pool_uses_processes_unless_threads_are_requested() -> None:
-    for threads, kind in ((False, Processes), (True, Threads)):
+    for threads, kind in ((False, ProcessPool), (True, ThreadPool)):
         chosen = pool(2, threads=threads)
         assert chosen is not None
         with chosen() as executor:

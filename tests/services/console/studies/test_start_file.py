@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from rampart_fl.services.console.studies import matrix, sweeps
 from rampart_fl.services.console.studies.reproduction import runs
-from rampart_fl.services.console.studies.reproduction.cells import Cell
+from rampart_fl.services.console.studies.reproduction.cells import TableCell
 from rampart_fl.services.console.studies.start_file import folder_of, start_digest
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
@@ -52,7 +52,7 @@ def run_sweep(tables: dict[str, Any], folder: Path) -> None:
 
 def run_table(tables: dict[str, Any], folder: Path) -> None:
     experiment = Experiment.from_tables(tables)
-    cell = Cell({"method": "any"}, None, "accuracy_local", "last", (experiment,))
+    cell = TableCell({"method": "any"}, None, "accuracy_local", "last", (experiment,))
     runs.run([cell], folder, title="small", resume=True)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.network import stacked_layers
-from rampart_fl.shared.learning.network.layers import Residual
+from rampart_fl.shared.learning.network.layers import ResidualBlock
 from rampart_fl.shared.learning.network.stacked import Stacked
 from rampart_fl.shared.learning.network.vector import flatten, load, unflatten
 from tests.other_device import far, near, other_device
@@ -179,7 +179,7 @@ NORMALIZED = [
         nn.Sequential(
             nn.Conv2d(2, 4, 3, bias=False),
             nn.BatchNorm2d(4, eps=0.1),
-            Residual(nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))),
+            ResidualBlock(nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         ),

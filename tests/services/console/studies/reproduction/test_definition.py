@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
+from rampart_fl.services.console.studies.reproduction.cells import TableCell, cells
 from rampart_fl.services.console.studies.reproduction.definition import SCALES, Scale
 from rampart_fl.services.console.studies.reproduction.files import load, names
 from rampart_fl.shared.errors import ConfigurationError
@@ -13,7 +13,7 @@ from tests.services.console.studies.reproduction.small import small
 
 
 @cache
-def built(name: str, scale: Scale) -> list[Cell]:
+def built(name: str, scale: Scale) -> list[TableCell]:
     """All cells of a table with one seed, including cells that run only on request."""
     definition = load(name)
     every = {axis: list(choices) for axis, choices in definition.axes.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rampart_fl.services.console.studies.reproduction.cells import Cell, cells
+from rampart_fl.services.console.studies.reproduction.cells import TableCell, cells
 from rampart_fl.services.console.studies.reproduction.definition import Definition
 from rampart_fl.services.console.studies.reproduction.files import load, parse
 from rampart_fl.services.console.studies.reproduction.report import (
@@ -40,7 +40,7 @@ VERSIONS = {"python": "3.11", "torch": "2"}
 def outcomes(definition: Definition, shares: dict[str, list[float]]) -> list[CellResult]:
     """Results with these accuracies, keyed by method; cells of other methods did not run."""
 
-    def made(cell: Cell) -> CellResult:
+    def made(cell: TableCell) -> CellResult:
         runs = plan([cell])
         table: dict[str, dict[str, Any]] = {}
         for one, share in zip(runs, shares.get(cell.at["method"], []), strict=False):

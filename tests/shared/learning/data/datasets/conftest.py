@@ -7,7 +7,7 @@ import pytest
 
 from rampart_fl.shared.learning.data.datasets import openml
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
-from rampart_fl.shared.learning.data.datasets.openml import Rows
+from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
 
 
 class Folders(NamedTuple):
@@ -21,7 +21,7 @@ class Folders(NamedTuple):
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     """An empty RAMPART_DATA_DIR, a cache that does not exist yet, and no network."""
 
-    def away(data_id: int, arrived: Rows) -> None:
+    def away(data_id: int, arrived: RowsArrived) -> None:
         raise OSError(f"no route to data set {data_id}")
 
     result = Folders(tmp_path / "own", tmp_path / "below" / "cache")

@@ -16,7 +16,7 @@ import pytest
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.datasets import datasets, openml
 from rampart_fl.shared.learning.data.datasets.files import FileDataset, channels_first
-from rampart_fl.shared.learning.data.datasets.openml import Rows
+from rampart_fl.shared.learning.data.datasets.openml import RowsArrived
 
 ON_OPENML = [n for n in datasets.names() if getattr(datasets.get(n), "openml", 0)]
 TABLE = openml.table
@@ -30,7 +30,7 @@ def answers(folders: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     def answer(x: np.ndarray, y: np.ndarray) -> list[int]:
         requested = []
 
-        def table(data_id: int, arrived: Rows) -> tuple[np.ndarray, np.ndarray]:
+        def table(data_id: int, arrived: RowsArrived) -> tuple[np.ndarray, np.ndarray]:
             requested.append(data_id)
             return x, y
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import httpx
-from httpx_sse import EventSource, connect_sse
+from httpx_sse import EventSource, ServerSentEvent, SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
 from rampart_fl.shared.agent.http_client import (
@@ -15,9 +15,9 @@ from rampart_fl.shared.agent.http_client import (
     httpx_errors,
     tls_context,
 )
-from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
 from rampart_fl.shared.protocol.refusals import RunNotFound
-from rampart_fl.shared.runtime.retries import repeat_blocking
+from rampart_fl.shared.runtime.retries import TemporaryFailure, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
@@ -73,6 +73,25 @@ class AggregatorConnection:
             return check_answer(answer, self._server, _refusal)
 
         return repeat_blocking(attempt, self.url, self._patience)
+
+    def _events(self, path: str, headers: Mapping[str, str]) -> Iterator[ServerSentEvent]:
+        """Yields the events of a stream until the connection ends.
+
+        Raises:
+            OperatorRefused: the aggregator refuses the request.
+            Unavailable: the stream cannot be opened within `patience` seconds, or the connection is
+                lost.
+            ConfigurationError: the URL redirects, or does not belong to an aggregator.
+        """
+        try:
+            with self._event_stream(path, headers) as source, httpx_errors(self._server):
+                yield from source.iter_sse()
+        except SSEError as error:
+            raise ConfigurationError(
+                f"the server at {self.url!r} does not seem to be an aggregator: GET {path}: {error}"
+            ) from None
+        except TemporaryFailure as error:
+            raise Unavailable(f"{self.url}{path}: {error}") from None
 
     @contextmanager
     def _event_stream(self, path: str, headers: Mapping[str, str]) -> Iterator[EventSource]:

@@ -108,8 +108,7 @@ def test_event_stream_is_opened_again_after_a_temporary_failure(
 
 
 def test_paginated_lists_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("operator", "federation_connection"):
-        monkeypatch.setattr(f"rampart_fl.services.console.{module}.PAGE", 2)
+    monkeypatch.setattr("rampart_fl.services.console.operator.PAGE", 2)
     entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
     runs = [
         {**entry, "run": f"x-{number}", "submitted_by": "ada", "rounds": 1, "state": "queued"}

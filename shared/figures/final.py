@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from statistics import fmean
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.run_result import (
     Accuracies,
+    AccuracySource,
     AttackSuccess,
     Costs,
     Decisions,
@@ -27,10 +28,6 @@ from rampart_fl.shared.figures.run_result import (
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 KINDS: tuple[ModelKind, ...] = get_args(ModelKind)
-Final = Literal["last", "mean5", "best", "end"]
-"""The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
-or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
-the last aggregation produced."""
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Target accuracies. A run reports the number of rounds until each target was first reached."""
 MetricsByClient = Mapping[str, Mapping[str, float]]
@@ -175,7 +172,7 @@ def accuracies(
 
 
 def server_accuracy(
-    tested: Iterable[Mapping[str, float]], accuracy_of: Final = "last"
+    tested: Iterable[Mapping[str, float]], accuracy_of: AccuracySource = "last"
 ) -> ServerAccuracy:
     """The global model's accuracy on the server's test samples; empty if there are none.
 
@@ -183,7 +180,7 @@ def server_accuracy(
     {'accuracy_server': 0.75}
     """
     shares = [accuracy({"server": one}, ["server"], "customized") for one in tested]
-    last = final(shares, accuracy_of)
+    last = final_accuracy(shares, accuracy_of)
     return {} if last is None else {"accuracy_server": last}
 
 
@@ -193,10 +190,10 @@ def sides(experiment: Experiment) -> tuple[list[str], list[str]]:
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
 
-def final(values: Sequence[float | None], which: Final) -> float | None:
+def final_accuracy(values: Sequence[float | None], which: AccuracySource) -> float | None:
     """The final accuracy of a run, given its rounds' accuracies; None if no accuracy is known.
 
-    >>> final([None, 0.25, 0.75, 0.5], "mean5"), final([0.5, 0.75, 0.25], "best")
+    >>> final_accuracy([None, 0.25, 0.75, 0.5], "mean5"), final_accuracy([0.5, 0.75, 0.25], "best")
     (0.5, 0.75)
     """
     known = [value for value in values if value is not None]
@@ -241,7 +238,7 @@ def final_figures(
     experiment: Experiment,
     rounds: Sequence[MetricsByClient],
     evicted: Collection[str],
-    accuracy_of: Final = "last",
+    accuracy_of: AccuracySource = "last",
     evaluations: Mapping[str, Mapping[str, float]] = {},
     tested: Iterable[Mapping[str, float]] = (),
 ) -> FinalFigures:
@@ -256,7 +253,7 @@ def final_figures(
         experiment: the experiment, which defines the roles of the clients.
         rounds: the metrics of every round in order, each keyed by client.
         evicted: the clients that are evicted at the end.
-        accuracy_of: which rounds or which evaluation the final accuracies come from; see `Final`.
+        accuracy_of: the source of the final accuracies; see `AccuracySource`.
         evaluations: the clients' metrics of the models that the last aggregation produced; used
             if `accuracy_of` is "end".
         tested: the server's counts on its own test samples, for every round in order.
@@ -264,7 +261,7 @@ def final_figures(
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
     honest, hostile = sides(experiment)
     curve = accuracies(experiment, rounds)
-    shares = {kind: final([one[kind] for one in curve], accuracy_of) for kind in KINDS}
+    shares = {kind: final_accuracy([one[kind] for one in curve], accuracy_of) for kind in KINDS}
     each = [best_accuracy(one)[0] for one in curve]
     newest = latest(rounds)
     fooled = {kind: attack_success(newest, honest, kind) for kind in KINDS}

@@ -10,6 +10,10 @@ from typing import Literal, TypedDict
 ModelKind = Literal["customized", "local", "personalized"]
 """The kinds of model that a client measures: the received model, the same model after local
 training, and the model that the client keeps for itself."""
+AccuracySource = Literal["last", "mean5", "best", "end"]
+"""The source of a final accuracy: the last round, the mean of the last five rounds, the best round,
+or an evaluation at the end. In the evaluation at the end, every client evaluates the models that
+the last aggregation produced."""
 
 
 class Accuracies(TypedDict):

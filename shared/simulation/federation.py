@@ -17,8 +17,8 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import Final, costs, decisions, final_figures, sides
-from rampart_fl.shared.figures.run_result import FinalFigures, SimulationSummary
+from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.run_result import AccuracySource, FinalFigures, SimulationSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime.device import device as usable
@@ -244,11 +244,11 @@ class Simulation:
         if self.flow is not None:
             self.flow.recall(memory["flow"])
 
-    def result(self, accuracy: Final = "last") -> "SimulationResult":
-        """The result so far; `accuracy` is passed on to `final_figures` as `accuracy_of`."""
+    def result(self, accuracy_of: AccuracySource = "last") -> "SimulationResult":
+        """The result so far; see `final_figures` for the argument."""
         rounds = [record.metrics for record in self.records]
         voters = self.server.voters()
-        evaluations = self.evaluate() if accuracy == "end" else {}
+        evaluations = self.evaluate() if accuracy_of == "end" else {}
         return SimulationResult(
             experiment=self.experiment,
             records=tuple(self.records),
@@ -256,7 +256,7 @@ class Simulation:
                 self.experiment,
                 rounds,
                 self.server.evicted,
-                accuracy_of=accuracy,
+                accuracy_of=accuracy_of,
                 evaluations=evaluations,
                 tested=[record.tested for record in self.records],
             ),
@@ -272,7 +272,7 @@ def simulate(
     experiment: Experiment,
     *,
     device: str = "cpu",
-    accuracy: Final = "last",
+    accuracy_of: AccuracySource = "last",
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> SimulationResult:
     """Runs an experiment from its first round to its last.
@@ -280,8 +280,8 @@ def simulate(
     Args:
         experiment: the experiment to run.
         device: the device that holds models and data.
-        accuracy: the source of the final accuracies, such as the last or the best round; see
-            `rampart_fl.shared.figures.final.Final`.
+        accuracy_of: the source of the final accuracies, such as the last or the best round; see
+            `rampart_fl.shared.figures.run_result.AccuracySource`.
         on_round: called with the record of each round when the round ends.
     Raises:
         ConfigurationError: a part of the experiment cannot be built, the parts do not fit together,
@@ -292,4 +292,4 @@ def simulate(
         record = simulation.step()
         if on_round is not None:
             on_round(record)
-    return simulation.result(accuracy)
+    return simulation.result(accuracy_of)

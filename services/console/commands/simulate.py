@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +12,12 @@ from rampart_fl.services.console.commands.parallel import Gpus, Jobs, Ray
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.figures.run_result import AccuracySource
 
 if TYPE_CHECKING:
     from rampart_fl.services.console.studies.pools import Pool
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.experiment.sweep import Sweep
-    from rampart_fl.shared.figures.final import Final
 
 
 def simulate(
@@ -46,11 +46,12 @@ def simulate(
             "equal numbers of threads have bit-identical results.",
         ),
     ] = None,
-    accuracy: Annotated[
-        Literal["last", "mean5", "best", "end"],
+    accuracy_of: Annotated[
+        AccuracySource,
         typer.Option(
-            help="Source of the final accuracies: the last round, the mean of the last five, the "
-            "best round, or (end) a measurement after the last aggregation."
+            help="Which accuracy to report as final: that of the last round, the mean of the last "
+            "five rounds (mean5), that of the best round, or that of the models after the last "
+            "aggregation, which clients then measure (end)."
         ),
     ] = "last",
     checkpoint: Annotated[
@@ -87,7 +88,7 @@ def simulate(
         with locked(out):
             if ray is None:
                 downloads.fetch_all(point.runs[0] for point in grid.points(validate))
-            _sweep(grid, device, accuracy, out, resume, threads or 1, where)
+            _sweep(grid, device, accuracy_of, out, resume, threads or 1, where)
         return
     if where is not None:
         raise ConfigurationError(
@@ -96,13 +97,13 @@ def simulate(
     chosen = Experiment.from_tables({**Experiment.load(experiment).tables(), **options})
     with locked(out):
         downloads.fetch_all([chosen])
-        _single(chosen, device, accuracy, out, resume, threads, checkpoint, as_json)
+        _single(chosen, device, accuracy_of, out, resume, threads, checkpoint, as_json)
 
 
 def _single(
     experiment: "Experiment",
     device: str,
-    accuracy: "Final",
+    accuracy_of: AccuracySource,
     out: Path | None,
     resume: bool,
     threads: int | None,
@@ -119,7 +120,7 @@ def _single(
         folder=folder,
         resume=resume,
         every=every,
-        accuracy=accuracy,
+        accuracy_of=accuracy_of,
         threads=threads,
     )
     summary = result.summary()
@@ -134,7 +135,7 @@ def _single(
 def _sweep(
     grid: "Sweep",
     device: str,
-    accuracy: "Final",
+    accuracy_of: AccuracySource,
     out: Path | None,
     resume: bool,
     threads: int,
@@ -146,7 +147,9 @@ def _sweep(
         raise ConfigurationError(
             f"{out} holds runs: use --resume to continue, or choose another folder"
         )
-    result = sweep(grid, device=device, accuracy=accuracy, folder=out, threads=threads, pool=where)
+    result = sweep(
+        grid, device=device, accuracy_of=accuracy_of, folder=out, threads=threads, pool=where
+    )
     terminal(stderr=True).print(table(result))
     if out is not None:
         _draw(lambda: write(result, out))

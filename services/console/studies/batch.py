@@ -13,7 +13,7 @@ from rampart_fl.services.console.progress import Progress
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.services.console.studies.start_file import START, start_digest
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.figures.run_result import AccuracySource
 from rampart_fl.shared.runtime import durable
 
 T = TypeVar("T")
@@ -25,14 +25,17 @@ versions, so this key serves only readers of the file."""
 
 
 def run_simulation(
-    experiment: Experiment, device: str = "cpu", accuracy: Final = "last", threads: int = 1
+    experiment: Experiment,
+    device: str = "cpu",
+    accuracy_of: AccuracySource = "last",
+    threads: int = 1,
 ) -> Figures:
     """Simulates an experiment in this process; returns the results."""
     from rampart_fl.shared.runtime.threads import use
     from rampart_fl.shared.simulation import simulate
 
     with use(threads):
-        return dict(simulate(experiment, device=device, accuracy=accuracy).summary())
+        return dict(simulate(experiment, device=device, accuracy_of=accuracy_of).summary())
 
 
 def run_all(

@@ -14,8 +14,8 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.families.registry import explain
-from rampart_fl.shared.figures.final import KINDS, Final, accuracies, errors, newer, sides
-from rampart_fl.shared.figures.run_result import SimulationSummary
+from rampart_fl.shared.figures.final import KINDS, accuracies, errors, newer, sides
+from rampart_fl.shared.figures.run_result import AccuracySource, SimulationSummary
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 from rampart_fl.shared.runtime import durable
@@ -92,7 +92,7 @@ def run(
     folder: SimulationFolder | None = None,
     resume: bool = False,
     every: int = 10,
-    accuracy: Final = "last",
+    accuracy_of: AccuracySource = "last",
     threads: int | None = None,
     live: bool = True,
 ) -> SimulationResult:
@@ -104,7 +104,7 @@ def run(
         folder: folder of the run.
         resume: whether to continue an interrupted run in the folder.
         every: number of rounds between checkpoints.
-        accuracy: which rounds or which evaluation the final accuracies come from; see `Final`.
+        accuracy_of: the source of the final accuracies; see `AccuracySource`.
         threads: number of compute threads; by default, the simulation chooses the number.
         live: whether to show the live table.
     """
@@ -129,7 +129,7 @@ def run(
                 if simulation.ended or len(simulation.records) % every == 0:
                     os.fsync(file.fileno())
                     checkpoint.save(folder.checkpoint, simulation.memory())
-    return simulation.result(accuracy)
+    return simulation.result(accuracy_of)
 
 
 def run_status(simulation: Simulation) -> RunStatus:

@@ -19,7 +19,7 @@ from rampart_fl.services.console.studies.plots import curves
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import GridPoint, Sweep, averaged
-from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.figures.run_result import AccuracySource
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.validation import validate
 
@@ -35,16 +35,16 @@ class SweepRun:
     experiment: Experiment
 
 
-def figures_of(run: SweepRun, device: str, accuracy: Final, threads: int) -> Figures:
+def figures_of(run: SweepRun, device: str, accuracy_of: AccuracySource, threads: int) -> Figures:
     """Simulates one run; returns its results."""
-    return run_simulation(run.experiment, device, accuracy, threads)
+    return run_simulation(run.experiment, device, accuracy_of, threads)
 
 
 def sweep(
     grid: Sweep,
     *,
     device: str = "cpu",
-    accuracy: Final = "last",
+    accuracy_of: AccuracySource = "last",
     folder: Path | None = None,
     threads: int = 1,
     pool: Pool | None = None,
@@ -54,7 +54,7 @@ def sweep(
     Args:
         grid: the sweep to run.
         device: device of the models and data.
-        accuracy: where the final accuracies come from, such as the last round; see `Final`.
+        accuracy_of: the source of the final accuracies; see `AccuracySource`.
         folder: folder in which the results of every run are cached.
         threads: number of compute threads of a run.
         pool: where to run the points; by default, one after another in this process.
@@ -73,9 +73,9 @@ def sweep(
         return f"{describe(points[run.point])} seed={run.experiment.seed}"
 
     def path(run: SweepRun) -> Path:
-        return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy}.json"
+        return (folder or Path()) / "runs" / f"{run.experiment.digest()}-{accuracy_of}.json"
 
-    one = partial(figures_of, device=device, accuracy=accuracy, threads=threads)
+    one = partial(figures_of, device=device, accuracy_of=accuracy_of, threads=threads)
     if folder is None:
         ended = run_all(one, runs, pool)
     else:

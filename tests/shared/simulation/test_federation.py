@@ -204,7 +204,7 @@ def test_fraction_may_refer_to_all_founders_after_evictions() -> None:
 def test_final_evaluation_measures_the_models_of_the_last_aggregation() -> None:
     """The models of one round are those that the next round measures before its training."""
     tables: dict[str, Any] = {**SMALL, "server": {"rule": "median"}, "personalizer": "ditto"}
-    ended = simulate(Experiment.from_tables({**tables, "rounds": 2}), accuracy="end").figures
+    ended = simulate(Experiment.from_tables({**tables, "rounds": 2}), accuracy_of="end").figures
     after = simulate(Experiment.from_tables({**tables, "rounds": 3}))
     measured = [record.metrics for record in after.records]
     shares = accuracies(after.experiment, measured)

@@ -11,7 +11,7 @@ from rampart_fl.services.console.studies.reproduction.definition import (
 )
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.figures.run_result import AccuracySource
 from rampart_fl.shared.validation import validate
 
 
@@ -23,7 +23,7 @@ class TableCell:
         at: the cell's choice on every axis.
         value: the paper's value.
         measure: the metric that the table shows.
-        accuracy: which rounds or which evaluation the final accuracies come from; see `Final`.
+        accuracy: the source of the final accuracies; see `AccuracySource`.
         runs: the cell's experiment with each seed; empty if the cell cannot be run.
         reason: why the cell cannot be run; None if the cell can be run.
     """
@@ -31,7 +31,7 @@ class TableCell:
     at: At
     value: float | None
     measure: str
-    accuracy: Final
+    accuracy: AccuracySource
     runs: tuple[Experiment, ...] = ()
     reason: str | None = None
 

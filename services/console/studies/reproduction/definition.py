@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from rampart_fl.services.console.studies.reproduction.changes import merged
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment.tables import Table
-from rampart_fl.shared.figures.final import Final
+from rampart_fl.shared.figures.run_result import AccuracySource
 
 Scale = Literal["full", "reduced", "smoke"]
 SCALES: tuple[Scale, ...] = ("full", "reduced", "smoke")
@@ -93,8 +93,8 @@ class Paper(Table):
     experiment: dict[str, Any]
     axes: dict[str, dict[str, Choice]]
     """All choices of each axis."""
-    accuracy: Final = "last"
-    """Which rounds or which evaluation the final accuracies come from; see `Final`."""
+    accuracy: AccuracySource = "last"
+    """The source of the final accuracies."""
     settings: list[CellSettings] = []
     impossible: list[ImpossibleCells] = []
     on_request: list[OnRequest] = []

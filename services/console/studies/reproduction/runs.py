@@ -140,7 +140,7 @@ def figures_of(one: CellRun, folder: Path, device: str) -> Figures:
             device=device,
             folder=SimulationFolder(place) if folder.is_dir() else None,
             resume=True,
-            accuracy=one.cell.accuracy,
+            accuracy_of=one.cell.accuracy,
             threads=1,
             live=False,
         )

@@ -82,7 +82,7 @@ def test_run_without_an_output_folder_writes_no_files(
     rampart: Rampart, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = rampart("simulate", str(file), "--accuracy", "best")
+    said = rampart("simulate", str(file), "--accuracy-of", "best")
     assert said.code == 0, said.err
     assert "accuracy after local training" in said.out
     assert "not kept" in said.out

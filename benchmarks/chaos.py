@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.launcher.processes import ChildFailed, Processes
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment

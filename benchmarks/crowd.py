@@ -29,7 +29,7 @@ import psutil
 import redis
 
 from benchmarks.crowd_clients import WAIT
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.launcher.processes import free_port, wait_until_listening
 from rampart_fl.services.console.launcher.servers import START
 from rampart_fl.shared.experiment import Experiment

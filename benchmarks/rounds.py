@@ -189,7 +189,7 @@ def measure_rampart(
 ) -> Measured:
     sys.path.insert(0, str(HERE.parents[1]))
     from benchmarks.crowd import CrowdFederation
-    from rampart_fl.services.console.launcher.local import LocalFederation
+    from rampart_fl.services.console.launcher.local_federation import LocalFederation
     from rampart_fl.shared.experiment import Experiment
     from rampart_fl.shared.runtime import cpus
 

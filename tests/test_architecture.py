@@ -251,7 +251,7 @@ def test_only_one_module_rounds_up() -> None:
 
 WRITES_DIRECTLY = {
     f"{CONSOLE}.launcher.federation_folder": "process ids are of no use after a crash",
-    f"{CONSOLE}.launcher.local": "the aggregator reads the file at once",
+    f"{CONSOLE}.launcher.local_federation": "the aggregator reads the file at once",
 }
 """The modules that write files without `rampart_fl.shared.runtime.durable`, with the reason."""
 

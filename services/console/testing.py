@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.launcher.local_run import LocalRun
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.services.console.operator import Operator

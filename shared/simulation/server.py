@@ -14,7 +14,7 @@ from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
-from rampart_fl.shared.figures.records import DecisionRecord
+from rampart_fl.shared.figures.decision_record import DecisionRecord
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import ClientReport, RoundRecord
 from rampart_fl.shared.protocol.traffic import model_bytes, upload_bytes

@@ -19,7 +19,7 @@ import zstandard
 from benchmarks import chaos
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire

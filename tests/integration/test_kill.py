@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import chaos
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 from tests.integration.in_process_federation import QUICK
 

@@ -20,7 +20,7 @@ from rampart_fl.services.aggregator.worker.stage_state import load_state, store_
 from rampart_fl.services.aggregator.worker.vectors import Vectors
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Standing
-from rampart_fl.shared.figures.records import DecisionRecord
+from rampart_fl.shared.figures.decision_record import DecisionRecord
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.protocol.messages import Receipt, VerdictRecord

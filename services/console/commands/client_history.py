@@ -5,7 +5,7 @@ from rich.table import Table
 from rampart_fl.services.console.commands.connection import emit
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.reports.history import history
-from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.terminal import terminal
 
 

@@ -16,7 +16,7 @@ def compare(
 ) -> None:
     """Compares two or more runs side by side: their metrics, and the settings that differ."""
     from rampart_fl.services.console.reports.comparison import comparison_table
-    from rampart_fl.services.console.reports.reading import RunReader
+    from rampart_fl.services.console.reports.run_reader import RunReader
     from rampart_fl.shared.figures.comparison import differences
 
     if len(runs) < 2:

@@ -18,7 +18,7 @@ def export(
 ) -> None:
     """Writes a run to a folder: records, metrics, final models, experiment and provenance."""
     from rampart_fl.services.console.reports.export import export as write
-    from rampart_fl.services.console.reports.reading import RunReader
+    from rampart_fl.services.console.reports.run_reader import RunReader
 
     operator = connect(url, token, ca)
     provenance = write(RunReader.of(operator, run), folder)

@@ -59,7 +59,7 @@ def track(
         run, called = read_run(Path(source)), name or Path(source).resolve().name
         copy(run, opened(run.experiment.name, called))
     else:
-        from rampart_fl.services.console.reports.reading import RunReader
+        from rampart_fl.services.console.reports.run_reader import RunReader
         from rampart_fl.services.console.tracking.live import track_live
 
         if not re.fullmatch(RUN_ID, source):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.services.console import downloads
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.live_table import LiveTable, percent
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.services.console.reports.folder import new_folder
-from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.protocol.runs import OVER

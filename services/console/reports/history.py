@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.shared.protocol.messages import RunState
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import (

@@ -187,7 +187,7 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
     device.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses
-    from rampart_fl.services.console.launcher.local import LocalFederation
+    from rampart_fl.services.console.launcher.local_federation import LocalFederation
     from rampart_fl.shared.figures.final import final_figures
 
     began = time.monotonic()
@@ -221,7 +221,7 @@ def run_or_continue(experiment: Experiment, folder: Path, device: str = "cpu") -
 
     If this run has ended, but its results were not stored, a new run replaces it.
     """
-    from rampart_fl.services.console.launcher.local import RunEnded
+    from rampart_fl.services.console.launcher.local_federation import RunEnded
 
     left = folder.exists()
     try:

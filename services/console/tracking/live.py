@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.reports.export import export
-from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.stored_run import (
     FinishedRun,
     curve_point,

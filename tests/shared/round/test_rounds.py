@@ -14,7 +14,7 @@ from torch import Tensor
 from rampart_fl.shared.errors import PreconditionError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Standing
-from rampart_fl.shared.figures.records import DecisionRecord
+from rampart_fl.shared.figures.decision_record import DecisionRecord
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.robust.base import State

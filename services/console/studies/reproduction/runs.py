@@ -14,7 +14,7 @@ from typing import Any
 from rampart_fl.services.console.studies.batch import Figures, failed, follow, run_all_cached
 from rampart_fl.services.console.studies.pools import Pool
 from rampart_fl.services.console.studies.reproduction.cells import TableCell
-from rampart_fl.services.console.studies.reproduction.rounds import curves
+from rampart_fl.services.console.studies.reproduction.curves import curves
 from rampart_fl.services.console.studies.simulated import SimulationFolder
 from rampart_fl.services.console.studies.simulated import run as simulated
 from rampart_fl.services.console.studies.start_file import folder_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.reports.reading import RunReader
+from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.tracking.live import track_live
 from rampart_fl.services.console.tracking.mlflow import MlflowTracker
 from rampart_fl.services.console.tracking.tensorboard import TensorBoardTracker

@@ -4,7 +4,7 @@ from statistics import fmean
 
 import pytest
 
-from rampart_fl.services.console.studies.reproduction.rounds import curves, of_side
+from rampart_fl.services.console.studies.reproduction.curves import curves, of_side
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import sides
 from rampart_fl.shared.protocol.messages import RoundRecord, StageReport

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rampart_fl.services.console.launcher.local import LocalFederation
+from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.shared.experiment import Experiment
 
 

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.progress import Pace
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.experiment.eviction import BARRING
@@ -26,15 +27,6 @@ MODELS = {
     "personalized": "personal model",
 }
 """The kinds of model that clients measure, in the words of the final table; see `KINDS`."""
-
-
-def percent(share: float | None) -> str:
-    """A fraction as text in percent; "-" for None.
-
-    >>> percent(0.978), percent(None)
-    ('97.8 %', '-')
-    """
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def two_lines(name: str) -> str:

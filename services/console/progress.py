@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 
-from rampart_fl.services.console.durations import duration
+from rampart_fl.services.console.formats import duration
 from rampart_fl.services.console.terminal import terminal
 
 PERIOD = 600.0

@@ -17,7 +17,8 @@ from rampart_fl.services.console.commands.connection import (
     emit,
 )
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.live_table import MODELS, LiveTable, percent, two_lines
+from rampart_fl.services.console.formats import percent
+from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import RampartError, Unavailable

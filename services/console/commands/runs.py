@@ -21,7 +21,7 @@ from rampart_fl.services.console.commands.connection import (
 )
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.reports.comparison import aligned, size
+from rampart_fl.services.console.formats import aligned, size
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.estimates import Estimate

@@ -110,7 +110,7 @@ def _single(
     every: int,
     as_json: bool,
 ) -> None:
-    from rampart_fl.services.console.launcher.up import UpResult, describe
+    from rampart_fl.services.console.reports.result_table import result_table
     from rampart_fl.services.console.studies.simulated import SimulationFolder, run
 
     folder = None if out is None else SimulationFolder(out)
@@ -129,7 +129,7 @@ def _single(
     if as_json:
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        sys.stdout.write(describe([UpResult(summary, list(result.records), out)]) + "\n")
+        sys.stdout.write(result_table([summary], [out]) + "\n")
 
 
 def _sweep(

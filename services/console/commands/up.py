@@ -41,8 +41,9 @@ def up(
         raise typer.BadParameter(
             "--open and --beside cannot be combined: --open shows only one run"
         )
-    from rampart_fl.services.console.launcher.up import describe, run_folder
+    from rampart_fl.services.console.launcher.up import run_folder
     from rampart_fl.services.console.launcher.up import up as run
+    from rampart_fl.services.console.reports.result_table import result_table
     from rampart_fl.shared.experiment import Experiment
 
     changes = {"rounds": rounds, "seed": seed}
@@ -57,4 +58,5 @@ def up(
             emit(outcome.summary)
         emit(outcomes[0].summary)
     else:
-        sys.stdout.write(describe(outcomes) + "\n")
+        summaries = [outcome.summary for outcome in outcomes]
+        sys.stdout.write(result_table(summaries, [one.folder for one in outcomes]) + "\n")

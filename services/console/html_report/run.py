@@ -5,6 +5,7 @@ from collections import Counter
 from statistics import median
 from typing import Any
 
+from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.html_report.markup import Html, section, table, tag
 from rampart_fl.services.console.html_report.page import code, facts, page, tiles
 from rampart_fl.services.console.html_report.run_charts import (
@@ -16,7 +17,6 @@ from rampart_fl.services.console.html_report.run_charts import (
     run_clients,
     verdict_matrix,
 )
-from rampart_fl.services.console.live_table import percent
 from rampart_fl.services.console.stored_run import EXPERIMENT, MODELS_DIGESTS, FinishedRun
 from rampart_fl.shared.protocol.messages import VerdictRecord
 

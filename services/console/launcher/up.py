@@ -5,19 +5,17 @@ import json
 import sys
 import time
 import webbrowser
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rampart_fl.services.console import downloads
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
-from rampart_fl.services.console.live_table import LiveTable, percent
+from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
-from rampart_fl.shared.figures.run_result import RunResult, UpSummary
+from rampart_fl.shared.figures.run_result import UpSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.runtime import durable
@@ -34,12 +32,12 @@ class UpResult:
     Args:
         summary: the run's final metrics; with --json, the command prints them as one line.
         records: the record of every round.
-        folder: folder of state, logs and records; None if they are not kept.
+        folder: folder of state, logs and records.
     """
 
-    summary: RunResult
+    summary: UpSummary
     records: list[RoundRecord]
-    folder: Path | None
+    folder: Path
 
 
 def run_folder(experiment: Experiment, parent: Path) -> Path:
@@ -144,40 +142,3 @@ def blobs_digest(last: RoundRecord) -> str:
     """
     models = {"global": last.models.get("global", ""), "customized": last.customized}
     return hashlib.sha256(json.dumps(models, sort_keys=True).encode()).hexdigest()
-
-
-def describe(outcomes: list[UpResult]) -> str:
-    """The metrics of one or several runs side by side, as a table in plain text."""
-    labels = {
-        "accuracy_customized": "accuracy of the received model",
-        "accuracy_local": "accuracy after local training",
-        "accuracy_personalized": "accuracy of the personal model",
-        "error": "mean squared error of the honest clients",
-        "attack_success": "triggered images classified as target",
-        "dacc": "clients judged correctly (DAcc)",
-        "fpr": "honest clients evicted (FPR)",
-        "fnr": "attackers not evicted (FNR)",
-    }
-    rows = [["", *(outcome.summary["experiment"] for outcome in outcomes)]]
-    by_name: list[Mapping[str, Any]] = [outcome.summary for outcome in outcomes]
-    for key, label in labels.items():
-        values = [one.get(key) for one in by_name]
-        if key == "error":
-            cells = ["-" if value is None else f"{value:.4g}" for value in values]
-            rows += [] if set(cells) == {"-"} else [[label, *cells]]
-        else:
-            rows.append([label, *map(percent, values)])
-    curves = [outcome.summary.get("certified", []) for outcome in outcomes]
-    for m in range(max(map(len, curves))):
-        label = f"  that {m} more attackers cannot change" if m else "accuracy of the vote"
-        rows.append([label, *(percent(c[m] if m < len(c) else None) for c in curves)])
-    if any("attack_success_vote" in outcome.summary for outcome in outcomes):
-        fooled = [percent(o.summary.get("attack_success_vote")) for o in outcomes]
-        rows.append(["triggered images classified as target by the vote", *fooled])
-    rows.append(["evicted", *(", ".join(o.summary["evicted"]) or "nobody" for o in outcomes)])
-    rows.append(["rounds", *(str(o.summary["rounds"]) for o in outcomes)])
-    rows.append(["wall time", *(f"{o.summary['seconds']:.0f} s" for o in outcomes)])
-    rows.append(["records", *(str(o.folder or "not kept") for o in outcomes)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

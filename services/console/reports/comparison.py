@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rampart_fl.services.console.durations import duration
-from rampart_fl.services.console.live_table import percent
+from rampart_fl.services.console.formats import aligned, duration, percent, size
 from rampart_fl.shared.figures.run_result import RunFigures
 
 SHARES = {
@@ -56,35 +55,6 @@ def comparison_table(
         rows.append(["settings that differ", *("" for _ in names)])
         rows += [[f"  {path}", *map(_setting, values)] for path, values in settings.items()]
     return aligned(rows)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Formats rows of cells as lines; each column is as wide as its widest cell.
-
-    >>> print(aligned([["", "a-1"], ["rounds", "3"]]))
-            a-1
-    rounds  3
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def size(number: float | None) -> str:
-    """A number of bytes as text.
-
-    >>> size(512), size(1536), size(5 * 2**30), size(None)
-    ('512 B', '1.5 KiB', '5.0 GiB', '-')
-    """
-    if number is None:
-        return "-"
-    if number < 1024:
-        return f"{number:.0f} B"
-    for unit in ("KiB", "MiB", "GiB"):
-        number /= 1024
-        if number < 1024:
-            return f"{number:.1f} {unit}"
-    return f"{number / 1024:.1f} TiB"
 
 
 def _evicted(clients: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from rampart_fl.services.console.launcher.up import UpResult, describe
 from rampart_fl.services.console.live_table import MODELS, LiveTable
+from rampart_fl.services.console.reports.result_table import result_table
 from rampart_fl.shared.experiment.eviction import Decision, RequestedDecision
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 from rampart_fl.shared.protocol.runs import RunStatus
@@ -82,8 +82,7 @@ def test_round_is_described_in_the_words_of_the_final_table(
     console.print(table.picture(RUNNING, [record]))
     shown = file.getvalue()
     assert all(word in shown for word in ("received", "after local", "personal", "decisions"))
-    outcome = UpResult({"experiment": "f", "evicted": [], "rounds": 1, "seconds": 1.0}, [], None)
-    final = describe([outcome])
+    final = result_table([{"experiment": "f", "evicted": [], "rounds": 1, "seconds": 1.0}], [None])
     assert all(words in final for words in MODELS.values())
 
 

@@ -82,7 +82,7 @@ def run(name: str, seed: int) -> dict[str, float]:
     import torch
 
     from rampart_fl.shared.experiment import Experiment
-    from rampart_fl.shared.figures.final import latest
+    from rampart_fl.shared.figures.client_metrics import latest
     from rampart_fl.shared.simulation import simulate
 
     torch.set_num_threads(1)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import final_figures, sides
+from rampart_fl.shared.figures.client_metrics import sides
+from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 SILENCED = ("rejected", "abstained", "quarantined", "proposed")

@@ -176,7 +176,7 @@ def simulate(run: Run, experiment: Any, described: Any = None) -> Figures:
     import torch
 
     from benchmarks.detection.figures import figures
-    from rampart_fl.shared.figures.final import sides
+    from rampart_fl.shared.figures.client_metrics import sides
     from rampart_fl.shared.simulation import Simulation
 
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.progress import Pace
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.experiment.eviction import BARRING
-from rampart_fl.shared.figures.final import KINDS, accuracy, attack_success, errors
+from rampart_fl.shared.figures.client_metrics import KINDS, accuracy, attack_success, errors
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus
 

@@ -16,7 +16,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.families.registry import explain
-from rampart_fl.shared.figures.final import KINDS, accuracy, errors, newer
+from rampart_fl.shared.figures.client_metrics import KINDS, accuracy, errors, newer
 from rampart_fl.shared.protocol.messages import RoundFacts, VerdictRecord
 
 EXPERIMENT = "experiment.toml"

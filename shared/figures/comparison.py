@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import (
+from rampart_fl.shared.figures.client_metrics import (
     KINDS,
     accuracy,
     accuracy_figures,
-    detection,
     error_figures,
 )
+from rampart_fl.shared.figures.final import detection
 from rampart_fl.shared.figures.run_result import DetectionIfAttacked, RunFigures
 from rampart_fl.shared.protocol.messages import RoundRecord
 

@@ -5,7 +5,7 @@ The metrics follow from counts that clients report, so this module does not need
 
 from collections.abc import Collection, Mapping
 
-from rampart_fl.shared.figures.final import attack_success
+from rampart_fl.shared.figures.client_metrics import attack_success
 from rampart_fl.shared.figures.run_result import VoteFigures
 from rampart_fl.shared.protocol.counts import wrong_counts
 

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.client_metrics import sides
+from rampart_fl.shared.figures.final import costs, decisions, final_figures
 from rampart_fl.shared.figures.run_result import AccuracySource, FinalFigures, SimulationSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord

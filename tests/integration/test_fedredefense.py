@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import chaos
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 
 
 @pytest.mark.timeout(400)

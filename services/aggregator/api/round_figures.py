@@ -9,7 +9,7 @@ from collections import Counter
 from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
 
-from rampart_fl.shared.figures.final import KINDS, accuracy
+from rampart_fl.shared.figures.client_metrics import KINDS, accuracy
 from rampart_fl.shared.protocol.messages import VerdictRecord
 from rampart_fl.shared.protocol.stored_rounds import ClientFigures, RoundFigures
 

@@ -22,7 +22,7 @@ from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.errors import RampartError, Unavailable
-from rampart_fl.shared.figures.final import accuracy, attack_success
+from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
 

@@ -14,7 +14,8 @@ from rampart_fl.services.console.launcher.local_federation import LocalFederatio
 from rampart_fl.services.console.live_table import LiveTable
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import costs, decisions, final_figures, sides
+from rampart_fl.shared.figures.client_metrics import sides
+from rampart_fl.shared.figures.final import costs, decisions, final_figures
 from rampart_fl.shared.figures.run_result import UpSummary
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord

@@ -14,7 +14,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.families.registry import explain
-from rampart_fl.shared.figures.final import KINDS, accuracies, errors, newer, sides
+from rampart_fl.shared.figures.client_metrics import KINDS, accuracies, errors, newer, sides
 from rampart_fl.shared.figures.run_result import AccuracySource, SimulationSummary
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunStatus

@@ -17,7 +17,7 @@ from rampart_fl.services.console.stored_run import (
 from rampart_fl.services.console.tracking.track import TrackedRound, copy
 from rampart_fl.services.console.tracking.tracker import Tracker
 from rampart_fl.shared.errors import Unavailable
-from rampart_fl.shared.figures.final import newer
+from rampart_fl.shared.figures.client_metrics import newer
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
 

@@ -4,7 +4,7 @@ from benchmarks.detection import report
 from benchmarks.detection.figures import figures
 from benchmarks.detection.loud import eviction
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 
 EXPERIMENT = Experiment.from_tables(

@@ -11,7 +11,7 @@ from benchmarks.detection.combinations import DEFAULT, Combination
 from benchmarks.detection.report import renew
 from benchmarks.detection.runs import Cache, Run, bare, execute, finish
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import accuracy, latest, sides
+from rampart_fl.shared.figures.client_metrics import accuracy, latest, sides
 from rampart_fl.shared.simulation import Simulation
 
 ONE = Combination("digits", "2 classes", 10, 1.0, 1, "mlp", 3, "global", seed=3)

@@ -3,7 +3,8 @@
 import pytest
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import accuracies, accuracy, costs, decisions, final_figures
+from rampart_fl.shared.figures.client_metrics import accuracies, accuracy
+from rampart_fl.shared.figures.final import costs, decisions, final_figures
 from rampart_fl.shared.figures.votes import vote_figures
 from rampart_fl.shared.protocol.messages import RoundRecord, VerdictRecord
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.data.client_data import client_data
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import train_round

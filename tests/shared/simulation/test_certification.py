@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.network.votes import ballots
 from rampart_fl.shared.robust.certificates import radii, subset_radii, winners
 from rampart_fl.shared.simulation import Simulation, simulate

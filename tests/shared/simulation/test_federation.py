@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import accuracies, sides
+from rampart_fl.shared.figures.client_metrics import accuracies, sides
 from rampart_fl.shared.figures.run_result import SimulationSummary
 from rampart_fl.shared.learning.data.server_data import server_data
 from rampart_fl.shared.learning.training.learner import Learner

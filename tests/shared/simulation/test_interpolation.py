@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.data.client_data import ClientData, client_data
 from rampart_fl.shared.learning.network.vector import build_module, flatten, load
 from rampart_fl.shared.robust import aggregate

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.simulation import Simulation, checkpoint, simulate
 
 TABLES: dict[str, Any] = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import isfinite
 from statistics import fmean
 
-from rampart_fl.shared.figures.final import (
+from rampart_fl.shared.figures.client_metrics import (
     KINDS,
     accuracy,
     attack_success,
@@ -12,9 +12,9 @@ from rampart_fl.shared.figures.final import (
     error_figures,
     largest_gap,
     newer,
-    server_accuracy,
     sides,
 )
+from rampart_fl.shared.figures.final import server_accuracy
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import SimulationResult
 

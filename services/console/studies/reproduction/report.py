@@ -23,7 +23,7 @@ from rampart_fl.services.console.studies.reproduction.runs import (
     runs_of,
     seconds,
 )
-from rampart_fl.shared.figures.final import KINDS
+from rampart_fl.shared.figures.client_metrics import KINDS
 from rampart_fl.shared.runtime import durable
 
 SMOKE = """\

@@ -21,7 +21,7 @@ from rampart_fl.services.console.studies.start_file import folder_of
 from rampart_fl.services.console.studies.versions import versions
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import KINDS
+from rampart_fl.shared.figures.client_metrics import KINDS
 from rampart_fl.shared.runtime import durable
 from rampart_fl.shared.simulation import SimulationResult
 

@@ -18,7 +18,7 @@ import redis
 
 from rampart_fl.services.console.launcher.up import run_folder, up
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.figures.run_result import UpSummary
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
 

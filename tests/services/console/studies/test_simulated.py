@@ -14,7 +14,7 @@ import pytest
 
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.simulation import simulate
 from rampart_fl.shared.validation import validate

@@ -6,7 +6,7 @@ import pytest
 
 from rampart_fl.services.console.studies.reproduction.curves import curves, of_side
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.figures.final import sides
+from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.protocol.messages import RoundRecord, StageReport
 from rampart_fl.shared.simulation import simulate
 

@@ -6,13 +6,9 @@ Legend: M rows, R rows that are not picked yet, D coordinates.
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import linalg, ties
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
-
-TIE = 1e-12
-"""Two scores are tied if they differ by at most this share of a typical squared distance. Rows
-that a pre-aggregator made equal therefore stay tied on every processor, despite rounding errors."""
 
 
 @rules.register("bulyan")
@@ -57,9 +53,7 @@ def picks(squared_MM: Tensor, count: int, f: int) -> list[int]:
     by_distance = squared_MM.masked_fill(own_MM, torch.inf).sort(dim=1)
     nearest_RR, rows_RR = by_distance.values.numpy(), by_distance.indices.numpy()
     left, taken = list(range(len(squared_MM))), list[int]()
-    # Whatever f rows attackers send, this distance is at most a distance between honest rows.
-    typical = squared_MM.median(dim=1).values.sort().values[len(left) - f - 1]
-    blur = TIE * float(typical)
+    blur = ties.tolerance(squared_MM, f)
     while len(taken) < count:
         neighbours = max(1, len(left) - f - 2)
         scores_R = nearest_RR[:, :neighbours].sum(axis=1)

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import linalg, ties
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
@@ -56,15 +56,17 @@ class SMEA(Rule):
 def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], float]:
     """The positions of the rows in the subset with the smallest top variance, and this variance.
 
-    The eigenvalues of a subset are computed only if the subset's lower bound is at most the
-    smallest variance that was found before. The search stops early at a subset whose rows are all
-    equal.
+    If several subsets have the smallest variance, the lexicographically first subset is returned.
+    Variances that differ only by rounding errors count as equal (see `ties`). The eigenvalues of a
+    subset are computed only if the subset's lower bound is at most the smallest variance that was
+    found before. The search stops early at a subset whose rows are all equal.
 
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_variance_subset((points[:, None] - points).square(), 3)[0]
     [0, 2, 3]
     """
     best, least = list(range(size)), float("inf")
+    blur = ties.tolerance(squared_MM, len(squared_MM) - size)
     subsets = combinations(range(len(squared_MM)), size)
     while batch := list(islice(subsets, BATCH)):
         at_BS = torch.tensor(batch)
@@ -73,16 +75,17 @@ def least_variance_subset(squared_MM: Tensor, size: int) -> tuple[list[int], flo
         if not bool(bounds_B[lowest] <= least):
             continue
         reach = min(least, float(_variances(squared_MM, at_BS[lowest : lowest + 1])[0]))
-        chance_B = bounds_B <= reach
+        chance_B = bounds_B <= reach + blur
         # Rounding can lift a bound above the variance of its subset. The subset with the lowest
         # bound is kept even then.
         chance_B[lowest] = True
         at_BS = at_BS[chance_B]
         variances_B = _variances(squared_MM, at_BS)
-        first = int(variances_B.argsort(stable=True)[0])
-        if float(variances_B[first]) < least:
+        first = int(ties.ranking(variances_B, blur)[0])
+        # `combinations` yields the subsets in lexicographic order, so an earlier batch wins a tie.
+        if float(variances_B[first]) < least - blur:
             best, least = at_BS[first].tolist(), float(variances_B[first])
-        if least <= 0:
+        if least <= blur:
             break
     return best, least
 

@@ -71,3 +71,20 @@ def test_search_stops_at_a_subset_with_zero_variance(monkeypatch: pytest.MonkeyP
     kept, variance = smea.least_variance_subset(torch.zeros(20, 20, dtype=torch.float64), 14)
     assert (kept, variance) == (list(range(14)), 0.0)
     assert sum(measured) <= smea.BATCH + 1, "38760 subsets, all of them alike"
+
+
+def test_ties_go_to_the_subset_with_the_lowest_ids() -> None:
+    """Of the rows a, b, b, a, all four subsets of three rows have the same covariance."""
+    for seed in range(100):
+        pair_2D = torch.randn(2, 1 + seed % 5, generator=torch.Generator().manual_seed(seed))
+        block_ND = pair_2D[[0, 1, 1, 0]]
+        assert torch.equal(aggregate(block_ND, "smea", f=1), aggregate(block_ND[:3], "smea", f=0))
+
+
+def test_ties_between_batches_go_to_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smea, "BATCH", 1)
+    for seed in range(100):
+        points_MD = torch.randn(2, 3, generator=torch.Generator().manual_seed(seed)).double()
+        points_MD = points_MD[[0, 1, 1, 0]]
+        squared_MM = torch.cdist(points_MD, points_MD).square()
+        assert smea.least_variance_subset(squared_MM, 3)[0] == [0, 1, 2]

@@ -59,6 +59,11 @@ def geometry(rows: View) -> Geometry:
     lost_M = (by_MK[:, ~known_K] != 0).any(dim=1)
     gram_MM[lost_M] = torch.inf
     gram_MM[:, lost_M] = torch.inf
+    # NNM often makes equal rows. A matrix product may round the entries of equal rows differently,
+    # so every row gets the entries of the first row that equals it.
+    first: dict[bytes, int] = {}
+    equal_M = [first.setdefault(by_K.tobytes(), i) for i, by_K in enumerate(by_MK.numpy())]
+    gram_MM = gram_MM[equal_M][:, equal_M]
     return Geometry((gram_MM + gram_MM.T) / 2, _distances(gram_MM))
 
 

@@ -6,7 +6,7 @@ Legend: M rows.
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import linalg, ties
 from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, State
 from rampart_fl.shared.robust.preaggregators import preaggregators
 
@@ -37,10 +37,13 @@ class NearestNeighbourMixing(PreAggregator):
 def mixing_matrix(squared_MM: Tensor, count: int) -> Tensor:
     """The matrix (M, M) whose row i averages the `count` rows nearest to row i.
 
+    Squared distances that differ only by rounding errors count as equal (see `ties`).
+
     >>> mixing_matrix(torch.tensor([[0.0, 4.0, 1.0], [4.0, 0.0, 1.0], [1.0, 1.0, 0.0]]), 2)[1]
     tensor([0.0000, 0.5000, 0.5000], dtype=torch.float64)
     """
-    own_first_MM = squared_MM.clone().fill_diagonal_(-1)
-    nearest_MM = own_first_MM.argsort(dim=1, stable=True)[:, :count]
+    own_first_MM = squared_MM.clone().fill_diagonal_(-torch.inf)
+    blur = ties.tolerance(squared_MM, len(squared_MM) - count)
+    nearest_MM = ties.ranking(own_first_MM, blur)[:, :count]
     mix_MM = torch.zeros(len(squared_MM), len(squared_MM), dtype=torch.float64)
     return mix_MM.scatter_(1, nearest_MM, 1 / count)

@@ -6,7 +6,7 @@ Legend: M rows, D coordinates.
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import linalg, ties
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
@@ -26,6 +26,21 @@ def scores(squared_MM: Tensor, f: int) -> Tensor:
     own_MM = torch.eye(m, dtype=torch.bool)
     nearest_MM = squared_MM.masked_fill(own_MM, torch.inf).sort(dim=1).values
     return nearest_MM[:, : max(1, m - f - 2)].sum(dim=1)
+
+
+def ranked(rows: Rows, f: int) -> tuple[Tensor, Tensor]:
+    """Krum's score (M,) of each row, and the rows' positions (M,) from the best score to the worst.
+
+    If scores are tied, the row with the lower id comes first. Scores that differ only by rounding
+    errors are tied (see `ties`).
+
+    >>> rows = Rows.of(torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]))
+    >>> ranked(rows, 0)
+    (tensor([8., 8., 8., 8.], dtype=torch.float64), tensor([0, 1, 2, 3]))
+    """
+    squared_MM = linalg.squared_distances(rows)
+    scores_M = scores(squared_MM, f)
+    return scores_M, ties.ranking(scores_M, ties.tolerance(squared_MM, f))
 
 
 def require_krum(rule: Rule, rows: Rows) -> int:
@@ -54,7 +69,7 @@ class Krum(Rule):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = require_krum(self, rows)
-        scores_M = scores(linalg.squared_distances(rows), f)
-        pick = int(scores_M.argsort(stable=True)[0])
+        scores_M, order_M = ranked(rows, f)
+        pick = int(order_M[0])
         columns = {"score": scores_M, "weight": linalg.uniform(len(rows), [pick])}
         return rows.row(pick), state, Report(self.name, rows.ids, columns)

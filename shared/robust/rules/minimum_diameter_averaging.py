@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rampart_fl.shared.errors import PreconditionError
-from rampart_fl.shared.robust import linalg
+from rampart_fl.shared.robust import linalg, ties
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
 
@@ -73,23 +73,24 @@ class MinimumDiameterAveraging(Rule):
 def least_diameter_subset(squared_MM: Tensor, f: int, steps: StepLimit) -> tuple[list[int], float]:
     """The positions of the set of m - f rows with the smallest diameter, and this diameter.
 
-    If several sets have the smallest diameter, the lexicographically first set is returned.
+    If several sets have the smallest diameter, the lexicographically first set is returned. Squared
+    diameters that differ only by rounding errors count as equal (see `ties`).
 
     >>> import torch
     >>> points = torch.tensor([0.0, 5.0, 1.0, 2.0], dtype=torch.float64)
     >>> least_diameter_subset((points[:, None] - points).square(), 1, StepLimit(99))
     ([0, 2, 3], 2.0)
     """
-    m = len(squared_MM)
+    m, blur = len(squared_MM), ties.tolerance(squared_MM, f)
     radii: list[float] = torch.unique(squared_MM).tolist()
     low, high = 0, len(radii) - 1
     while low < high:
         middle = (low + high) // 2
-        if has_vertex_cover(_far(squared_MM, radii[middle]), f, steps):
+        if has_vertex_cover(_far(squared_MM, radii[middle] + blur), f, steps):
             high = middle
         else:
             low = middle + 1
-    graph, out, kept = _far(squared_MM, radii[low]), 0, list[int]()
+    graph, out, kept = _far(squared_MM, radii[low] + blur), 0, list[int]()
     for row in range(m):
         if out >> row & 1 or len(kept) == m - f:
             continue

@@ -6,7 +6,7 @@ from torch import Tensor
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import rules
-from rampart_fl.shared.robust.rules.krum import require_krum, scores
+from rampart_fl.shared.robust.rules.krum import ranked, require_krum
 
 
 @rules.register("multi_krum")
@@ -34,7 +34,7 @@ class MultiKrum(Rule):
         f = require_krum(self, rows)
         m = len(rows) - f if self.m is None else max(1, self.m - len(rows.dropped))
         self.require(rows, m, f"n >= m = {m} rows")
-        scores_M = scores(linalg.squared_distances(rows), f)
-        weights_M = linalg.uniform(len(rows), scores_M.argsort(stable=True)[:m])
+        scores_M, order_M = ranked(rows, f)
+        weights_M = linalg.uniform(len(rows), order_M[:m])
         columns = {"score": scores_M, "weight": weights_M}
         return rows.combine(weights_M), state, Report(self.name, rows.ids, columns)

@@ -3,7 +3,30 @@
 import pytest
 import torch
 
-from rampart_fl.shared.robust import Rows, ties
+from rampart_fl.shared.robust import Rows, aggregate, ties
+from rampart_fl.shared.robust.linalg import native
+
+
+@pytest.mark.parametrize(
+    ("stages", "seed"),
+    [
+        (["nnm", "krum"], 61),
+        (["nnm", "krum"], 106),
+        (["nnm", "nnm", "krum"], 12),
+        (["nnm", "nnm", "multi_krum"], 0),
+        (["nnm", "minimum_diameter_averaging"], 46),
+        (["nnm", "nnm", "smea"], 0),
+    ],
+)
+def test_kernels_agree_on_rows_that_mixing_tied(
+    stages: list[str], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native.backend() != "native":
+        pytest.skip(native.backend())
+    block_ND = torch.randn(7, 300, generator=torch.Generator().manual_seed(seed))
+    compiled_D = aggregate(block_ND, stages, f=2)
+    monkeypatch.setenv("RAMPART_KERNELS", "torch")
+    torch.testing.assert_close(aggregate(block_ND, stages, f=2), compiled_D)
 
 
 @pytest.mark.parametrize("size", [1e-9, 1.0, 1e9])

@@ -118,3 +118,14 @@ def test_cached_geometry_is_reused_only_for_the_same_rows() -> None:
     torch.testing.assert_close(
         linalg.squared_distances(halved)[0, 1], whole.squared_MM[1, 3] / 4, rtol=1e-6, atol=0
     )
+
+
+def test_equal_mixtures_have_equal_distances_bit_for_bit() -> None:
+    block_ND = block(20, 300)
+    by_LM = torch.full((20, 20), 0.05, dtype=torch.float64)
+    by_LM[::3] = torch.eye(20, dtype=torch.float64)[4]
+    found_LL = linalg.squared_distances(Rows.of(block_ND).mixed(by_LM))
+    for first, others in ((0, range(0, 20, 3)), (1, (2, 4, 5, 19))):
+        for other in others:
+            assert torch.equal(found_LL[other], found_LL[first])
+    assert found_LL[0, 3] == found_LL[1, 19] == 0 < found_LL[0, 1]

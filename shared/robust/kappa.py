@@ -119,10 +119,15 @@ def kappa(
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     """The proven κ of a pipeline; None if no κ is known, or if a stage's parameter f is not `f`.
 
+    No κ is known for a rule with parameters other than the defaults, except `b` = f.
+
     Allouah et al. ("Fixing by mixing", 2023) prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed
     mean with b = f, 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric
     median. If NNM precedes a rule with coefficient κ, the pipeline has the coefficient
     8f/(n-f)·(κ + 1).
+
+    The bound of the geometric median holds for the exact geometric median. The rule approximates it
+    well only if the distances between rows are far above the rule's ν.
 
     >>> round(proven(Pipeline.of(["nnm", "trimmed_mean"], f=3), 20, 3), 3)
     3.616
@@ -131,7 +136,9 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
         return None
     share = f / (n - 2 * f)
     rule, before = pipeline.rule, [stage.name for stage in pipeline.preaggregators]
-    if rule.name == "trimmed_mean" and getattr(rule, "b", "f") not in ("f", f):
+    fields = type(rule).model_fields.items()
+    changed = {key for key, field in fields if getattr(rule, key) != field.default} - {"f"}
+    if changed and (changed != {"b"} or getattr(rule, "b", None) != f):
         return None
     if any(stage.f != f for stage in (*pipeline.preaggregators, rule)):
         return None

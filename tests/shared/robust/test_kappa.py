@@ -74,6 +74,22 @@ def test_no_bound_is_claimed_where_none_is_proven() -> None:
     assert proven(Pipeline.of([{"name": "nnm", "f": 1}, "median"], f=3), 20, 3) is None
 
 
+def test_bound_of_the_trimmed_mean_holds_if_b_is_f() -> None:
+    explicit = Pipeline.of({"name": "trimmed_mean", "b": 2}, f=2)
+    assert proven(explicit, 9, 2) == proven(Pipeline.of("trimmed_mean", f=2), 9, 2)
+
+
+@pytest.mark.parametrize(
+    "option", [{"iterations": 1}, {"nu": 1e9}, {"tolerance": 0.1}, {"weighted": True}]
+)
+def test_inexact_geometric_median_has_no_proven_bound(option: dict[str, float]) -> None:
+    assert proven(Pipeline.of("geometric_median", f=1), 3, 1) == 16
+    assert proven(Pipeline.of({"name": "geometric_median", **option}, f=1), 3, 1) is None
+    rows = torch.tensor([[0.0], [1.0], [100.0]])
+    few_steps = kappa(rows, {"name": "geometric_median", "iterations": 1}, f=1)
+    assert few_steps.kappa > 16 and few_steps.upper_bound is None
+
+
 def test_kappa_of_the_mean_is_zero_if_f_is_zero() -> None:
     block_ND = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     assert kappa(block_ND, "weighted_mean", f=0).kappa == pytest.approx(0, abs=1e-10)

@@ -8,6 +8,9 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.learning.data.partitions import Partition, partitions, shuffled
 
 TRIES = 1000
+LEAST = 1e-290
+"""Gamma variables below this number are drawn again as logarithms, because float64 numbers hardly
+reach farther down. If β is at least 0.01, fewer than two of 1000 variables are below it."""
 
 
 @partitions.register("dirichlet")
@@ -54,12 +57,10 @@ class Dirichlet(Partition):
         held_K = torch.zeros(clients, dtype=torch.long)
         for label in torch.unique(y):
             own = shuffled((y == label).nonzero().flatten(), draws)
-            share_K = _dirichlet(self.beta, clients, draws)
-            if self.balanced:
-                share_K = share_K * (held_K < len(y) / clients)
+            open_K = held_K < (len(y) / clients if self.balanced else torch.inf)
+            share_K = _dirichlet(self.beta, open_K, draws)
             total = share_K.sum()
-            # If all shares are 0, divide the class equally. A client's share is 0 if the client may
-            # get no more samples, or if the share underflowed.
+            # If no client may get more samples, all shares are 0; divide the class equally.
             share_K = share_K / total if total > 0 else torch.full_like(share_K, 1 / clients)
             end_K = (share_K.cumsum(0) * len(own)).round().long()
             end_K[-1] = len(own)
@@ -69,9 +70,15 @@ class Dirichlet(Partition):
         return dealt
 
 
-def _dirichlet(beta: float, size: int, draws: torch.Generator) -> Tensor:
-    """One draw from Dir(β·1) in float64."""
-    rates = torch.full((size,), beta, dtype=torch.float64)
+def _dirichlet(beta: float, open_K: Tensor, draws: torch.Generator) -> Tensor:
+    """One draw (K,) from Dir(β·1) in float64, up to a factor; 0 for clients that are not open."""
+    rates_K = torch.full((len(open_K),), beta, dtype=torch.float64)
     # torch's gamma sampler accepts a generator, but torch's Dirichlet sampler does not.
-    gammas: Tensor = torch._standard_gamma(rates, generator=draws)
-    return gammas / gammas.sum().clamp(min=1e-300)
+    gamma_K: Tensor = torch._standard_gamma(rates_K, generator=draws)
+    if int(open_K.sum()) > 1 and float(gamma_K[open_K].max()) < LEAST:
+        # The density of a small gamma variable is proportional to x^(β-1). Variables below `LEAST`
+        # are therefore distributed as LEAST · U^(1/β) with a uniform U. The constant cancels out.
+        log_K = torch.rand(len(open_K), generator=draws, dtype=torch.float64).log()
+        log_K = log_K.masked_fill(~open_K, -torch.inf)
+        return ((log_K - log_K.max()) / beta).exp()
+    return gamma_K / gamma_K.sum().clamp(min=1e-300) * open_K

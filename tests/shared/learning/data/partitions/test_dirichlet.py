@@ -48,9 +48,10 @@ def test_unreachable_minimum_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-def test_partition_equals_a_loop_over_samples(balanced: bool) -> None:
+@pytest.mark.parametrize("beta", [0.01, 0.4])
+def test_partition_equals_a_loop_over_samples(balanced: bool, beta: float) -> None:
     # The same draws: per class a permutation, then the clients' gammas.
-    clients, beta, draws = 8, 0.4, torch.Generator().manual_seed(6)
+    clients, draws = 2, torch.Generator().manual_seed(6)
     held: list[list[int]] = [[] for _ in range(clients)]
     for label in range(10):
         own = [i for i in range(len(Y)) if Y[i] == label]
@@ -79,8 +80,24 @@ def test_partition_equals_a_loop_over_samples(balanced: bool) -> None:
 def test_shares_have_the_moments_of_a_dirichlet_distribution() -> None:
     # Dir(β·1_K) has mean 1/K and variance (1 - 1/K)/K/(Kβ + 1).
     draws, k, beta = torch.Generator().manual_seed(7), 5, 0.3
-    shares_TK = torch.stack([_dirichlet(beta, k, draws) for _ in range(4000)])
+    all_K = torch.ones(k, dtype=torch.bool)
+    shares_TK = torch.stack([_dirichlet(beta, all_K, draws) for _ in range(4000)])
     assert shares_TK.sum(1).tolist() == pytest.approx([1.0] * 4000)
     assert shares_TK.mean(0).tolist() == pytest.approx([1 / k] * k, abs=0.02)
     variance = (1 - 1 / k) / k / (k * beta + 1)
     assert shares_TK.var(0).tolist() == pytest.approx([variance] * k, rel=0.08)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 1e-4, 1e-5, 1e-310])
+def test_tiny_beta_gives_a_class_to_one_client(beta: float) -> None:
+    """The gammas underflow; before, all clients then got the same share of the class."""
+    draws, open_K = torch.Generator().manual_seed(7), torch.ones(8, dtype=torch.bool)
+    open_K[3] = False
+    shares_TK = torch.stack([_dirichlet(beta, open_K, draws) for _ in range(2000)])
+    shares_TK /= shares_TK.sum(dim=1, keepdim=True)
+    assert not shares_TK[:, 3].any()
+    # Dir(β·1_K) has mean 1/K, and the mean of sum_i p_i² is (β + 1) / (Kβ + 1).
+    assert shares_TK.mean(0)[open_K].tolist() == pytest.approx([1 / 7] * 7, abs=0.025)
+    concentration = float(shares_TK.square().sum(1).mean())
+    assert concentration == pytest.approx((beta + 1) / (7 * beta + 1), abs=2e-3)
+    assert largest_share(split(beta=beta, minimum=1)) > 0.8

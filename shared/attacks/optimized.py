@@ -50,8 +50,9 @@ class LineSearchAttack(MomentAttack):
 
     `cost` maps the distances between a point and the known updates x_i to one number. The limit is
     the cost of one of the known updates: the largest cost (`bound="max"`) or the smallest
-    (`"min"`). With `bound="max"`, γ = 0 is always feasible. With `bound="min"`, it is possible that
-    no γ ≥ 0 is feasible. In this case, u is the known update with the smallest cost.
+    (`"min"`). With `bound="max"`, γ = 0 is always feasible in exact arithmetic. If μ itself exceeds
+    the limit after it is rounded, u is the rounded μ. With `bound="min"`, it is possible that no γ
+    ≥ 0 is feasible. In this case, u is the known update with the smallest cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"
@@ -80,6 +81,8 @@ class LineSearchAttack(MomentAttack):
                 u_D = (mean_D + gamma * (1 - step) * p_D).to(own_FD.dtype)
                 if self._cost_at(rows, u_D) <= limit:
                     return everyone(u_D, own_FD)
+        if self.bound == "max" and limit > 0:
+            return everyone(mean_D.to(own_FD.dtype), own_FD)
         return everyone(rows.row(limiting), own_FD)
 
     def _limit(self, rows: Rows) -> tuple[int, float]:

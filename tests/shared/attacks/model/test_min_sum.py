@@ -25,6 +25,19 @@ def test_sum_of_distances_reaches_its_limit(options: dict[str, Any], u: float) -
     assert u_D.tolist() == pytest.approx([u])
 
 
+@pytest.mark.parametrize("perturbation", ["std", "unit", "sign"])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_two_updates_give_their_mean_if_no_other_point_is_feasible(
+    perturbation: str, copies: int
+) -> None:
+    """Between two updates, the sum of distances equals the limit; rounding must not matter."""
+    for seed in range(20):
+        pair_2D = torch.randn(2, 50, generator=torch.Generator().manual_seed(seed))
+        options = {"squared": False, "perturbation": perturbation}
+        u_D = craft("min_sum", pair_2D.repeat(copies, 1), n=9, m=2, **options)
+        torch.testing.assert_close(u_D, pair_2D.mean(dim=0), rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("bound", ["max", "min"])
 def test_update_equals_the_closed_form(bound: str) -> None:
     draws = torch.Generator().manual_seed(3)

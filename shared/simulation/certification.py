@@ -23,13 +23,19 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.network.votes import ballots
 from rampart_fl.shared.members import build_plan
-from rampart_fl.shared.robust.certificates import certified_counts, radii, subset_radii, winners
+from rampart_fl.shared.robust.certificates import (
+    certified_counts,
+    doubt,
+    radii,
+    subset_radii,
+    winners,
+)
 from rampart_fl.shared.runtime.threads import use
 from rampart_fl.shared.seeding import generator
 from rampart_fl.shared.simulation.federation import Simulation
 
 LIKELY_ENOUGH = 0.001
-"""Default bound on the probability that a certificate from random subsets is too optimistic."""
+"""Default `error` of certificates from random subsets (see `certificates.subset_radii`)."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +165,10 @@ def certify_subsets(
         count: number of subsets to draw. If no more than `count` subsets exist, each of them votes
             once, and the certificate is exact.
         size: number k of clients in a subset.
-        error: bound on the probability, for each sample, that the certified number of hostile
-            clients is too large. `error` is not used if all subsets vote.
+        error: C times the largest probability that a bound on the votes of one of the C classes is
+            wrong. For each sample, the certified number of hostile clients is too large with
+            probability at most `certificates.doubt(error, C)`. `error` is not used if all subsets
+            vote.
         device: the device on which the federations train.
         on_progress: called after every subset.
         each: callback that trains the subsets; by default, the subsets train one after another in
@@ -187,7 +195,8 @@ def certify_subsets(
     radii_T = subset_radii(votes_TC, experiment.data.clients, size, sure)
     right_T = (winners(votes_TC) == y_T).cpu()
     levels = certified_counts(right_T, radii_T, max(0, int(radii_T.max())))
-    return _certificate(experiment, "random subsets", len(models), levels, sure, len(y_T))
+    unsure = doubt(sure, votes_TC.shape[1])
+    return _certificate(experiment, "random subsets", len(models), levels, unsure, len(y_T))
 
 
 def _model_of(experiment: Experiment, subset: Subset, device: str) -> np.ndarray:

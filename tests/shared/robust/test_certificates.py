@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rampart_fl.shared.robust.certificates import (
+    _sure_lead,
     certified_counts,
+    doubt,
     radii,
     subset_radii,
     threshold,
@@ -126,3 +128,25 @@ def test_certificates_of_sampled_subsets_respect_the_error_rate() -> None:
 def test_certified_counts_include_only_correct_predictions() -> None:
     right = torch.tensor([True, False, True, True])
     assert certified_counts(right, torch.tensor([0, 9, 2, -1]), 3) == [2, 1, 1, 0]
+
+
+@pytest.mark.parametrize(("classes", "voters"), [(2, 40), (3, 20), (4, 12)])
+def test_exact_probability_of_a_wrong_lead_is_at_most_the_doubt(classes: int, voters: int) -> None:
+    """All outcomes of a draw are enumerated, for many true shares."""
+    counts_OC = [
+        (*some, voters - sum(some))
+        for some in product(range(voters + 1), repeat=classes - 1)
+        if sum(some) <= voters
+    ]
+    votes_OC = torch.tensor(counts_OC)
+    leads_O, first_O1 = _sure_lead(votes_OC, 0.1), winners(votes_OC)[:, None]
+    draws, likeliest = torch.Generator().manual_seed(1), 0.0
+    for turn in range(100):
+        share_C = torch.rand(classes, generator=draws, dtype=torch.float64) ** (1 + turn % 4)
+        share_C /= share_C.sum()
+        rivals_OC = share_C.expand(len(votes_OC), -1).scatter(1, first_O1, -1.0)
+        true_O = share_C[first_O1[:, 0]] - rivals_OC.max(dim=1).values
+        law = torch.distributions.Multinomial(voters, share_C, validate_args=False)
+        wrong_O = (leads_O > true_O) & (leads_O > 0)
+        likeliest = max(likeliest, float(law.log_prob(votes_OC.double()).exp()[wrong_O].sum()))
+    assert 0.01 < likeliest <= doubt(0.1, classes)

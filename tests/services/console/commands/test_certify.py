@@ -63,7 +63,7 @@ def test_certificate_of_random_subsets_states_its_probability(plain: str) -> Non
     content = json.loads(certify(plain, "--subsets", "9", "--size", "1", "--json"))
     assert (content["scheme"], content["voters"], content["error"]) == ("random subsets", 5, 0.0)
     text = certify(plain, "--subsets", "3", "--size", "3", "--error", "0.2")
-    assert "each certificate holds with probability 0.8" in text
+    assert "each certificate holds with probability 0.76" in text
 
 
 def test_repeated_command_trains_only_the_missing_models(

@@ -4,6 +4,7 @@ Legend: M rows, D coordinates.
 """
 
 from dataclasses import replace
+from math import isfinite
 
 import torch
 from pydantic import Field
@@ -13,6 +14,10 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.rules import WrappedRule, rules
+
+SHRINK = 2.0**-600
+"""A vector whose squared norm overflows is multiplied by this number before its norm is computed.
+"""
 
 
 @rules.register("performance_aware")
@@ -64,10 +69,11 @@ class PerformanceAware(Rule):
         shares_M = self.reweigh(weights_M, gaps_M)
         values = {**report.values, "largest_gap": float(gaps_M.max())}
         directed_D = rows.combine(shares_M)
-        length = linalg.norm(directed_D, rows.part)
+        length, shrunk = _norm(directed_D, rows)
         if not length:
             return robust_D, state, replace(report, stage=self.name, values=values)
-        scale = linalg.norm(robust_D, rows.part) / length
+        wanted, robust_shrunk = _norm(robust_D, rows)
+        scale = wanted / length * (shrunk / robust_shrunk)
         columns = {**report.per_row, "weight": shares_M * scale, "trust": weights_M, "gap": gaps_M}
         return directed_D.mul_(scale), state, Report(self.name, rows.ids, columns, values)
 
@@ -88,3 +94,11 @@ class PerformanceAware(Rule):
         # The direction h / |h| does not depend on how the softmax is normalized. A softmax over
         # only the rows with q > 0 therefore gives the same direction, but cannot underflow.
         return (logits_M + weights_M.log()).softmax(dim=0)
+
+
+def _norm(vector_D: Tensor, rows: Rows) -> tuple[float, float]:
+    """The norm of a factor times the vector, and the factor: 1 if the squared norm is finite."""
+    length = linalg.norm(vector_D, rows.part)
+    if isfinite(length):
+        return length, 1.0
+    return linalg.norm(vector_D * SHRINK, rows.part), SHRINK

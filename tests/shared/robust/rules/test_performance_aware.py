@@ -118,3 +118,12 @@ def test_missing_loss_gaps_and_unsuitable_inner_rules_are_rejected() -> None:
         run(torch.eye(2), [0, 0], rule="median")
     with pytest.raises(ConfigurationError, match="unknown rule"):
         rules.build("performance_aware", rule="medium")
+
+
+@pytest.mark.parametrize("size", [1e160, 1e300])
+def test_squared_norms_may_exceed_the_range_of_float64(size: float) -> None:
+    row_ND = torch.tensor([[3.0, -4.0, 0.0]], dtype=torch.float64) * size
+    torch.testing.assert_close(run(row_ND, [1.0]), row_ND[0])
+    pair_ND = torch.cat([row_ND, row_ND * 1e-300])
+    expected_D = run(pair_ND / size, [0.0, 5.0]) * size
+    torch.testing.assert_close(run(pair_ND, [0.0, 5.0]), expected_D)

@@ -11,6 +11,7 @@ from rampart_fl.shared.robust import linalg, spectral
 from rampart_fl.shared.robust.base import Context, Report, Rows, Rule, State
 from rampart_fl.shared.robust.random_coordinates import coordinates
 from rampart_fl.shared.robust.rules import rules
+from rampart_fl.shared.rounding import floor_share
 
 
 @rules.register("dnc")
@@ -45,7 +46,7 @@ class DnC(Rule):
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         m = len(rows)
-        out = int(self.c * self.tolerated(rows))
+        out = floor_share(self.c, self.tolerated(rows))
         self.require(rows, out + 1, "n > c f")
         kept_M = torch.ones(m, dtype=torch.bool)
         worst_M = torch.zeros(m, dtype=torch.float64)

@@ -74,3 +74,10 @@ def test_only_equal_hostile_rows_have_bounded_influence() -> None:
     equal_D = aggregate(torch.cat([far_FD[:1].repeat(3, 1), honest_ND]), "dnc", f=3)
     torch.testing.assert_close(equal_D, honest_ND.mean(dim=0))
     assert float(aggregate(torch.cat([far_FD, honest_ND]), "dnc", f=3).norm()) > 500
+
+
+def test_rounding_of_c_times_f_does_not_keep_an_additional_row() -> None:
+    """0.58 · 50 is 29, but in float64 it is slightly less."""
+    block_ND = torch.randn(101, 20, generator=torch.Generator().manual_seed(0))
+    _, _, report = DnC(f=50, c=0.58).apply(Rows.of(block_ND), State(), Context())
+    assert int((report.per_row["weight"] == 0).sum()) == 29

@@ -33,7 +33,8 @@ class CenteredClipping(Rule):
     kept_vectors = 1
     tau: float | None = Field(default=None, gt=0)
     """τ, the norm to which differences are clipped, in the units of the updates. By default, τ is
-    the median of |x_i - v|, so that τ adapts to the scale of the updates."""
+    the median of |x_i - v|, so that τ adapts to the scale of the updates. If the number of rows is
+    even, this median is the lower of the two middle values."""
     iterations: int = Field(default=1, ge=1)
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:

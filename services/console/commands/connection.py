@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.saved_federation import NAME, SavedFederation, load_all
 from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")
@@ -65,26 +66,24 @@ def connect(
     token = token or secret("RAMPART_OPERATOR_TOKEN")
     if url is None or token is None:
         known = _newest()
-        url, token = url or known["url"], token or known["token"]
-    assert token is not None
+        url, token = url or known.url, token or known.token
     operator = Operator(url, token, ca, patience, run)
     OPENED.callback(operator.close)
     return operator
 
 
-def _newest() -> dict[str, str]:
-    """URL and token of a federation in ./runs: the newest that listens, or else the newest of all.
+def _newest() -> SavedFederation:
+    """The newest federation in ./runs that listens, or else the newest one.
 
     A federation whose launcher was killed could not remove its file console.json.
     """
-    paths = sorted(RUNS.glob("*/console.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    if not paths:
+    known = load_all(path.parent for path in RUNS.glob(f"*/{NAME}"))
+    if not known:
         raise typer.BadParameter(
             "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
             "RAMPART_OPERATOR_TOKEN)"
         )
-    known: list[dict[str, str]] = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    listening = (one for one in known if len(known) == 1 or _listens(one["url"]))
+    listening = (one for one in known if len(known) == 1 or _listens(one.url))
     return next(listening, known[0])
 
 

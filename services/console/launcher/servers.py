@@ -1,6 +1,5 @@
 """Redis and an aggregator on this machine's loopback address, without runs and clients."""
 
-import json
 import os
 import secrets
 from pathlib import Path
@@ -13,6 +12,7 @@ from rampart_fl.services.console.launcher.processes import (
     wait_until_listening,
 )
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.saved_federation import NAME, SavedFederation, save
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime import cpus
 from rampart_fl.shared.runtime.tokens import mint
@@ -48,7 +48,7 @@ class LocalServers:
         self.url = f"http://127.0.0.1:{self.port}"
         self.redis_port = free_port()
         self.redis_password = secrets.token_hex(16)
-        self.console = self.folder / "console.json"
+        self.console = self.folder / NAME
         self.processes = processes(self.folder / "logs")
         self.operator = Operator(self.url, self.token)
 
@@ -80,9 +80,7 @@ class LocalServers:
         self.start_redis()
         self.start_aggregator()
         self.operator.ready(START)
-        options = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(self.console, options, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"url": self.url, "token": self.token}, file)
+        save(self.folder, SavedFederation(self.url, self.token))
 
     def variables(self) -> dict[str, str]:
         """Further environment variables of the aggregator."""

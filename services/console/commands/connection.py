@@ -16,6 +16,8 @@ from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")
 """Default folder for the runs of `rampart up`."""
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+"""Names of this machine in URLs."""
 OPENED = ExitStack()
 """The connections that this command has opened; they are closed when the command ends."""
 
@@ -26,7 +28,13 @@ Url = Annotated[
         help="Aggregator's URL; by default, that of the last `up` or `serve`.",
     ),
 ]
-Token = Annotated[str | None, typer.Option(envvar="RAMPART_OPERATOR_TOKEN", help="Operator token.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        envvar="RAMPART_OPERATOR_TOKEN",
+        help="Operator token; by default, the one that `up` or `serve` saved for the URL.",
+    ),
+]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
 Run = Annotated[
     str | None,
@@ -57,32 +65,63 @@ def connect(
 ) -> Operator:
     """Connects an operator to the aggregator and the run that the options specify.
 
-    If the URL or the token is missing, reads it from the newest running federation in ./runs.
+    Without a URL, connects to the newest running federation in ./runs. Without a token, uses the
+    token that was saved with the URL.
 
     Args:
         url, token, ca, run: the values of the options; None if an option is not given.
         patience: seconds to wait for an aggregator that does not answer.
+    Raises:
+        BadParameter: an option is empty, or the options and the saved federations do not determine
+            a URL and a token that belong together.
     """
-    token = token or secret("RAMPART_OPERATOR_TOKEN")
-    if url is None or token is None:
-        known = _newest()
-        url, token = url or known.url, token or known.token
-    operator = Operator(url, token, ca, patience, run)
+    for option, value in (("--url", url), ("--token", token)):
+        if value == "":
+            raise typer.BadParameter(f"{option} is empty")
+    where = _address(url, token or secret("RAMPART_OPERATOR_TOKEN"))
+    operator = Operator(where.url, where.token, ca, patience, run)
     OPENED.callback(operator.close)
     return operator
 
 
-def _newest() -> SavedFederation:
-    """The newest federation in ./runs that listens, or else the newest one.
+def _address(url: str | None, token: str | None) -> SavedFederation:
+    """The URL and the token to use; a saved federation supplies what is missing.
 
-    A federation whose launcher was killed could not remove its file console.json.
+    A token is a secret of one federation. So no other address may get a saved token, and a given
+    token may only go to a saved address on this machine: a file console.json in a folder of unknown
+    origin could name any address.
     """
+    if url is not None and token is not None:
+        return SavedFederation(url, token)
     known = load_all(path.parent for path in RUNS.glob(f"*/{NAME}"))
+    if url is not None:
+        same = [one for one in known if one.url.rstrip("/") == url.rstrip("/")]
+        if not same:
+            raise typer.BadParameter(
+                f"give --token for {url} (or RAMPART_OPERATOR_TOKEN): no token for this URL is "
+                "saved in ./runs"
+            )
+        return same[0]
     if not known:
         raise typer.BadParameter(
             "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
             "RAMPART_OPERATOR_TOKEN)"
         )
+    newest = _newest(known)
+    if token is None:
+        return newest
+    if urlsplit(newest.url).hostname not in LOOPBACK:
+        raise typer.BadParameter(
+            f"give --url for the token: the URL in ./runs, {newest.url}, is not on this machine"
+        )
+    return newest._replace(token=token)
+
+
+def _newest(known: list[SavedFederation]) -> SavedFederation:
+    """The first federation that listens, or else the first one; `known` lists the newest first.
+
+    A federation whose launcher was killed could not remove its file console.json.
+    """
     listening = (one for one in known if len(known) == 1 or _listens(one.url))
     return next(listening, known[0])
 

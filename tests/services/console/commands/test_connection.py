@@ -1,0 +1,100 @@
+"""Which URL and which token the commands use; no server gets a token of another federation."""
+
+import json
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.console.saved_federation import SavedFederation, save
+
+Rampart = Callable[..., Any]
+SAVED, GIVEN = "s" * 20, "g" * 20
+
+
+class Server:
+    """An HTTP server that answers every request in the same way, and keeps the tokens it got."""
+
+    def __init__(self) -> None:
+        self.status, self.body = 200, b"[]"
+        self.tokens: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
+                self.send_response(server.status)
+                self.send_header("Content-Length", str(len(server.body)))
+                self.end_headers()
+                self.wfile.write(server.body)
+
+            def log_message(self, *_: object) -> None:
+                """Keeps standard error for the command."""
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server; the current folder is empty, and no variable names a URL or a token."""
+    monkeypatch.chdir(tmp_path)
+    for variable in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN"):
+        monkeypatch.delenv(variable, raising=False)
+    server = Server()
+    thread = Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.http.shutdown()
+    thread.join()
+    server.http.server_close()
+
+
+def saved(folder: str, url: str) -> None:
+    """Saves a federation in this folder."""
+    Path(folder).mkdir(parents=True)
+    save(Path(folder), SavedFederation(url, SAVED))
+
+
+def test_saved_token_goes_only_to_the_saved_url(server: Server, rampart: Rampart) -> None:
+    saved("runs/federation", "http://127.0.0.1:1")
+    said = rampart("runs", "--url", server.url)
+    assert (said.code, f"give --token for {server.url}" in said.err) == (2, True)
+    assert not server.tokens
+    assert rampart("runs", "--url", server.url, "--token", GIVEN).code == 0
+    saved("runs/other", server.url)
+    for url in (server.url, f"{server.url}/"):
+        assert rampart("runs", "--url", url).code == 0
+    assert server.tokens == [GIVEN, SAVED, SAVED]
+
+
+def test_given_token_goes_to_a_saved_url_only_on_this_machine(
+    server: Server, rampart: Rampart
+) -> None:
+    saved("runs/federation", server.url)
+    assert rampart("runs", "--token", GIVEN).code == 0
+    assert server.tokens == [GIVEN]
+    saved("runs/other", "http://aggregator.example")
+    Path("runs/federation/console.json").unlink()
+    said = rampart("runs", "--token", GIVEN)
+    assert (said.code, "give --url for the token" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--url", "--token"])
+def test_empty_options_are_refused(server: Server, rampart: Rampart, option: str) -> None:
+    saved("runs/federation", server.url)
+    said = rampart("runs", option, "")
+    assert (said.code, f"{option} is empty" in said.err) == (2, True)
+    assert not server.tokens
+
+
+def test_damaged_file_does_not_disable_the_console(server: Server, rampart: Rampart) -> None:
+    saved("runs/federation", server.url)
+    Path("runs/crashed").mkdir()
+    Path("runs/crashed/console.json").touch()
+    said = rampart("runs", "--json")
+    assert (said.code, json.loads(said.out)) == (0, [])
+    assert said.err.startswith("warning: ignored runs/crashed/console.json")

@@ -140,4 +140,9 @@ def _refusal(answer: httpx.Response) -> OperatorRefused:
     detail = detail_of(answer)
     if f"urn:rampart:{RunNotFound.slug}" in answer.text:
         detail += "; the command `rampart runs` lists all runs"
+    if answer.status_code == 401 and detail == "unknown token":
+        detail += (
+            "; check --token and RAMPART_OPERATOR_TOKEN. Each `rampart serve` makes a new token: "
+            "unset RAMPART_OPERATOR_TOKEN to use the saved one"
+        )
     return OperatorRefused(detail)

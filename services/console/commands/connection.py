@@ -1,6 +1,7 @@
 """Options, connection and output for all commands that connect to a running federation."""
 
 import json
+import os
 import socket
 import sys
 from contextlib import ExitStack
@@ -16,6 +17,9 @@ from rampart_fl.shared.runtime.process import secret
 
 RUNS = Path("runs")
 """Default folder for the runs of `rampart up`."""
+FEDERATION = "RAMPART_FEDERATION"
+"""Environment variable that names the folder of a federation, for `serve` and for all commands that
+connect to the federation."""
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 """Names of this machine in URLs."""
 OPENED = ExitStack()
@@ -25,7 +29,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, that of the last `up` or `serve`.",
+        help="Aggregator's URL; by default, that of the federation in the folder "
+        "RAMPART_FEDERATION, or else in ./runs.",
     ),
 ]
 Token = Annotated[
@@ -65,8 +70,8 @@ def connect(
 ) -> Operator:
     """Connects an operator to the aggregator and the run that the options specify.
 
-    Without a URL, connects to the newest running federation in ./runs. Without a token, uses the
-    token that was saved with the URL.
+    Without a URL, connects to the federation in the folder RAMPART_FEDERATION, or else to the
+    newest running federation in ./runs. Without a token, uses the token saved with the URL.
 
     Args:
         url, token, ca, run: the values of the options; None if an option is not given.
@@ -93,26 +98,28 @@ def _address(url: str | None, token: str | None) -> SavedFederation:
     """
     if url is not None and token is not None:
         return SavedFederation(url, token)
-    known = load_all(path.parent for path in RUNS.glob(f"*/{NAME}"))
+    folder = os.environ.get(FEDERATION)
+    folders = [Path(folder)] if folder else [path.parent for path in RUNS.glob(f"*/{NAME}")]
+    known, place = load_all(folders), folder or "./runs"
     if url is not None:
         same = [one for one in known if one.url.rstrip("/") == url.rstrip("/")]
         if not same:
             raise typer.BadParameter(
-                f"give --token for {url} (or RAMPART_OPERATOR_TOKEN): no token for this URL is "
-                "saved in ./runs"
+                f"give --token for {url} (or set RAMPART_OPERATOR_TOKEN): no token for this URL "
+                f"is saved in {place}"
             )
         return same[0]
     if not known:
         raise typer.BadParameter(
-            "no federation in ./runs; give --url and --token (RAMPART_AGGREGATOR, "
-            "RAMPART_OPERATOR_TOKEN)"
+            f"no federation in {place}; set {FEDERATION} to the folder of a running federation, "
+            "or give --url and --token (RAMPART_AGGREGATOR, RAMPART_OPERATOR_TOKEN)"
         )
     newest = _newest(known)
     if token is None:
         return newest
     if urlsplit(newest.url).hostname not in LOOPBACK:
         raise typer.BadParameter(
-            f"give --url for the token: the URL in ./runs, {newest.url}, is not on this machine"
+            f"give --url for the token: the URL in {place}, {newest.url}, is not on this machine"
         )
     return newest._replace(token=token)
 

@@ -1,6 +1,7 @@
 """`rampart serve` and `rampart shutdown`: a long-lived federation on this machine."""
 
 import contextlib
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rampart_fl.services.console.commands.connection import RUNS, Json, say
+from rampart_fl.services.console.commands.connection import FEDERATION, RUNS, Json, say
 
 if TYPE_CHECKING:
     from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 
-FEDERATION = RUNS / "federation"
-Folder = Annotated[Path, typer.Option(help="Folder for the federation's state.")]
+FOLDER = RUNS / "federation"
+"""Default folder of the federation."""
+Folder = Annotated[Path, typer.Option(envvar=FEDERATION, help="Folder for the federation's state.")]
 PATIENCE = 120.0
 """Maximum time in seconds to wait until a federation in a separate process is ready."""
 
@@ -30,7 +32,7 @@ def serve(
             help="Return when the federation is ready; `rampart shutdown` stops the federation.",
         ),
     ] = False,
-    folder: Folder = FEDERATION,
+    folder: Folder = FOLDER,
     port: Annotated[
         int,
         typer.Option(
@@ -52,7 +54,8 @@ def serve(
     place = ServedFolder(folder)
     if detach:
         url, pid = _serve_detached(place, agents, port)
-        say(as_json, {"url": url, "pid": pid, "folder": str(folder)}, f"{url} is ready")
+        text = f"{url} is ready{_how_to_connect(folder)}"
+        say(as_json, {"url": url, "pid": pid, "folder": str(folder)}, text)
         return
     with place.lock():
         require_free(port)
@@ -60,10 +63,19 @@ def serve(
             served = SupervisedFederation(servers, place)
             served.start_agents(agents)
             text = f"{servers.url} is ready; Ctrl-C or rampart shutdown stops it"
+            text += _how_to_connect(folder)
             say(as_json, {"url": servers.url, "folder": str(folder)}, text)
             sys.stdout.flush()
             with contextlib.suppress(KeyboardInterrupt):
                 served.watch()
+
+
+def _how_to_connect(folder: Path) -> str:
+    """A line that says how other commands find a federation outside ./runs; otherwise ""."""
+    path = folder.absolute()
+    if path.parent == RUNS.absolute():
+        return ""
+    return f"\nfor other commands: export {FEDERATION}={shlex.quote(str(path))}"
 
 
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
@@ -86,7 +98,7 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
     return url, child.pid
 
 
-def shutdown(folder: Folder = FEDERATION, as_json: Json = False) -> None:
+def shutdown(folder: Folder = FOLDER, as_json: Json = False) -> None:
     """Stops the federation that `serve` runs on this machine; its state is kept.
 
     An interrupted run continues when the federation is served again.

@@ -42,7 +42,7 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server; the current folder is empty, and no variable names a URL or a token."""
     monkeypatch.chdir(tmp_path)
-    for variable in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN"):
+    for variable in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN", "RAMPART_FEDERATION"):
         monkeypatch.delenv(variable, raising=False)
     server = Server()
     thread = Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
@@ -98,3 +98,26 @@ def test_damaged_file_does_not_disable_the_console(server: Server, rampart: Ramp
     said = rampart("runs", "--json")
     assert (said.code, json.loads(said.out)) == (0, [])
     assert said.err.startswith("warning: ignored runs/crashed/console.json")
+
+
+def test_variable_names_the_folder_of_a_federation(
+    server: Server, rampart: Rampart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved("runs/federation", "http://127.0.0.1:1")
+    saved("elsewhere/fed", server.url)
+    monkeypatch.setenv("RAMPART_FEDERATION", "elsewhere/fed")
+    assert rampart("runs").code == 0
+    assert server.tokens == [SAVED]
+    Path("elsewhere/fed/console.json").unlink()
+    said = rampart("runs")
+    assert (said.code, "no federation in elsewhere/fed" in said.err) == (2, True)
+    monkeypatch.delenv("RAMPART_FEDERATION")
+    Path("runs/federation/console.json").unlink()
+    assert "set RAMPART_FEDERATION to the folder" in rampart("runs").err
+
+
+def test_refused_token_is_explained(server: Server, rampart: Rampart) -> None:
+    server.status, server.body = 401, b'{"detail": "unknown token"}'
+    said = rampart("runs", "--url", server.url, "--token", GIVEN)
+    assert (said.code, len(said.err.splitlines())) == (1, 1)
+    assert "Each `rampart serve` makes a new token: unset RAMPART_OPERATOR_TOKEN" in said.err

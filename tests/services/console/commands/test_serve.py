@@ -32,7 +32,7 @@ def test_federation_keeps_its_runs_and_clients_after_shutdown_and_restart(
     rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN"):
+    for name in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN", "RAMPART_FEDERATION"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "two.toml").write_text(EXPERIMENT)
     folder = ServedFolder(tmp_path / "runs/federation")
@@ -61,3 +61,21 @@ def test_federation_keeps_its_runs_and_clients_after_shutdown_and_restart(
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
     assert good(rampart("shutdown")) == "no federation is served from runs/federation\n"
+
+
+def test_federation_in_another_folder_is_found_through_the_variable(
+    rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RAMPART_AGGREGATOR", "RAMPART_OPERATOR_TOKEN", "RAMPART_FEDERATION"):
+        monkeypatch.delenv(name, raising=False)
+    port = str(free_port())
+    try:
+        hint = f"for other commands: export RAMPART_FEDERATION={tmp_path}/fed\n"
+        said = good(rampart("serve", "--folder", "fed", "--detach", "--port", port))
+        assert said == f"http://127.0.0.1:{port} is ready\n{hint}"
+        assert "no federation in ./runs" in rampart("runs").err
+        monkeypatch.setenv("RAMPART_FEDERATION", "fed")
+        assert json.loads(good(rampart("runs", "--json"))) == []
+    finally:
+        assert good(rampart("shutdown")) == "the federation was stopped\n"

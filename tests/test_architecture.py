@@ -127,7 +127,8 @@ ROOMS = {
     f"{CONSOLE}.saved_federation": set[str](),
     f"{CONSOLE}.testing": {"launcher", "operator"},
     f"{CONSOLE}.join_tokens": {"operator"},
-    f"{CONSOLE}.__main__": {"commands"},
+    f"{CONSOLE}.app": {"commands"},
+    f"{CONSOLE}.__main__": {"app"},
 }
 """Subpackages and modules ("rooms") of a service, each with those that it may import."""
 ONLY_IN = {
@@ -137,7 +138,7 @@ ONLY_IN = {
     ("torch",): (f"{AGGREGATOR}.worker", f"{CONSOLE}.studies", f"{CONSOLE}.tracking"),
     ("mlflow",): (f"{CONSOLE}.tracking",),
     ("ray",): (f"{CONSOLE}.studies",),
-    ("typer",): (f"{CONSOLE}.commands", f"{CONSOLE}.__main__"),
+    ("typer",): (f"{CONSOLE}.commands", f"{CONSOLE}.app"),
 }
 """Libraries, and the only subpackages and modules of these services that import them."""
 IN_ROOMS = [module for module in MODULES if within(module, (AGGREGATOR, CONSOLE))]

@@ -10,7 +10,7 @@ import pytest
 import torch
 import typer
 
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.robust import aggregate

@@ -202,7 +202,7 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 import rampart_fl.services.aggregator.__main__
-import rampart_fl.services.console.__main__
+import rampart_fl.services.console.app
 import rampart_fl.services.console.join_tokens
 from rampart_fl.shared.experiment import Experiment
 create_app(Runtime(Settings(role="api", operator_token="s" * 32, blobs={blobs!r}))).openapi()

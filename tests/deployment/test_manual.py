@@ -15,7 +15,7 @@ from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.attacker.__main__ import AttackerSettings
 from rampart_fl.services.attacker.cohort import CohortSettings
 from rampart_fl.services.client_agent.__main__ import ClientSettings
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.services.console.join_tokens import JoinTokenSettings
 from tests import other_device
 from tests.manual import blocks

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from rampart_fl.services.aggregator.state.stores import Stores
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.services.console.commands import connection
 from rampart_fl.services.console.launcher.processes import free_port
 from rampart_fl.services.console.operator import Operator

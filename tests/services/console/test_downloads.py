@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rampart_fl.services.console import downloads
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.services.console.commands import simulate
 from rampart_fl.services.console.progress import Progress
 from rampart_fl.shared.experiment import Experiment

@@ -37,7 +37,7 @@ importlib.import_module("torch")
         "rampart_fl.services.aggregator.__main__",
         "rampart_fl.services.attacker.__main__",
         "rampart_fl.services.client_agent.__main__",
-        "rampart_fl.services.console.__main__",
+        "rampart_fl.services.console.app",
         "rampart_fl.shared.simulation.federation",
     ],
 )

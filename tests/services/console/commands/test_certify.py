@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.simulation import Simulation, certification

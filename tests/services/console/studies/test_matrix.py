@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rampart_fl.services.console.__main__ import app
+from rampart_fl.services.console.app import app
 from rampart_fl.services.console.studies import matrix, pools
 from rampart_fl.services.console.studies.batch import run_simulation
 from rampart_fl.services.console.studies.matrix import (

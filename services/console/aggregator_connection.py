@@ -16,8 +16,8 @@ from rampart_fl.shared.agent.http_client import (
     tls_context,
 )
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
-from rampart_fl.shared.protocol.refusals import RunNotFound
-from rampart_fl.shared.runtime.retries import TemporaryFailure, repeat_blocking
+from rampart_fl.shared.protocol.refusals import RunNotFound, RunOver
+from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
 
 T = TypeVar("T")
 SILENCE = 60.0
@@ -64,13 +64,14 @@ class AggregatorConnection:
         Raises:
             OperatorRefused: the aggregator refuses the request.
             Unavailable: every attempt within `patience` seconds failed.
-            ConfigurationError: the URL is not an HTTP URL, or it redirects to another URL.
+            ConfigurationError: the URL is not an HTTP URL, redirects to another URL, or does not
+                belong to an aggregator.
         """
 
         def attempt() -> httpx.Response:
             with httpx_errors(self._server):
                 answer = self._http.request(method, path, **options)
-            return check_answer(answer, self._server, _refusal)
+            return check_answer(answer, self._server, self._refusal)
 
         return repeat_blocking(attempt, self.url, self._patience)
 
@@ -87,9 +88,7 @@ class AggregatorConnection:
             with self._event_stream(path, headers) as source, httpx_errors(self._server):
                 yield from source.iter_sse()
         except SSEError as error:
-            raise ConfigurationError(
-                f"the server at {self.url!r} does not seem to be an aggregator: GET {path}: {error}"
-            ) from None
+            raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
             raise Unavailable(f"{self.url}{path}: {error}") from None
 
@@ -110,7 +109,7 @@ class AggregatorConnection:
                     )
                     if not source.response.is_success:
                         source.response.read()
-                    check_answer(source.response, self._server, _refusal)
+                    check_answer(source.response, self._server, self._refusal)
                     stack.push(opened.pop_all())
                 return source
 
@@ -122,10 +121,8 @@ class AggregatorConnection:
         try:
             return TypeAdapter(message).validate_json(answer.content)
         except ValidationError:
-            raise ConfigurationError(
-                f"the server at {self.url!r} does not seem to be an aggregator: {method} {path}: "
-                f"{answer.status_code} {answer.text[:80]!r}"
-            ) from None
+            text = f"{answer.status_code} {answer.text[:80]!r}"
+            raise self._stranger(f"{method} {path}", text) from None
 
     def ready(self, patience: float = 60.0) -> None:
         """Waits until the aggregator is ready, for at most `patience` seconds."""
@@ -135,14 +132,27 @@ class AggregatorConnection:
         finally:
             self._patience = usual
 
+    def _refusal(self, answer: httpx.Response) -> RampartError:
+        """The error for an answer that reports a failure."""
+        detail = detail_of(answer)
+        if "urn:rampart:" not in answer.text and answer.status_code not in RETRIED:
+            request = f"{answer.request.method} {answer.request.url.path}"
+            return self._stranger(request, detail)
+        if f"urn:rampart:{RunNotFound.slug}" in answer.text:
+            detail += "; the command `rampart runs` lists all runs"
+        if f"urn:rampart:{RunOver.slug}" in answer.text and answer.request.url.path.endswith(
+            "/evict"
+        ):
+            detail += "; --everywhere bars the client from all later runs"
+        if answer.status_code == 401 and detail == "unknown token":
+            detail += (
+                "; check --token and RAMPART_OPERATOR_TOKEN. Each `rampart serve` makes a new "
+                "token: unset RAMPART_OPERATOR_TOKEN to use the saved one"
+            )
+        return OperatorRefused(detail)
 
-def _refusal(answer: httpx.Response) -> OperatorRefused:
-    detail = detail_of(answer)
-    if f"urn:rampart:{RunNotFound.slug}" in answer.text:
-        detail += "; the command `rampart runs` lists all runs"
-    if answer.status_code == 401 and detail == "unknown token":
-        detail += (
-            "; check --token and RAMPART_OPERATOR_TOKEN. Each `rampart serve` makes a new token: "
-            "unset RAMPART_OPERATOR_TOKEN to use the saved one"
+    def _stranger(self, request: str, answer: str) -> ConfigurationError:
+        """The error for an answer that no aggregator gives."""
+        return ConfigurationError(
+            f"the server at {self.url!r} does not seem to be an aggregator: {request}: {answer}"
         )
-    return OperatorRefused(detail)

@@ -118,17 +118,23 @@ def check_answer(
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """The reason in an error answer: the field `detail`, or the status and the start of the text.
+    """The reason in an error answer, in one line.
+
+    The reason is the field `detail`. If it is missing, the reason is the status and the start of
+    the text, or the name of the status if the text is empty or HTML.
 
     >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
     'the run has ended'
     >>> detail_of(httpx.Response(502, text="<html>"))
-    '502 <html>'
+    '502 Bad Gateway'
     """
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return f"{answer.status_code} {answer.text[:200]}"
+        text = " ".join(answer.text[:200].split())
+        if not text or text.startswith("<"):
+            text = answer.reason_phrase
+        return f"{answer.status_code} {text}"
 
 
 class HttpClient(httpx.AsyncClient):

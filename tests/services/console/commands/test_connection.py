@@ -1,5 +1,6 @@
 """Which URL and which token the commands use; no server gets a token of another federation."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.saved_federation import SavedFederation, save
+from rampart_fl.shared.errors import Unavailable
 
 Rampart = Callable[..., Any]
 SAVED, GIVEN = "s" * 20, "g" * 20
@@ -117,7 +120,34 @@ def test_variable_names_the_folder_of_a_federation(
 
 
 def test_refused_token_is_explained(server: Server, rampart: Rampart) -> None:
-    server.status, server.body = 401, b'{"detail": "unknown token"}'
+    body = {"type": "urn:rampart:unauthorized", "detail": "unknown token"}
+    server.status, server.body = 401, json.dumps(body).encode()
     said = rampart("runs", "--url", server.url, "--token", GIVEN)
     assert (said.code, len(said.err.splitlines())) == (1, 1)
     assert "Each `rampart serve` makes a new token: unset RAMPART_OPERATOR_TOKEN" in said.err
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (404, b"<!DOCTYPE HTML>\n<html>\n<head>\n</head>\n</html>", "404 Not Found"),
+        (404, b'{"detail": "Not Found"}', "Not Found"),
+        (401, b"", "401 Unauthorized"),
+        (403, b"go\naway\n", "403 go away"),
+        (200, b"<html>\n", "200 '<html>\\n'"),
+    ],
+)
+def test_server_that_is_no_aggregator_is_reported_in_one_line(
+    server: Server, rampart: Rampart, status: int, body: bytes, reason: str
+) -> None:
+    server.status, server.body = status, body
+    said = rampart("runs", "--url", server.url, "--token", GIVEN)
+    what = f"the server at {server.url!r} does not seem to be an aggregator: GET /v1/runs: {reason}"
+    assert (said.code, said.err) == (1, f"error: {what}\n")
+
+
+def test_failure_of_a_proxy_is_reported_in_one_line(server: Server) -> None:
+    server.status, server.body = 502, b"<html>\n<h1>nginx</h1>\n</html>"
+    operator = Operator(server.url, GIVEN, patience=0.01)
+    with contextlib.closing(operator), pytest.raises(Unavailable, match=r"502 Bad Gateway$"):
+        operator.runs()

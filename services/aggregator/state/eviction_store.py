@@ -1,5 +1,6 @@
 """The barred clients: evictions, quarantines, and proposals that wait for an operator."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from rampart_fl.services.aggregator.state.redis_access import RedisAccess, conve
 from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
+from rampart_fl.shared.protocol.runs import OVER
 
 LOGGED = f"""
 local function log(state, events, ...)
@@ -23,19 +25,23 @@ end
 
 EVICT = (
     AUDITED
-    + LOGGED
     + """
--- KEYS clients evicted tickets events pulls quarantined state; ARGV client why
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return {'already'} end
+-- KEYS clients evicted tickets events pulls quarantined runs; ARGV client why run over_json
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown', ''} end
+local entry = redis.call('HGET', KEYS[7], ARGV[3])
+local state = entry and cjson.decode(entry).state
+for _, over in ipairs(cjson.decode(ARGV[4])) do
+  if state == over then return {'over', state} end
+end
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return {'already', ''} end
 if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('HDEL', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[5], ARGV[1])
 redis.call('HDEL', KEYS[6], ARGV[1])
-log(KEYS[7], KEYS[4], 'type', 'evicted', 'client', ARGV[1],
+redis.call('XADD', KEYS[4], '*', 'type', 'evicted', 'client', ARGV[1],
   'reason', cjson.decode(ARGV[2]).reason)
-return {'evicted'}
+return {'evicted', ''}
 """
 )
 
@@ -102,16 +108,21 @@ class EvictionStore:
     federation: FederationKeys
     audit: AuditLog
 
-    async def evict(self, client: str, by: Attribution) -> str:
-        """Evicts a client; returns "evicted", "already" or "unknown"."""
+    async def evict(self, client: str, by: Attribution) -> tuple[str, str]:
+        """Evicts a client, unless the run has ended.
+
+        Returns:
+            "evicted", "already", "unknown" or "over"; and the state of a run that is over, or "".
+        """
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.tickets),
-            *(keys.events, keys.pulls, keys.quarantined, keys.state),
+            *(keys.events, keys.pulls, keys.quarantined, self.federation.runs),
         )
-        why = by.bar.model_dump_json()
+        why, over = by.bar.model_dump_json(), json.dumps(sorted(OVER))
         act = Act("evict", by, client, {"run": self.run})
-        return (await self.audit.perform(act, EVICT, names, client, why))[0]
+        answer, state = await self.audit.perform(act, EVICT, names, client, why, self.run, over)
+        return answer, state
 
     async def reinstate(self, client: str, by: Attribution) -> str:
         """Undoes an eviction or a quarantine; returns "reinstated", "already" or "unknown"."""

@@ -122,11 +122,20 @@ def mode(
 
 
 def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
-    info = connect(*where).decide(client, verb, reason)
-    now = "is evicted" if info.evicted else "may take part"
+    operator = connect(*where)
+    info = operator.decide(client, verb, reason)
+    result, now = info.model_dump(mode="json"), "is evicted" if info.evicted else "may take part"
     if info.quarantine is not None:
         now = f"is quarantined until round {info.quarantine.until}"
-    say(as_json, info.model_dump(mode="json"), f"{client} {now}")
+    if verb == "reinstate":
+        barred = operator.client(client).barred
+        result["barred"] = None if barred is None else barred.model_dump(mode="json")
+        if barred is not None:
+            now = (
+                f"is no longer evicted from run {operator.run}, but is still barred from the "
+                f"federation ({barred.reason}); --everywhere readmits it"
+            )
+    say(as_json, result, f"{client} {now}")
 
 
 def _decide_everywhere(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:

@@ -114,6 +114,15 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     assert "may take part" in rampart("reinstate", "bob").out
     assert not parsed(rampart("reinstate", "bob", "--json"))["evicted"]
     assert "evicted" in rampart("evict", "bob").out
+    # A client that is barred from the federation stays barred if only a run readmits it.
+    assert "is barred" in rampart("evict", "cleo", "--everywhere", "--reason", "stolen").out
+    said = rampart("reinstate", "cleo").out
+    assert said == (
+        f"cleo is no longer evicted from run {hosted.run}, but is still barred from the federation "
+        "(stolen); --everywhere readmits it\n"
+    )
+    assert parsed(rampart("reinstate", "cleo", "--json"))["barred"]["reason"] == "stolen"
+    assert "may take part" in rampart("reinstate", "cleo", "--everywhere").out
 
     assert "is paused" in rampart("pause").out
     assert parsed(rampart("resume", "--json"))["state"] == "running"
@@ -128,6 +137,12 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     bearer = {"Authorization": f"Bearer {hosted.join('ada').token}"}
     assert httpx.post(f"{hosted.url}/v1/heartbeat", headers=bearer).status_code == 401
     assert "finished" in rampart("stop").err
+    said = rampart("evict", "cleo")
+    assert said.code == 1
+    assert "is finished, so an eviction would have no effect; --everywhere bars" in said.err
+    assert [one["client_id"] for one in parsed(rampart("clients", "--json")) if one["evicted"]] == [
+        "bob"
+    ]
 
 
 def test_commands_decide_proposals_and_switch_the_mode(

@@ -115,14 +115,16 @@ async def members(
     ]
 
 
-@router.post("/clients/{client_id}/evict", responses=problems(refusals.NotFound))
+@router.post("/clients/{client_id}/evict", responses=problems(refusals.NotFound, refusals.RunOver))
 async def evict(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Evicts a client from the run; only `reinstate` can undo the eviction."""
-    answer = await run.stores.evictions.evict(client_id, actor.because(body.reason))
+    answer, state = await run.stores.evictions.evict(client_id, actor.because(body.reason))
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
+    if answer == "over":
+        raise refusals.RunOver(f"run {run.run} is {state}, so an eviction would have no effect")
     return await member(runtime, run, client_id)
 
 

@@ -100,8 +100,8 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
     stores = eventful.stores
     await eventful.run.state.set_status("stopping", BY)
     before = await eventful.dump()
-    assert await eventful.run.evictions.evict("nobody", BY) == "unknown"
-    assert await eventful.run.evictions.evict("barred", BY) == "already"
+    assert await eventful.run.evictions.evict("nobody", BY) == ("unknown", "")
+    assert await eventful.run.evictions.evict("barred", BY) == ("already", "")
     assert await eventful.run.evictions.reinstate("a", BY) == "already"
     assert await eventful.run.evictions.confirm("a", BY) == "gone"
     assert await eventful.run.evictions.dismiss("a", BY) == "gone"
@@ -145,7 +145,7 @@ async def test_concurrent_actions_of_several_processes_form_one_hash_chain(
             by = Attribution(f"operator-{number}", "a race", NOW)
             for client in clients[number::3]:
                 run = stores.of_run(live_run.run.run)
-                assert await run.evictions.evict(client, by) == "evicted"
+                assert await run.evictions.evict(client, by) == ("evicted", "")
 
         await asyncio.gather(*(act(number, stores) for number, stores in enumerate(processes)))
     entries = await live_run.stores.audit.entries(0, 100)

@@ -34,9 +34,9 @@ async def test_operator_can_evict_and_reinstate_a_client(live_run: Any) -> None:
     run = live_run.run
     await live_run.join("a")
     await live_run.open(0, ["a"])
-    assert await run.evictions.evict("a", BY) == "evicted"
-    assert await run.evictions.evict("a", BY) == "already"
-    assert await run.evictions.evict("nobody", BY) == "unknown"
+    assert await run.evictions.evict("a", BY) == ("evicted", "")
+    assert await run.evictions.evict("a", BY) == ("already", "")
+    assert await run.evictions.evict("nobody", BY) == ("unknown", "")
     assert await run.evictions.evicted() == {
         "a": BarReason(reason="a test", detector="operator", at=NOW)
     }
@@ -146,7 +146,7 @@ async def test_client_can_take_part_after_its_proposal_is_dismissed(away: Any) -
 
 async def test_eviction_replaces_a_quarantine(away: Any) -> None:
     run = away.run
-    assert await run.evictions.evict("a", BY) == "evicted"
+    assert await run.evictions.evict("a", BY) == ("evicted", "")
     assert list((await run.evictions.barred()).quarantined) == ["b"]
     await away.open(1, ["c"])
     await away.quarantine(1, a=held(9))
@@ -170,14 +170,26 @@ async def test_founders_are_the_clients_that_joined_before_round_0_opened(live_r
     assert (await live_run.run.evictions.barred()).standing == Standing(3, 2)
 
 
-@pytest.mark.parametrize("decision", ["evict", "reinstate", "confirm", "dismiss"])
+async def test_nobody_is_evicted_from_a_run_that_has_ended(away: Any) -> None:
+    run, audit = away.run, away.stores.audit
+    await run.state.end(away.fence, NOW)
+    before = await audit.entries(0, 10)
+    for client in ("a", "c"):
+        answer, state = await run.evictions.evict(client, BY)
+        assert (answer, state) == ("over", (await away.stores.runs.entry(run.run)).state)
+    assert await run.evictions.evict("nobody", BY) == ("unknown", "")
+    assert await run.evictions.evicted() == {}
+    assert await audit.entries(0, 10) == before
+
+
+@pytest.mark.parametrize("decision", ["reinstate", "confirm", "dismiss"])
 async def test_decision_after_the_end_of_a_run_does_not_keep_its_events_forever(
     away: Any, decision: str
 ) -> None:
     run, redis = away.run, away.stores.redis.client
     await run.state.end(away.fence, NOW)
     await redis.delete(run.events.key)  # as after a day
-    client = {"evict": "c", "reinstate": "a"}.get(decision, "b")
+    client = "a" if decision == "reinstate" else "b"
     answer = await getattr(run.evictions, decision)(client, BY)
     assert answer not in ("already", "gone", "unknown")
     assert await redis.ttl(run.events.key) > 0

@@ -109,7 +109,7 @@ async def test_slot_of_an_evicted_client_is_given_only_on_explicit_request(
     await members.answer("a", yes(), 1)
     await members.assign_slots(1, {"a": 0}, 1)
     assert (await members.answer("again", yes(0), 1))[0] == "full"
-    assert await offered.evictions.evict("a", BY) == "evicted"
+    assert await offered.evictions.evict("a", BY) == ("evicted", "")
     assert (await members.answer("a", yes(0), 1))[0] == "evicted"
     assert (await members.answer("other", yes(), 1))[0] == "full"
     assert await members.answer("again", yes(0), 1) == ("recorded", "0")

@@ -14,7 +14,7 @@ BY = Attribution("ada", "a test", NOW)
 async def test_an_evicted_client_gets_no_ticket(live_run: Any) -> None:
     run = live_run.run
     await live_run.join("a", "b")
-    assert await run.evictions.evict("a", BY) == "evicted"
+    assert await run.evictions.evict("a", BY) == ("evicted", "")
     await live_run.open(0, ["a", "b"])
     await run.tickets.grant(live_run.fence, "a", live_run.ticket(0))
     assert list(await run.tickets.outstanding()) == ["b"]

@@ -193,6 +193,16 @@ async def test_eviction_applies_only_to_its_run(api: Api) -> None:
     assert (await api.ask("GET", f"{run}/members")).json()[0]["evicted"] is False
 
 
+async def test_eviction_from_a_run_that_has_ended_is_refused(api: Api) -> None:
+    await answer(api, await enrol(api, "ada"))
+    await next_run(api)
+    refused = await api.ask("POST", f"{RUN}/clients/ada/evict", json={"reason": "odd"})
+    assert (refused.status_code, slug(refused)) == (409, "run-over")
+    assert "so an eviction would have no effect" in refused.json()["detail"]
+    assert (await api.ask("GET", f"{RUN}/members")).json()[0]["evicted"] is False
+    assert (await api.ask("POST", "/v1/clients/ada/evict", json={})).json()["barred"] is not None
+
+
 async def test_barred_client_is_evicted_from_every_run_until_reinstated(api: Api) -> None:
     ada = await enrol(api, "ada")
     await answer(api, ada)

@@ -1,5 +1,6 @@
 """`rampart audit`: lists operators' actions, and verifies that the audit log is unaltered."""
 
+import re
 import sys
 from typing import Annotated
 
@@ -46,6 +47,11 @@ def audit(
     """
     if kept is not None and not verify:
         raise typer.BadParameter("--head needs --verify")
+    if kept is not None and not re.fullmatch("[0-9a-f]{64}", kept):
+        raise typer.BadParameter(
+            f"{kept!r} is not a head of an audit log: a head has 64 hexadecimal digits, in lower "
+            "case, as printed by `rampart audit --head`"
+        )
     if since and (verify or head):
         raise typer.BadParameter("--verify and --head need the whole log; omit --since")
     operator = connect(url, token, ca)

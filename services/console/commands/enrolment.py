@@ -53,6 +53,7 @@ def tokens(
 def label(
     client: str,
     labels: Annotated[list[str] | None, typer.Argument(help="Labels as KEY=VALUE.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all labels.")] = False,
     reason: Reason = NO_REASON,
     url: Url = None,
     token: Token = None,
@@ -60,8 +61,10 @@ def label(
     as_json: Json = False,
 ) -> None:
     """Replaces a client's labels; later runs use labels to select their clients."""
+    if bool(labels) == clear:
+        raise typer.BadParameter("give either labels as KEY=VALUE, or --clear to remove all")
     info = connect(url, token, ca).label(client, _labels(labels), reason)
-    text = " ".join(f"{key}={value}" for key, value in info.labels.items())
+    text = " ".join(f"{key}={value}" for key, value in sorted(info.labels.items()))
     say(as_json, info.model_dump(mode="json"), f"{client} {text or 'has no labels'}")
 
 
@@ -83,5 +86,5 @@ def _labels(texts: list[str] | None) -> dict[str, str]:
     """Parses labels of the form KEY=VALUE."""
     pairs = [text.partition("=") for text in texts or []]
     if wrong := [key for key, sign, _ in pairs if not sign]:
-        raise typer.BadParameter(f"--label {wrong[0]}: write it as KEY=VALUE")
+        raise typer.BadParameter(f"{wrong[0]!r} is not a label; write it as KEY=VALUE")
     return {key: value for key, _, value in pairs}

@@ -97,5 +97,8 @@ def test_audit_verify_detects_a_tampered_log(hosted: Hosted, rampart: Rampart) -
     hosted.operator.steer("resume", "reason 3")
     assert "6 entries" in good(rampart("audit", "--verify", "--head", head))
     assert rampart("audit", head).code == 2
+    for mistyped in ("xyz", head[:-1], f"{head}0", head[:-1] + "g"):
+        said = rampart("audit", "--verify", "--head", mistyped)
+        assert (said.code, f"{mistyped!r} is not a head" in said.err) == (2, True)
     for whole_log in ("--verify", "--head"):
         assert "omit --since" in rampart("audit", whole_log, "--since", "2").err

@@ -8,6 +8,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError, connect_sse
 from pydantic import TypeAdapter, ValidationError
 
+from rampart_fl.services.console.refusal_texts import explained
 from rampart_fl.shared.agent.http_client import (
     bearer,
     check_answer,
@@ -16,7 +17,6 @@ from rampart_fl.shared.agent.http_client import (
     tls_context,
 )
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
-from rampart_fl.shared.protocol.refusals import RunNotFound, RunOver
 from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
 
 T = TypeVar("T")
@@ -134,22 +134,10 @@ class AggregatorConnection:
 
     def _refusal(self, answer: httpx.Response) -> RampartError:
         """The error for an answer that reports a failure."""
-        detail = detail_of(answer)
-        if "urn:rampart:" not in answer.text and answer.status_code not in RETRIED:
-            request = f"{answer.request.method} {answer.request.url.path}"
-            return self._stranger(request, detail)
-        if f"urn:rampart:{RunNotFound.slug}" in answer.text:
-            detail += "; the command `rampart runs` lists all runs"
-        if f"urn:rampart:{RunOver.slug}" in answer.text and answer.request.url.path.endswith(
-            "/evict"
-        ):
-            detail += "; --everywhere bars the client from all later runs"
-        if answer.status_code == 401 and detail == "unknown token":
-            detail += (
-                "; check --token and RAMPART_OPERATOR_TOKEN. Each `rampart serve` makes a new "
-                "token: unset RAMPART_OPERATOR_TOKEN to use the saved one"
-            )
-        return OperatorRefused(detail)
+        if "urn:rampart:" in answer.text or answer.status_code in RETRIED:
+            return OperatorRefused(explained(answer))
+        request = f"{answer.request.method} {answer.request.url.path}"
+        return self._stranger(request, detail_of(answer))
 
     def _stranger(self, request: str, answer: str) -> ConfigurationError:
         """The error for an answer that no aggregator gives."""

@@ -116,7 +116,7 @@ class NotFinite(Refusal):
 
 
 class InvalidClaim(Refusal):
-    status, slug, title = 422, "invalid-claim", "A claimed number is out of bounds"
+    status, slug, title = 422, "invalid-claim", "A report is missing, malformed or impossible"
 
 
 class InvalidExperiment(Refusal):

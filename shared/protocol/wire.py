@@ -220,8 +220,11 @@ def read_report(head: Header, sample_cap: int) -> ClientReport:
         InvalidClaim: the report is missing, malformed or not finite, or claims more samples than
             the cap.
     """
-    if "report" not in head.metadata or set(head.metadata) - {"report", "format"}:
-        raise InvalidClaim("the metadata must have one entry, 'report'")
+    if "report" not in head.metadata:
+        raise InvalidClaim("the metadata have no entry 'report'")
+    if unknown := sorted(head.metadata.keys() - {"report", "format"}):
+        names = ", ".join(unknown)[:200]
+        raise InvalidClaim(f"the metadata may have the entries report and format, not {names}")
     try:
         report = ClientReport.model_validate_json(head.metadata["report"])
     except ValidationError as error:

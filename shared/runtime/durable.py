@@ -76,10 +76,15 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     Args:
         path: the new folder. If this folder exists already, it must be empty.
+    Raises:
+        ConfigurationError: the folder cannot be made; the message says why.
     """
     part = path.with_name(f".{path.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    try:
+        part.mkdir(parents=True)
+    except OSError as error:  # It names the temporary folder, which users do not know.
+        raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}") from None
     try:
         yield part
         for folder in (part, *(inner for inner in part.rglob("*") if inner.is_dir())):

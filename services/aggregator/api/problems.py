@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from rampart_fl.services.aggregator.api.admission import check_length
+from rampart_fl.services.aggregator.api.invalid_fields import describe
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.protocol.counts import INVALID_CLAIM
 from rampart_fl.shared.protocol.messages import Problem
@@ -78,7 +79,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         media = request.headers.get("content-type", "")[:80]
         unsupported = UnsupportedMedia(f"content type {media!r}; send application/json")
         return problem(unsupported, request.url.path)
-    text = "; ".join(f"{'.'.join(map(str, i['loc']))[:200]}: {i['msg'][:200]}" for i in issues[:5])
+    text = "; ".join(map(describe, issues[:5]))
     claims = any(issue["type"] == INVALID_CLAIM for issue in issues)
     refusal = InvalidClaim(text) if claims else InvalidRequest(text)
     return problem(refusal, request.url.path)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from rampart_fl.services.console.aggregator_connection import OperatorRefused
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 
@@ -71,7 +70,7 @@ def test_redirect_is_an_error_and_never_a_success(request_of: Callable[[Operator
 
 def test_other_statuses_below_400_are_no_success() -> None:
     operator = answered(lambda: httpx.Response(304))
-    with pytest.raises(ConfigurationError, match="does not seem to be an aggregator.* 304"):
+    with pytest.raises(ConfigurationError, match=r"does not seem to be an aggregator.* 304"):
         operator.delete("x-1")
     operator.close()
 

@@ -245,6 +245,22 @@ def test_malformed_or_out_of_bounds_claims_are_rejected(metadata: dict[str, str]
         wire.read_report(read(file({"__metadata__": metadata, **ENTRIES})), sample_cap=10)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({}, "the metadata have no entry 'report'"),
+        ({**REPORT, "more": "", "also": ""}, "entries report and format, not also, more"),
+        ({"report": "{"}, "report: Invalid JSON"),
+        ({"report": '{"samples": 3, "weight": 1}'}, "report: weight: no such key"),
+        ({"report": '{"samples": 11}'}, "the client claims 11 samples; it may claim 10"),
+    ],
+)
+def test_refusal_of_a_report_says_what_is_wrong(metadata: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidClaim, match=text) as refused:
+        wire.read_report(read(file({"__metadata__": metadata, **ENTRIES})), sample_cap=10)
+    assert refused.value.title == "A report is missing, malformed or impossible"
+
+
 def test_report_at_the_sample_cap_is_accepted() -> None:
     metadata = {"report": '{"samples": 10, "metrics": {"a": -1e15}}', "format": "pt"}
     head = read(file({"__metadata__": metadata, **ENTRIES}))

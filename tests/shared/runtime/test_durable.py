@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.runtime.durable import create, new_folder, replace, replace_text, replacing
 
 
@@ -96,6 +97,14 @@ def test_created_file_is_synced_and_never_replaces_another(
     with pytest.raises(FileExistsError):
         create(tmp_path / "model", [b"other"])
     assert (tmp_path / "model").read_bytes() == b"one, two"
+
+
+def test_error_names_the_new_folder_and_not_the_temporary_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "new"
+    with pytest.raises(ConfigurationError) as refused, new_folder(path):
+        pass
+    assert str(refused.value) == f"cannot make the folder {path}: Not a directory"
 
 
 def test_new_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:

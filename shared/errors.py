@@ -59,8 +59,8 @@ class UnknownMember(ConfigurationError):
         name: the unknown name.
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
-        most: how many of the known names the message lists, the most similar first; None lists
-            all names in the given order.
+        most: how many of the known names the message lists: the most similar ones, sorted. None
+            lists all names in the given order.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
@@ -91,7 +91,7 @@ class UnknownMember(ConfigurationError):
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         listed = list(known)
         if most is not None and most < len(known):
-            listed = get_close_matches(name, known, n=most, cutoff=0)
+            listed = sorted(get_close_matches(name, known, n=most, cutoff=0))
         more = f" and {len(known) - len(listed)} more" if len(listed) < len(known) else ""
         super().__init__(f"unknown {family} {name!r}{hint}; known: {', '.join(listed)}{more}")
 

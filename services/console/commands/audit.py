@@ -2,7 +2,7 @@
 
 import re
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -70,6 +70,19 @@ def audit(
 
 
 def _line(entry: AuditEntry) -> str:
-    details = [f"{name}={value}" for name, value in entry.details.items() if value is not None]
+    details = [text for name, value in entry.details.items() for text in _details(name, value)]
     words = [str(entry.number), entry.time, entry.actor, " ".join((entry.act, entry.target))]
     return "  ".join(part.rstrip() for part in [*words, *details, entry.reason] if part)
+
+
+def _details(name: str, value: Any) -> list[str]:
+    """An entry's detail as text: NAME=VALUE, or KEY=VALUE for each item of a table.
+
+    >>> _details("labels", {"ward": "icu", "site": "us"}), _details("client_ids", ["a", "b"])
+    (['site=us', 'ward=icu'], ['client_ids=a,b'])
+    """
+    if isinstance(value, dict):
+        return [f"{key}={item}" for key, item in sorted(value.items())]
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return [] if value is None else [f"{name}={value}"]

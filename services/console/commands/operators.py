@@ -33,13 +33,15 @@ SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 def parse_duration(text: str) -> float:
     """Converts a duration to seconds.
 
-    >>> parse_duration("30d"), parse_duration("1.5h"), parse_duration("90")
+    >>> parse_duration("30d"), parse_duration("1.5h"), parse_duration("90s")
     (2592000.0, 5400.0, 90.0)
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is not a duration; examples: 30d, 12h, 90m, 3600s")
-    return float(match[1]) * SECONDS[match[2] or "s"]
+        raise typer.BadParameter(
+            f"{text!r} is not a duration with a unit; examples: 30d, 12h, 90m, 3600s"
+        )
+    return float(match[1]) * SECONDS[match[2]]
 
 
 @operators.callback(invoke_without_command=True)
@@ -100,8 +102,8 @@ def add(
     expires: Annotated[
         str | None,
         typer.Option(
-            help="Lifetime of the token, such as 30d or 12h; by default, the token is valid until "
-            "it is revoked."
+            help="Lifetime of the token, such as 30d, 12h or 90m; by default, the token is valid "
+            "until it is revoked."
         ),
     ] = None,
     reason: Reason = NO_REASON,

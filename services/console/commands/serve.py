@@ -84,6 +84,7 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
     log = place.path / "serve.log"
     options = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
     with log.open("ab") as file:
+        since = file.tell()
         child = subprocess.Popen(  # noqa: S603 - our own command, never a shell
             [sys.executable, "-m", "rampart_fl.services.console", "serve", *options],
             stdin=subprocess.DEVNULL,
@@ -91,7 +92,7 @@ def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str,
             stderr=file,
             start_new_session=True,
         )
-    url = place.await_ready(child, log, PATIENCE)
+    url = place.await_ready(child, log, PATIENCE, since)
     # The child process outlives this process. A made-up exit code keeps `Popen` from warning that
     # the child process still runs.
     child.returncode = 0

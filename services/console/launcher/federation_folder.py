@@ -90,12 +90,19 @@ class ServedFolder:
         self._pids.mkdir(exist_ok=True)
         (self._pids / name).write_text(f"{pid}\n", encoding="utf-8")
 
-    def await_ready(self, server: "subprocess.Popen[bytes]", log: Path, patience: float) -> str:
+    def await_ready(
+        self, server: "subprocess.Popen[bytes]", log: Path, patience: float, since: int = 0
+    ) -> str:
         """Waits until the process `server` has announced the federation; returns the URL.
 
+        Args:
+            server: the process.
+            log: the file to which the process writes its output.
+            patience: maximum time in seconds.
+            since: size of the log before the process started; earlier processes wrote these bytes.
         Raises:
             ChildFailed: the process exited, or was not ready within `patience` seconds; the message
-                contains the end of the process's log.
+                contains the cause from the process's log.
         """
         give_up = time.monotonic() + patience
         while server.poll() is None and time.monotonic() < give_up:
@@ -106,8 +113,10 @@ class ServedFolder:
             # The server writes the file `serve.json` when it is ready, so poll for this file.
             time.sleep(POLL)
         why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-3:]
-        raise ChildFailed(f"rampart serve {why}; see {log}: {' | '.join(lines)[:1000]}")
+        lines = log.read_bytes()[since:].decode(errors="replace").splitlines()
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        cause = (errors or lines or ["it wrote nothing"])[-1]
+        raise ChildFailed(f"rampart serve {why}; see {log}: {cause[:1000]}")
 
     def shut_down(self, patience: float = 60.0) -> bool:
         """Stops the process that serves the folder, and waits until it exits.

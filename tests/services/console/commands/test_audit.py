@@ -20,6 +20,8 @@ def test_audit_lists_all_actions_of_operators(hosted: Hosted, rampart: Rampart) 
     assert "makes no tokens" in rampart("tokens", "--revoke", spare, "--count", "2").err
     good(rampart("tokens", "--revoke", spare, "--reason", "no new site"))
     good(rampart("revoke", "ada", "--reason", "a leak"))
+    good(rampart("label", "ada", "ward=icu", "site=us"))
+    assert "  label ada  site=us  ward=icu  " in good(rampart("audit"))
     good(rampart("evict", "ada", "--reason", "odd"))
     good(rampart("mode", "observe", "--reason", "a trial"))
     for verb in ("pause", "resume", "stop"):
@@ -29,18 +31,19 @@ def test_audit_lists_all_actions_of_operators(hosted: Hosted, rampart: Rampart) 
         ("make-join-tokens", "a new site"),
         ("revoke-join-token", "no new site"),
         ("revoke-token", "a leak"),
+        ("label", "operator's decision"),
         ("evict", "odd"),
         ("mode", "a trial"),
         ("pause", "to pause"),
         ("resume", "to resume"),
         ("stop", "to stop"),
     ]
-    assert json.loads(good(rampart("audit", "--since", "7", "--json"))) == entries[7:]
+    assert json.loads(good(rampart("audit", "--since", "8", "--json"))) == entries[8:]
     lines = good(rampart("audit")).splitlines()
     assert len(lines) == len(entries)
     moment = r"\d{4}-\d\d-\d\dT[\d:.]+Z"
-    assert re.fullmatch(rf"5  {moment}  owner  evict ada .*  odd", lines[5])
-    assert re.search(r"  owner  mode .*  mode=observe .*a trial", lines[6])
+    assert re.fullmatch(rf"6  {moment}  owner  evict ada .*  odd", lines[6])
+    assert re.search(r"  owner  mode .*  mode=observe .*a trial", lines[7])
 
 
 async def tamper(stores: Stores, command: str, *args: Any) -> None:

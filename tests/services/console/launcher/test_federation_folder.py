@@ -96,6 +96,23 @@ def test_failed_server_is_reported_with_the_end_of_its_log(tmp_path: Path) -> No
             folder.await_ready(child, tmp_path / "log", 30)
 
 
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [("a warning\nerror: port 1 is in use\nbye\n", "port 1 is in use"), ("", "it wrote nothing")],
+)
+def test_only_the_cause_of_this_failure_is_reported(
+    tmp_path: Path, output: str, cause: str
+) -> None:
+    folder, log = ServedFolder(tmp_path / "federation"), tmp_path / "log"
+    log.write_text("error: an earlier cause\nhttp://127.0.0.1:1 is ready\n")
+    with log.open("ab") as file:
+        since = file.tell()
+        child = subprocess.Popen(["sh", "-c", f"printf '{output}'; exit 1"], stdout=file)
+    with pytest.raises(ChildFailed) as failed:
+        folder.await_ready(child, log, 30, since)
+    assert str(failed.value) == f"rampart serve exited with code 1; see {log}: {cause}"
+
+
 def test_shutdown_of_a_hanging_server_raises_a_timeout(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path / "federation")
     with serving(folder.path, "deaf") as child:

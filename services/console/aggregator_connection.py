@@ -32,6 +32,10 @@ class OperatorRefused(RampartError):
     title = "Refused"
 
 
+class StreamLost(Unavailable):
+    """The connection of an open stream of events is lost."""
+
+
 class AggregatorConnection:
     """Sends requests with an operator's token.
 
@@ -80,8 +84,8 @@ class AggregatorConnection:
 
         Raises:
             OperatorRefused: the aggregator refuses the request.
-            Unavailable: the stream cannot be opened within `patience` seconds, or the connection is
-                lost.
+            Unavailable: the stream cannot be opened within `patience` seconds.
+            StreamLost: the connection is lost.
             ConfigurationError: the URL redirects, or does not belong to an aggregator.
         """
         try:
@@ -90,7 +94,7 @@ class AggregatorConnection:
         except SSEError as error:
             raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
-            raise Unavailable(f"{self.url}{path}: {error}") from None
+            raise StreamLost(f"{self.url}{path}: {error}") from None
 
     @contextmanager
     def _event_stream(self, path: str, headers: Mapping[str, str]) -> Iterator[EventSource]:

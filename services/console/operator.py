@@ -240,8 +240,8 @@ class Operator(AggregatorConnection):
                 event happens for two seconds.
         Raises:
             OperatorRefused: the aggregator refuses the request.
-            Unavailable: the stream cannot be opened within the `patience` of this object, or the
-                connection is lost.
+            Unavailable: the stream cannot be opened within the `patience` of this object.
+            StreamLost: the connection is lost.
             ConfigurationError: the URL redirects, or does not belong to an aggregator.
         """
         headers = {} if after is None else {"Last-Event-ID": after}

@@ -17,11 +17,12 @@ from rampart_fl.services.console.commands.connection import (
     emit,
 )
 from rampart_fl.services.console.commands.unused import refuse_unused
+from rampart_fl.services.console.event_stream import follow_events
 from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.terminal import terminal
-from rampart_fl.shared.errors import RampartError, Unavailable
+from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import RunInfo
@@ -153,7 +154,7 @@ def watch(
     operator = connect(url, token, ca, run, PATIENCE)
     wait_for_start(operator)
     if events or as_json:
-        for event in operator.events(ticks=True):
+        for event in follow_events(operator, PATIENCE):
             if not event:
                 if operator.status().phase == "done":
                     return
@@ -164,8 +165,8 @@ def watch(
             sys.stdout.flush()
             if event.get("type") == "ended":
                 return
-        raise Unavailable("the aggregator closed the event stream")
-    follow(operator)
+    else:
+        follow(operator)
 
 
 def wait_for_start(operator: Operator) -> None:

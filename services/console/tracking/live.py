@@ -5,7 +5,7 @@ from itertools import tee
 from math import inf
 from pathlib import Path
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.event_stream import follow_events
 from rampart_fl.services.console.reports.export import export
 from rampart_fl.services.console.reports.run_reader import RunReader
 from rampart_fl.services.console.stored_run import (
@@ -16,7 +16,6 @@ from rampart_fl.services.console.stored_run import (
 )
 from rampart_fl.services.console.tracking.track import TrackedRound, copy
 from rampart_fl.services.console.tracking.tracker import Tracker
-from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.figures.client_metrics import newer
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
@@ -60,7 +59,9 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
 
     def ended() -> Iterator[RoundRecord]:
         since, over = 0, False
-        for event in follow_events(operator):
+        for event in follow_events(operator, PATIENCE):
+            # If the event that ends a round is lost during a restart, the round's record is read
+            # at the next event that ends a round or the run.
             kind = event.get("type", "tick")
             if kind in ACTS:
                 acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
@@ -82,25 +83,3 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
         curves = curve_point(newest, honest_clients(reader.experiment, slots))
         yield TrackedRound(record, curves, dict(acts))
         acts.clear()
-
-
-def follow_events(operator: Operator) -> Iterator[dict[str, str]]:
-    """Yields the events of a run; reconnects after a lost connection.
-
-    While there are no new events, yields an empty event at each tick that the aggregator sends.
-
-    Raises:
-        Unavailable: the aggregator has not responded for `PATIENCE` seconds.
-    """
-    last = "0-0"
-    while True:
-        try:
-            for event in operator.events(last, ticks=True):
-                last = event.get("id", last)
-                yield event
-        except Unavailable:
-            # Reconnect: perhaps the aggregator is just restarting. If the event that ends a round
-            # is lost meanwhile, the caller reads the round's record at the next event that ends a
-            # round or the run.
-            pass
-        operator.ready(PATIENCE)

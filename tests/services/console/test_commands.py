@@ -234,6 +234,25 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
     assert (shown["models"], shown["evicted"]) == ("global cdcdcdcdcdcd", "client-01")
 
 
+def test_watch_prints_every_event_once_although_the_aggregator_restarts(
+    hosted: Hosted, rampart: Rampart
+) -> None:
+    def restart() -> None:
+        hosted.restart()
+        hosted.hold.on = False
+
+    timer = threading.Timer(0.5, restart)
+    timer.start()
+    said = rampart("watch", "--json")
+    timer.join()
+    assert said.code == 0, said.err
+    events = [json.loads(line) for line in said.out.splitlines()]
+    kinds = [event["type"] for event in events]
+    assert (kinds[0], kinds[-1], kinds.count("published")) == ("founded", "ended", 2)
+    positions = [tuple(map(int, event["id"].split("-"))) for event in events]
+    assert positions == sorted(set(positions))
+
+
 @pytest.mark.parametrize("flags", [["--json"], ["--events"], []])
 def test_watch_follows_a_run_to_its_end(hosted: Hosted, rampart: Rampart, flags: list[str]) -> None:
     def go_on() -> None:

@@ -1,0 +1,39 @@
+"""Follows the events of a run, and reconnects after a lost connection."""
+
+import time
+from collections.abc import Iterator
+
+from rampart_fl.services.console.aggregator_connection import StreamLost
+from rampart_fl.services.console.operator import Operator
+
+PAUSE = 0.2
+"""Seconds between the end of one connection and the next request."""
+
+
+def follow_events(operator: Operator, patience: float) -> Iterator[dict[str, str]]:
+    """Yields the events of a run, beginning with the oldest that the aggregator still has.
+
+    After a lost connection, continues with the first event that was not yet read. While there are
+    no new events, yields an empty event at each tick that the aggregator sends.
+
+    Args:
+        operator: the connection to the aggregator; its own patience limits each request.
+        patience: seconds to try again if no new connection brings an event or a tick.
+    Raises:
+        OperatorRefused: the aggregator refuses the request.
+        Unavailable: the stream cannot be opened in time, or every new connection is lost at once.
+    """
+    last, alive, give_up = "0-0", True, 0.0
+    while True:
+        try:
+            for event in operator.events(last, ticks=True):
+                last, alive = event.get("id", last), True
+                yield event
+            lost = StreamLost("the aggregator closed the event stream")
+        except StreamLost as error:
+            lost = error
+        if alive:
+            alive, give_up = False, time.monotonic() + patience
+        if time.monotonic() >= give_up:
+            raise lost
+        time.sleep(PAUSE)

@@ -154,19 +154,31 @@ def watch(
     operator = connect(url, token, ca, run, PATIENCE)
     wait_for_start(operator)
     if events or as_json:
-        for event in follow_events(operator, PATIENCE):
-            if not event:
-                if operator.status().phase == "done":
-                    return
-            elif as_json:
-                emit(event)
-            else:
-                sys.stdout.write("  ".join(f"{k}={v}" for k, v in event.items()) + "\n")
-            sys.stdout.flush()
-            if event.get("type") == "ended":
-                return
+        _print_events(operator, as_json)
     else:
         follow(operator)
+
+
+def _print_events(operator: Operator, as_json: bool) -> None:
+    """Prints each event of a run on one line, until the run ends."""
+    shown = over = False
+    for event in follow_events(operator, PATIENCE):
+        if not event and over:
+            # All events of a run that is over arrive before the next tick, so none is left.
+            if not shown:
+                sys.stderr.write(f"the events of {operator.run} are no longer kept\n")
+            return
+        if not event:
+            over = operator.status().phase == "done"
+            continue
+        shown = True
+        if as_json:
+            emit(event)
+        else:
+            sys.stdout.write("  ".join(f"{key}={value}" for key, value in event.items()) + "\n")
+        sys.stdout.flush()
+        if event.get("type") == "ended":
+            return
 
 
 def wait_for_start(operator: Operator) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,8 @@ from tests.integration.in_process_federation import FEDCAP, Hold, Hosted, experi
 NAMES = ["ada", "bob", "cleo"]
 COMMANDS = [command.callback.__name__ for command in app.registered_commands]
 Rampart = Callable[..., Any]
+BEGINNING = ["founded", "accepted", "accepted", "accepted"]
+"""The types of the first events of the run."""
 
 
 @pytest.fixture
@@ -274,8 +277,20 @@ def test_watch_follows_a_run_to_its_end(hosted: Hosted, rampart: Rampart, flags:
         assert "type=ended" in said.out.splitlines()[-1]
     else:
         assert "round 1" in said.err
-    # `watch` returns immediately if the run has already ended.
-    assert rampart("watch", *flags).code == 0
+    # `watch` returns immediately if the run has already ended, and prints the same events.
+    again = rampart("watch", *flags)
+    assert again.code == 0
+    assert again.out == said.out
+    if flags:
+        assert [event["type"] for event in islice(hosted.operator.events(), 4)] == BEGINNING
+
+        async def forget(stores: Stores) -> None:
+            await stores.redis.ask("delete", stores.of_run(hosted.run).state.keys.events)
+
+        hosted.stores(forget)
+        late = rampart("watch", *flags)
+        expected = f"the events of {hosted.run} are no longer kept\n"
+        assert (late.code, late.out, late.err) == (0, "", expected)
 
 
 def test_failed_commands_print_the_reason_in_one_line(hosted: Hosted, rampart: Rampart) -> None:

@@ -125,13 +125,14 @@ async def events(
     token: Bearer,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Streams all events of the run as server-sent events.
+    """Streams the run's events as server-sent events: first all that are kept, then each new one.
 
-    With the header `Last-Event-ID`, the stream continues after the event with this id. If there are
-    no events, an event `tick` without data is sent every two seconds. The stream closes when the
-    operator's token is revoked or expires.
+    At least the newest 1,000 events are kept, until a day after the end of the run. With the header
+    `Last-Event-ID`, the stream continues after the event with this id. If there are no events, an
+    event `tick` without data is sent every two seconds. The stream closes when the operator's token
+    is revoked or expires.
     """
-    position = last_event_id or await run.stores.events.last_position()
+    position = last_event_id or "0-0"
     while not runtime.hub.closing:
         try:
             batch = await run.stores.events.read(position, TICK)

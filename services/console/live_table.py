@@ -7,12 +7,13 @@ from types import TracebackType
 
 from rich.console import Group
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.progress import Pace
+from rampart_fl.services.console.tables import fitting_table, least_width
 from rampart_fl.services.console.terminal import terminal
 from rampart_fl.shared.experiment.eviction import BARRING
 from rampart_fl.shared.figures.client_metrics import KINDS, accuracy, attack_success, errors
@@ -21,12 +22,22 @@ from rampart_fl.shared.protocol.runs import RunStatus
 
 SHOWN = 12
 """Number of rounds that the table shows at once."""
+EXPLAINED = 4
+"""Number of rounds whose decisions are shown below the table."""
 MODELS = {
     "customized": "received model",
     "local": "after local training",
     "personalized": "personal model",
 }
 """The kinds of model that clients measure, in the words of the final table; see `KINDS`."""
+COLUMNS = ("round", "clients", *MODELS.values(), "backdoor", "honest norm", "hostile norm")
+OPTIONAL = (
+    "backdoor",
+    "hostile norm",
+    "honest norm",
+    *(MODELS[k] for k in ("local", "customized")),
+)
+"""Columns that a narrow terminal leaves out, beginning with the first of them."""
 
 
 def two_lines(name: str) -> str:
@@ -119,14 +130,26 @@ class LiveTable:
         }
 
     def picture(self, status: RunStatus, records: Sequence[RoundRecord]) -> Group:
-        """The table, a progress bar, and a line about the current round."""
-        table = Table(title=status.name, title_justify="left", expand=True)
-        names = ["round", "clients", *MODELS.values(), "backdoor", "honest norm", "hostile norm"]
-        for name in names:
-            table.add_column(two_lines(name), justify="right", no_wrap=True)
-        table.add_column("decisions", overflow="fold", ratio=1)
-        for record in records[-SHOWN:]:
-            table.add_row(*self.cells(record).values())
+        """The table, the newest decisions, a progress bar, and a line about the current round.
+
+        Columns without values are left out. If the terminal is still too narrow, the columns in
+        `OPTIONAL` are left out, one after another.
+        """
+        shown = [self.cells(record) for record in records[-SHOWN:]]
+        names = [name for name in COLUMNS if name not in OPTIONAL or _has_values(name, shown)]
+        width, spare = self._console.width, [name for name in OPTIONAL if name in names]
+        while True:
+            rows = [[cells[name] for name in names] for cells in shown]
+            headings = [two_lines(name) for name in names]
+            table = fitting_table(headings, rows, width, justify="right")
+            if not spare or least_width(table) <= width:
+                break
+            names.remove(spare.pop(0))
+        table.title, table.title_justify = status.name, "left"
+        decided = [cells for cells in shown if cells["decisions"] != "-"][-EXPLAINED:]
+        notes = Text(
+            "\n".join(f"round {cells['round']}: {cells['decisions']}" for cells in decided)
+        )
         done = status.round + (status.phase in {"published", "failed", "evaluating", "done"})
         waits = f"waits for {status.waits_for}  " if status.waits_for else ""
         line = Text(
@@ -136,4 +159,11 @@ class LiveTable:
             f"{len(status.evicted)} evicted  {len(status.quarantined)} quarantined  "
             f"{status.status}  {waits}{self._pace.time_left(done, status.rounds)}"
         )
-        return Group(table, ProgressBar(total=status.rounds, completed=done), line)
+        # Without padding, rich would print the bar and the text on one line, and cut the text.
+        bar = Padding(ProgressBar(total=status.rounds, completed=done), 0)
+        return Group(table, *([notes] if decided else []), bar, line)
+
+
+def _has_values(name: str, rows: Sequence[dict[str, str]]) -> bool:
+    """Whether a column has a value in any of the rows."""
+    return any(cells[name] != "-" for cells in rows)

@@ -1,12 +1,10 @@
 """`rampart clients ID`: what one client did in the newest runs of the federation."""
 
-from rich.table import Table
-
 from rampart_fl.services.console.commands.connection import emit
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.reports.history import history
 from rampart_fl.services.console.reports.run_reader import RunReader
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 
 
 def show_history(
@@ -25,13 +23,15 @@ def show_history(
     if as_json:
         emit([part.as_json() for part in parts])
         return
-    title = f"{client} {enrolled.software}".rstrip()
-    table = Table(title=title, title_justify="left")
-    for name in ("run", "state", "answer", "slot", "decisions", "notes"):
-        table.add_column(name, no_wrap=name == "run", overflow="fold")
+    rows = list[tuple[str, ...]]()
     for part in parts:
         decisions = ", ".join(f"{number} {name}" for name, number in part.decisions.items())
         slot = "-" if part.slot is None else str(part.slot)
-        notes = part.barred or part.reason
-        table.add_row(part.run, part.state, part.answer or "-", slot, decisions or "-", notes)
-    terminal().print(table)
+        rows.append((part.run, part.state, part.answer or "-", slot, decisions or "-"))
+    print_table(
+        ("run", "state", "answer", "slot", "decisions"),
+        rows,
+        title=f"{client} {enrolled.software}".rstrip(),
+        text={"decisions"},
+        notes=[f"{part.run}: {note}" for part in parts if (note := part.barred or part.reason)],
+    )

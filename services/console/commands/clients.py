@@ -3,11 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import Ca, Json, Run, Token, Url, connect, emit
 from rampart_fl.services.console.commands.unused import refuse_unused
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.protocol.clients import ClientInfo
 from rampart_fl.shared.protocol.runs import Member
 
@@ -58,16 +57,21 @@ def clients(
     if as_json:
         emit([client.model_dump(mode="json") for client in members])
         return
-    table = Table()
-    for name in ("client", "slot", "online", "software", "ticket", "notes"):
-        table.add_column(name, no_wrap=name != "notes", overflow="fold")
-    for member in members:
-        doing = member.ticket.kind if member.ticket else "-"
-        slot = "-" if member.slot is None else str(member.slot)
-        online = "yes" if member.online else "no"
-        software = member.software or "-"
-        table.add_row(member.client_id, slot, online, software, doing, _notes(member))
-    terminal().print(table)
+    print_table(
+        ("client", "slot", "online", "software", "ticket"),
+        [
+            (
+                member.client_id,
+                "-" if member.slot is None else str(member.slot),
+                "yes" if member.online else "no",
+                member.software or "-",
+                member.ticket.kind if member.ticket else "-",
+            )
+            for member in members
+        ],
+        text={"software"},
+        notes=[f"{member.client_id} {note}" for member in members if (note := _note(member))],
+    )
 
 
 def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
@@ -75,19 +79,24 @@ def _print_clients(infos: list[ClientInfo], as_json: bool) -> None:
     if as_json:
         emit([client.model_dump(mode="json") for client in infos])
         return
-    table = Table()
-    for name in ("client", "online", "software", "labels", "barred"):
-        table.add_column(name, no_wrap=name == "client", overflow="fold")
-    for client in infos:
-        labels = " ".join(f"{key}={value}" for key, value in client.labels.items())
-        barred = "" if client.barred is None else client.barred.reason
-        online, software = "yes" if client.online else "no", client.software or "-"
-        table.add_row(client.client_id, online, software, labels, barred)
-    terminal().print(table)
+    print_table(
+        ("client", "online", "software", "labels"),
+        [
+            (
+                client.client_id,
+                "yes" if client.online else "no",
+                client.software or "-",
+                " ".join(f"{key}={value}" for key, value in client.labels.items()),
+            )
+            for client in infos
+        ],
+        text={"software", "labels"},
+        notes=[f"{one.client_id} barred: {one.barred.reason}" for one in infos if one.barred],
+    )
 
 
-def _notes(member: Member) -> str:
-    """Notes on a client: why it is evicted, why it is in quarantine, or why it declined the run."""
+def _note(member: Member) -> str:
+    """A note on a client: why it is evicted or in quarantine, or why it declined the run."""
     if member.eviction is not None:
         return f"evicted: {member.eviction.reason}"
     if member.quarantine is not None:

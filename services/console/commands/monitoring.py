@@ -5,7 +5,6 @@ import time
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
     Ca,
@@ -21,7 +20,7 @@ from rampart_fl.services.console.event_stream import follow_events
 from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -90,7 +89,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round; long text wraps only in the column `left out`."""
+    """Prints one row per round, and below the table the clients that a round left out."""
     rows = [
         {
             "round": str(record.round),
@@ -102,44 +101,53 @@ def _show_rounds(records: list[RoundRecord]) -> None:
             },
             "backdoor": percent(attack_success(record.metrics, record.metrics, "customized")),
             "s": f"{sum(record.timings.values()):.2f}",
-            "left out": ", ".join(v.client for v in record.verdicts if v.decision != "accepted"),
         }
         for record in records
     ]
     if all(row["backdoor"] == "-" for row in rows):
         for row in rows:
             del row["backdoor"]
-    table = Table()
-    for name in rows[0]:
-        no_wrap = name != "left out"
-        table.add_column(two_lines(name), justify="right", no_wrap=no_wrap, overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    terminal().print(table)
+    notes = list[str]()
+    for record in records:
+        left_out = [v.client for v in record.verdicts if v.decision != "accepted"]
+        if left_out:
+            notes.append(f"round {record.round} left out {', '.join(left_out)}")
+    print_table(
+        [two_lines(name) for name in rows[0]],
+        [[*row.values()] for row in rows],
+        justify="right",
+        notes=notes,
+    )
 
 
 def _show_verdicts(record: RoundRecord) -> None:
     """Prints one row per client, and the reasons below the table, to keep the table narrow."""
-    table = Table(title=f"round {record.round}: {record.status} {record.reason}")
-    for name in ("client", "decision", "detector", "score", "threshold", "weight"):
-        table.add_column(name, no_wrap=name != "detector", overflow="fold")
-    for verdict in record.verdicts:
-        table.add_row(
-            verdict.client,
-            verdict.decision,
-            verdict.detector,
-            "-" if verdict.score is None else f"{verdict.score:.4g}",
-            "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
-            f"{record.weights.get(verdict.client, 0):.3f}",
-        )
-    terminal().print(table)
-    for verdict in record.verdicts:
-        if verdict.decision != "accepted" or verdict.asked is not None:
-            sys.stdout.write(f"{verdict.client} {verdict.decision}: {verdict.reason}\n")
+    notes = [
+        f"{verdict.client} {verdict.decision}: {verdict.reason}"
+        for verdict in record.verdicts
+        if verdict.decision != "accepted" or verdict.asked is not None
+    ]
     absent = [client for client in record.missing if client not in record.late]
     for why, clients in {"late": record.late, "absent": absent}.items():
         if clients:
-            sys.stdout.write(f"{why}: {', '.join(clients)}\n")
+            notes.append(f"{why}: {', '.join(clients)}")
+    print_table(
+        ("client", "decision", "detector", "score", "threshold", "weight"),
+        [
+            (
+                verdict.client,
+                verdict.decision,
+                verdict.detector,
+                "-" if verdict.score is None else f"{verdict.score:.4g}",
+                "-" if verdict.threshold is None else f"{verdict.threshold:.4g}",
+                f"{record.weights.get(verdict.client, 0):.3f}",
+            )
+            for verdict in record.verdicts
+        ],
+        title=f"round {record.round}: {record.status} {record.reason}".rstrip(),
+        text={"detector"},
+        notes=notes,
+    )
 
 
 def watch(

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
     Ca,
@@ -19,7 +18,7 @@ from rampart_fl.services.console.commands.connection import (
     emit,
     say,
 )
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.protocol.operators import OperatorInfo, Role
 from rampart_fl.shared.protocol.reasons import NO_REASON
 
@@ -71,12 +70,14 @@ def list_(url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = F
     if not infos:
         sys.stdout.write("no named operators, only the owner\n")
         return
-    table = Table()
-    for name in ("operator", "role", "added", "by", "token"):
-        table.add_column(name, no_wrap=name == "operator", overflow="fold")
-    for one in infos:
-        table.add_row(one.name, one.role, _moment(one.created_at), one.created_by, _validity(one))
-    terminal().print(table)
+    print_table(
+        ("operator", "role", "added", "by", "token"),
+        [
+            (one.name, one.role, _moment(one.created_at), one.created_by, _validity(one))
+            for one in infos
+        ],
+        text={"added", "token"},
+    )
 
 
 def _moment(at: float) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from rampart_fl.services.console.commands.connection import (
     Ca,
@@ -22,7 +21,7 @@ from rampart_fl.services.console.commands.connection import (
 from rampart_fl.services.console.commands.monitoring import PATIENCE, follow, wait_for_start
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.formats import aligned, size
-from rampart_fl.services.console.terminal import terminal
+from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.protocol.audit import timestamp
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.reasons import NO_REASON
@@ -149,14 +148,15 @@ def runs(
     if as_json:
         emit([info.model_dump(mode="json") for info in infos])
         return
-    table = Table()
-    for name in ("run", "state", "round", "clients", "evicted", "notes"):
-        table.add_column(name, no_wrap=name != "notes", overflow="fold")
+    rows = list[tuple[str, ...]]()
     for info in infos:
         done = "-" if info.started_at is None else f"{info.round + 1} of {info.rounds}"
-        counts = (str(info.clients), str(info.evicted))
-        table.add_row(info.run, info.state, done, *counts, _notes(info))
-    terminal().print(table)
+        rows.append((info.run, info.state, done, str(info.clients), str(info.evicted)))
+    print_table(
+        ("run", "state", "round", "clients", "evicted"),
+        rows,
+        notes=[f"{info.run} {info.state}: {note}" for info in infos if (note := _notes(info))],
+    )
 
 
 def delete(

@@ -81,9 +81,37 @@ def test_round_is_described_in_the_words_of_the_final_table(
     console = Console(width=100, file=file)
     console.print(table.picture(RUNNING, [record]))
     shown = file.getvalue()
-    assert all(word in shown for word in ("received", "after local", "personal", "decisions"))
+    assert all(word in shown for word in ("received", "after local", "personal"))
     final = result_table([{"experiment": "f", "evicted": [], "rounds": 1, "seconds": 1.0}], [None])
     assert all(words in final for words in MODELS.values())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140])
+def test_live_table_fits_a_narrow_terminal_and_shows_the_decisions(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    metrics = {"correct_customized": 1.0, "correct_local": 2.0, "correct_personalized": 3.0}
+    records = [
+        RoundRecord(
+            round=100 + number,
+            status="published",
+            participants=["client-b9dd51e23ce0"],
+            norms={"client-b9dd51e23ce0": 2.0625},
+            metrics={"client-b9dd51e23ce0": {"test_samples": 4.0, **metrics}},
+            verdicts=[verdict("client-b9dd51e23ce0", "evicted")],
+        )
+        for number in range(3)
+    ]
+    file = io.StringIO()
+    Console(width=width, file=file).print(LiveTable().picture(RUNNING, records))
+    shown = file.getvalue()
+    assert all(word in shown for word in ("round", "clients", "personal", "75.0 %"))
+    assert "…" not in shown
+    words = " ".join(shown.split())
+    assert "1 of 4 published 0 of 0 updates 0 of 0 clients online 0 evicted 0 quarantined" in words
+    assert "round 102: client-b9dd51e23ce0 evicted: 2 exceeds 1" in words
+    assert ("2.06" in shown, "50.0 %" in shown) == (width >= 60, width >= 60)
 
 
 def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:

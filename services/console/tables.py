@@ -1,0 +1,103 @@
+"""Tables of text that cut no id and no number, however narrow the terminal is."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+from rampart_fl.services.console.terminal import terminal
+
+FOLDED = 10
+"""A column of text that may break over lines keeps at least this width."""
+WIDE = 10_000
+"""The width of lines that go to a file or to another program."""
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    text: Collection[str] = (),
+    justify: JustifyMethod = "left",
+    notes: Iterable[str] = (),
+) -> None:
+    """Prints a table on standard output, with a title above it and notes below it.
+
+    If standard output is no terminal, no line is broken. If a terminal is too narrow, the table
+    has no vertical lines; if this does not suffice, the terminal breaks the lines, so that all
+    characters are visible.
+
+    Args:
+        headings: the names of the columns.
+        rows: the cells of each row.
+        title: a line above the table.
+        text: columns that may break over lines if the terminal is narrow; all others contain ids,
+            numbers or single words.
+        justify: how the cells are aligned in their columns.
+        notes: lines below the table, for texts that are too long for a column.
+    """
+    console = terminal()
+    width = console.width if console.is_terminal else WIDE
+    table = fitting_table(headings, [*rows], width, text=text, justify=justify)
+    console.width = max(width, least_width(table))
+    for line in [title] if title else []:
+        console.print(Text(line), soft_wrap=True)
+    console.print(table)
+    for line in notes:
+        console.print(Text(line), soft_wrap=True)
+
+
+def fitting_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    text: Collection[str] = (),
+    justify: JustifyMethod = "left",
+) -> Table:
+    """A table with lines between the columns if it then fits the width, or without them.
+
+    Args:
+        headings, rows, text, justify: as in `print_table`.
+        width: number of characters in a line.
+    """
+    lined = _table(headings, rows, text, justify, plain=False)
+    if least_width(lined) <= width:
+        return lined
+    return _table(headings, rows, text, justify, plain=True)
+
+
+def least_width(table: Table) -> int:
+    """The number of characters in a line below which rich would cut cells of the table."""
+    columns = table.columns
+    lines = 3 * len(columns) + 1 if table.show_edge else 2 * (len(columns) - 1)
+    return sum(column.min_width or 0 for column in columns) + lines
+
+
+def _table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    text: Collection[str],
+    justify: JustifyMethod,
+    plain: bool,
+) -> Table:
+    if plain:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    else:
+        table = Table()
+    for column, heading in enumerate(headings):
+        cells = [heading, *(row[column] for row in rows)]
+        least = max(cell_len(line) for cell in cells for line in cell.split("\n"))
+        if heading in text:
+            table.add_column(
+                heading, justify=justify, overflow="fold", min_width=min(least, FOLDED)
+            )
+        else:
+            table.add_column(heading, justify=justify, no_wrap=True, min_width=least)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -30,11 +30,13 @@ MODELS = {
     "personalized": "personal model",
 }
 """The kinds of model that clients measure, in the words of the final table; see `KINDS`."""
-COLUMNS = ("round", "clients", *MODELS.values(), "backdoor", "honest norm", "hostile norm")
+NORMS = ("largest norm", "honest norm", "hostile norm")
+COLUMNS = ("round", "clients", *MODELS.values(), "backdoor", *NORMS)
 OPTIONAL = (
     "backdoor",
     "hostile norm",
     "honest norm",
+    "largest norm",
     *(MODELS[k] for k in ("local", "customized")),
 )
 """Columns that a narrow terminal leaves out, beginning with the first of them."""
@@ -58,14 +60,18 @@ class LiveTable:
     """Shows a live table on standard error; if there is no terminal, prints one line per round.
 
     Args:
-        hostile: ids of the attackers, if known; only the program that starts attackers knows them.
+        hostile: ids of the attackers; None if they are unknown, because only the program that
+            starts attackers knows them.
         clock: function that returns the time in seconds.
     """
 
     def __init__(
-        self, hostile: Collection[str] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        hostile: Collection[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hostile = set(hostile)
+        self._roles_known = hostile is not None
+        self._hostile = set(hostile or ())
         self._console = terminal(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=False)
         self._records_shown = 0
@@ -119,13 +125,16 @@ class LiveTable:
         wrong = errors(record.metrics, honest)
         if wrong:  # An estimation task measures errors instead of accuracies.
             scores = {k: "-" if error is None else f"{error:.4g}" for k, error in wrong.items()}
+        if self._roles_known:
+            norms = {"honest norm": norm, "hostile norm": worst}
+        else:
+            norms = {"largest norm": norm}
         return {
             "round": str(record.round),
             "clients": str(len(record.participants)),
             **{MODELS[kind]: score for kind, score in scores.items()},
             "backdoor": percent(attack_success(record.metrics, honest, "customized")),
-            "honest norm": "-" if norm is None else f"{norm:.3g}",
-            "hostile norm": "-" if worst is None else f"{worst:.3g}",
+            **{name: "-" if one is None else f"{one:.3g}" for name, one in norms.items()},
             "decisions": "; ".join(notes) or "-",
         }
 
@@ -166,4 +175,4 @@ class LiveTable:
 
 def _has_values(name: str, rows: Sequence[dict[str, str]]) -> bool:
     """Whether a column has a value in any of the rows."""
-    return any(cells[name] != "-" for cells in rows)
+    return any(cells.get(name, "-") != "-" for cells in rows)

@@ -127,6 +127,20 @@ def test_live_table_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> N
     assert not lines[0].endswith("left") and not lines[3].endswith("left")
 
 
+def test_norms_are_called_honest_only_if_the_attackers_are_known() -> None:
+    record = RoundRecord(round=0, status="published", norms={"ada": 2.0, "mallory": 40.0})
+
+    def norms(table: LiveTable) -> dict[str, str]:
+        return {name: text for name, text in table.cells(record).items() if name.endswith("norm")}
+
+    assert norms(LiveTable()) == {"largest norm": "40"}
+    assert norms(LiveTable(["mallory"])) == {"honest norm": "2", "hostile norm": "40"}
+    assert norms(LiveTable([])) == {"honest norm": "40", "hostile norm": "-"}
+    file = io.StringIO()
+    Console(width=100, file=file).print(LiveTable().picture(RUNNING, [record]))
+    assert "largest" in file.getvalue() and "honest" not in file.getvalue()
+
+
 def test_live_table_says_what_the_run_waits_for() -> None:
     status = RUNNING.model_copy(update={"waits_for": "disk: too full"})
     line = str(LiveTable().picture(status, []).renderables[-1])

@@ -40,7 +40,8 @@ class RunInfo(Message):
     )
     state: RunState = Field(default="queued", examples=["running"])
     waits_for: str = Field(
-        default="", description="what the run waits for before it starts, or before its next round"
+        default="",
+        description="what the run waits for before its start, its next round, or its end",
     )
     reason: str = Field(default="", description="why the run failed or was cancelled")
     started_at: float | None = Field(default=None, description="Unix time")
@@ -61,7 +62,9 @@ class RunStatus(Message):
     phase: Phase
     round: int
     rounds: int
-    waits_for: str = Field(default="", description="what the run waits for before its next round")
+    waits_for: str = Field(
+        default="", description="what the run waits for before its next round, or before its end"
+    )
     deadline: float | None = None
     clients: int = 0
     online: int = 0

@@ -13,6 +13,7 @@ from tests.integration.in_process_federation import (
     Hosted,
     collecting,
     experiment,
+    until,
     upload_of,
 )
 
@@ -163,6 +164,21 @@ def test_clients_evaluate_the_last_published_models_after_a_stop(host: Host, pau
     for verb in ("pause", "resume", "stop"):
         with pytest.raises(OperatorRefused, match="finished"):
             hosted.operator.steer(verb)
+
+
+def test_stopping_run_does_not_wait_for_a_client_whose_token_is_revoked(host: Host) -> None:
+    hosted = host(experiment(3, rounds=50))
+    hosted.scripted(NAMES[:2])
+    hosted.scripted(["cleo"], hold=lambda ticket: ticket.kind == "evaluate")
+    hosted.wait("collecting", 1)
+    hosted.operator.steer("stop")
+    until(lambda: hosted.operator.status().waits_for == "the evaluations of cleo")
+    assert hosted.operator.info().waits_for == "the evaluations of cleo"
+    hosted.vanish("cleo")
+    hosted.operator.revoke("cleo")
+    hosted.wait()
+    assert hosted.operator.info().waits_for == ""
+    assert set(hosted.operator.evaluations()) == {"ada", "bob"}
 
 
 def test_a_run_stopped_before_it_began_is_cancelled(host: Host) -> None:

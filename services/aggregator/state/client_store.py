@@ -1,7 +1,7 @@
 """The clients: registrations, the clients' own tokens, and the times of their last requests."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -246,6 +246,19 @@ class ClientStore:
         """One client's record."""
         raw = await self.redis.ask("hget", self.keys.clients, client)
         return None if raw is None else read_record(ClientRecord, raw)
+
+    async def without_token(self, clients: Collection[str], now: float) -> set[str]:
+        """Those of the given registered clients whose token is revoked or has expired."""
+        if not clients:
+            return set()
+        stored = await self.redis.ask("hmget", self.keys.clients, [*clients])
+        known = {client: raw for client, raw in zip(clients, stored, strict=True) if raw}
+        records = {client: read_record(ClientRecord, raw) for client, raw in known.items()}
+        return {
+            client
+            for client, record in records.items()
+            if not record.token_hash or record.expires_at < now
+        }
 
     async def count(self) -> int:
         """Number of registered clients."""

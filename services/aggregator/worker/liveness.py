@@ -35,17 +35,19 @@ class Liveness:
         self._started_at = clock()
 
     async def online(self) -> set[str]:
-        """Clients that sent a request within the last `offline_after` seconds.
+        """Clients with a valid token that sent a request within the last `offline_after` seconds.
 
         For the first `offline_after` seconds after a worker starts or takes over the run, every
-        member counts as online.
+        member with a valid token counts as online.
         """
-        since = self._clock() - self._offline_after
+        now = self._clock()
+        since = now - self._offline_after
         if self._started_at > since:
-            return set(await self._members.slots())
-        return {
-            client for client, at in (await self._clients.last_requests()).items() if at > since
-        }
+            online = set(await self._members.slots())
+        else:
+            seen = await self._clients.last_requests()
+            online = {client for client, at in seen.items() if at > since}
+        return online - await self._clients.without_token(online, now)
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""

@@ -31,6 +31,8 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
+NAMED = 3
+"""Maximum number of clients that the text about the missing evaluations names."""
 PATIENCE = 30.0
 """Maximum time in seconds that the API waits until a worker has checked an experiment."""
 
@@ -227,12 +229,26 @@ async def current_info(
 
 
 async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
-    """What a started run waits for before its next round; empty if the run does not wait."""
+    """What a started run waits for before its next round or its end; empty if it does not wait."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
+    if not held and phase == "evaluating":
+        return await _missing_evaluations(runtime, run)
     if held or phase != "joining":
         return held
     experiment = await runtime.stores.runs.experiment(run)
     willing = await stores.members.acceptances()
     wanted = experiment.clients_to_start(late=False)
     return f"clients: {len(willing)} of {wanted} have accepted"
+
+
+async def _missing_evaluations(runtime: Runtime, run: str) -> str:
+    """The online clients that have not yet evaluated the final models; empty if there are none."""
+    now, clients = time.time(), runtime.stores.clients
+    since, seen = now - runtime.settings.offline_after, await clients.last_requests()
+    holders = await runtime.stores.of_run(run).tickets.holders()
+    online = sorted(client for client in holders if seen.get(client, 0) > since)
+    absent = await clients.without_token(online, now)
+    missing = [client for client in online if client not in absent]
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return f"the evaluations of {', '.join(missing[:NAMED])}{more}" if missing else ""

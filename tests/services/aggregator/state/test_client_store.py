@@ -127,3 +127,15 @@ async def test_unused_join_tokens_are_deleted_after_they_expired(stores: Stores)
     assert await stores.join_tokens.forget(NOW) == 1500
     assert await stores.join_tokens.forget(NOW) == 0
     assert set(await stores.redis.ask("hkeys", stores.keys.joins)) == {"valid", "used"}
+
+
+async def test_clients_without_a_valid_token_are_found(stores: Stores) -> None:
+    names = ("ada", "bob", "cleo")
+    await stores.join_tokens.add({name: JoinTokenRecord(NOW + 60) for name in names}, BY)
+    for name, lifetime in zip(names, (600, 60, 600), strict=True):
+        await stores.clients.join(name, f"token of {name}", name, name, NOW, NOW + lifetime)
+    assert await stores.clients.without_token(names, NOW + 60) == set()
+    assert await stores.clients.without_token(names, NOW + 61) == {"bob"}
+    assert await stores.clients.change_token("cleo", "", NOW, BY) == "done"
+    assert await stores.clients.without_token({"ada", "cleo", "nobody"}, NOW) == {"cleo"}
+    assert await stores.clients.without_token([], NOW) == set()

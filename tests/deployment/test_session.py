@@ -98,7 +98,7 @@ def test_manual_session_gives_the_documented_results(folder: Path) -> None:
     said = execute(manual("rampart serve --detach"), folder, str(free_port()))
 
     assert re.search(r"memory of the worker +4\d\d\.\d MiB", said)
-    assert "third-3 is queued: waits for the end of first-1 and 1 more runs" in said
+    assert "third-3 is queued: waits for the end of first-1 and 1 more run" in said
     assert re.search(r"state +finished +finished +finished\n", said)
     assert re.search(r"rounds +3 +3 +3\n", said)
     assert re.search(r" training\.epochs +5 +2 +5\n", said)

@@ -76,7 +76,7 @@ def test_each_of_three_runs_gets_the_same_result_as_alone(
     hosted = host(three()[0])
     names = [hosted.run, *(hosted.operator.submit(definition).run for definition in three()[1:])]
     waiting = hosted.operator.info(names[2]).waits_for
-    assert waiting == f"the end of {names[0]} and 1 more runs"
+    assert waiting == f"the end of {names[0]} and 1 more run"
     for run in names:
         play(hosted, run, lambda _: hosted.restart())
         assert hosted.operator.info(run).state == "finished"

@@ -7,10 +7,12 @@ from rampart_fl.services.aggregator.api.admission import Admission
 from rampart_fl.services.aggregator.api.recent_models import RecentModels
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.redis_records import RunDetails, RunSummary
+from rampart_fl.services.aggregator.state.run_registry import RunRegistry
 from rampart_fl.services.aggregator.state.stores import RunStores
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.refusals import NotStarted
+from rampart_fl.shared.protocol.runs import OVER
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,15 @@ class RunParts:
         stores: the run's state.
         blobs: the run's blobs.
         disk: threads for all work on the disk.
+        registry: the entries of all runs.
     """
 
-    def __init__(self, run: str, stores: RunStores, blobs: Blobs, disk: Executor) -> None:
+    def __init__(
+        self, run: str, stores: RunStores, blobs: Blobs, disk: Executor, registry: RunRegistry
+    ) -> None:
         self.run = run
         self.stores = stores
+        self._registry = registry
         self.blobs = blobs
         self.records = stores.records(blobs, disk=disk)
         self.models = RecentModels(blobs, disk)
@@ -59,7 +65,7 @@ class RunParts:
         """
         state = await self.stores.state.read()
         if state is None:
-            raise self.not_started
+            raise await self._never_started()
         return state
 
     async def summary(self) -> RunSummary:
@@ -70,8 +76,17 @@ class RunParts:
         """
         summary = await self.stores.state.summary()
         if summary is None:
-            raise self.not_started
+            raise await self._never_started()
         return summary
+
+    async def _never_started(self) -> NotStarted:
+        """The error for a run without state; it says if the run has ended without starting."""
+        entry = await self._registry.entry(self.run)
+        if entry is None or entry.state not in OVER:
+            return self.not_started
+        end = "failed" if entry.state == "failed" else f"was {entry.state}"
+        reason = f": {entry.reason}" if entry.reason else ""
+        return NotStarted(f"run {self.run} {end} before it started{reason}")
 
     @property
     def not_started(self) -> NotStarted:

@@ -94,7 +94,8 @@ class Runtime:
             as_of = self.hub.deletions
             if await self.stores.runs.entry(run) is None:
                 raise RunNotFound(f"there is no run {run}")
-            parts = RunParts(run, self.stores.of_run(run), self.blobs.of_run(run), self.disk)
+            stores, blobs = self.stores.of_run(run), self.blobs.of_run(run)
+            parts = RunParts(run, stores, blobs, self.disk, self.stores.runs)
             if self.hub.listening and as_of == self.hub.deletions:
                 self._runs[run] = parts
                 if len(self._runs) > OPEN:

@@ -15,8 +15,6 @@ def show_history(
     If `before` names a run, only runs older than this run are shown.
     """
     enrolled = operator.client(client)  # Raises an error if the client is not enrolled.
-    if before is not None:
-        operator.info(before)  # Raises an error if this run does not exist.
     runs = operator.runs(before, last)
     readers = (RunReader(operator.about(info.run), info) for info in runs)
     parts = list(history(readers, client))

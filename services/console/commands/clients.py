@@ -26,7 +26,8 @@ def clients(
     before: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="With a client id: show only its runs that are older than this run."
+            metavar="RUN",
+            help="With a client id: show only its runs older than this run (id or number).",
         ),
     ] = None,
     url: Url = None,

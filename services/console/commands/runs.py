@@ -13,7 +13,6 @@ from rampart_fl.services.console.commands.connection import (
     Reason,
     Token,
     Url,
-    WhichRun,
     connect,
     emit,
     say,
@@ -121,10 +120,14 @@ def _apply_settings(tables: dict[str, Any], settings: list[str]) -> dict[str, An
 
 def runs(
     context: typer.Context,
-    run: WhichRun = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Id of the run to show; by default, all are listed."),
+    ] = None,
     last: Annotated[int, typer.Option(min=1, help="Number of newest runs to list.")] = 100,
     before: Annotated[
-        str | None, typer.Option(metavar="RUN", help="List only runs that are older than this run.")
+        str | None,
+        typer.Option(metavar="RUN", help="List only runs older than this run (id or number)."),
     ] = None,
     url: Url = None,
     token: Token = None,
@@ -150,7 +153,9 @@ def runs(
         return
     rows = list[tuple[str, ...]]()
     for info in infos:
-        done = "-" if info.started_at is None else f"{info.round + 1} of {info.rounds}"
+        # A run that was cancelled after its start never opened a round.
+        begun = info.started_at is not None and info.state != "cancelled"
+        done = "-" if not begun else f"{info.round + 1} of {info.rounds}"
         rows.append((info.run, info.state, done, str(info.clients), str(info.evicted)))
     print_table(
         ("run", "state", "round", "clients", "evicted"),

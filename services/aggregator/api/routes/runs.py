@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from math import inf
@@ -31,6 +32,8 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, dependencies=[OperatorDep])
+RUN_NUMBER = "^[0-9]{1,9}$"
+"""The form of a run's number, which is the last part of its id."""
 NAMED = 3
 """Maximum number of clients that the text about the missing evaluations names."""
 PATIENCE = 30.0
@@ -43,18 +46,16 @@ async def runs(
     before: Annotated[
         str | None,
         Query(
-            description="list only runs that were submitted before this run",
-            json_schema_extra={"pattern": RUN_ID},
+            description="list only runs that were submitted before the run with this id or number",
+            json_schema_extra={"pattern": f"{RUN_ID}|{RUN_NUMBER}"},
         ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="number of newest runs to list")] = 100,
 ) -> list[RunInfo]:
     """Lists the newest runs in the order of submission, and what each run waits for."""
-    if before is not None:
-        check_run_id(before)
-    last = inf if before is None else number_of(before)
     queue, current = await queued_and_current(runtime)
     entries = await runtime.stores.runs.entries()
+    last = inf if before is None else await number_before(runtime, before, entries)
     page = [info for info in entries if number_of(info.run) < last][-limit:]
     return list(
         await asyncio.gather(*(current_info(runtime, info, queue, current) for info in page))
@@ -128,6 +129,22 @@ async def delete_run(
     if answer == "current":
         raise refusals.RunCurrent(f"run {run.run} is being executed; stop it first")
     runtime.hub.deletions += 1
+
+
+async def number_before(runtime: Runtime, before: str, entries: list[RunInfo]) -> int:
+    """The number of the run that `before` names by its id or number; the run may be deleted.
+
+    Raises:
+        RunNotFound: no run was ever submitted with this number, or its id is another one.
+    """
+    if not re.fullmatch(RUN_NUMBER, before):
+        check_run_id(before)
+    number = number_of(before)
+    same = [info.run for info in entries if number_of(info.run) == number]
+    renamed = same and before not in (*same, str(number))
+    if renamed or not 0 < number <= await runtime.stores.runs.submission_count():
+        raise refusals.RunNotFound(f"there is no run {before}")
+    return number
 
 
 async def check(runtime: Runtime, source: dict[str, Any] | str) -> tuple[Experiment, Estimate]:
@@ -204,7 +221,8 @@ async def current_info(
         # The queue was read before the current run's id. If the current run started in between, it
         # is also in `queue`, and `dict.fromkeys` removes the duplicate.
         runs = list(dict.fromkeys([*([current] if current else []), *earlier]))
-        more = f" and {len(runs) - 1} more runs" if len(runs) > 1 else ""
+        others = len(runs) - 1
+        more = f" and {others} more run{'s' if others > 1 else ''}" if others else ""
         if runs:
             waits = f"the end of {runs[0]}{more}"
         else:

@@ -125,6 +125,36 @@ def test_client_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> Non
     assert rampart("clients", "ada", "--run", "second-2").code == 2
 
 
+def test_cancelled_runs_have_no_round_and_say_why_they_ended(
+    hosted: Hosted, rampart: Rampart
+) -> None:
+    hosted.operator.submit(SECOND, name="third")
+    hosted.operator.submit(SECOND, name="fourth")
+    assert "fourth-4 queued: waits for the end of second-2 and 1 more run\n" in rampart("runs").out
+    good(rampart("stop", "third-3", "--reason", "a mistake"))
+    good(rampart("stop", "second-2"))  # This run has started, and waits for clients.
+    until(lambda: hosted.operator.info("second-2").state == "cancelled")
+    listed = good(rampart("runs"))
+    assert re.search(r"scripted-1 .* 3 of 3 ", listed)
+    for run in ("second-2", "third-3"):
+        assert re.search(rf"{run} +│ cancelled │ - ", listed)
+    said = rampart("status", "--run", "third-3")
+    assert (said.code, said.out) == (1, "")
+    assert "run third-3 was cancelled before it started: a mistake" in said.err
+    for before in ("3", "third-3"):
+        older = json.loads(good(rampart("runs", "--json", "--before", before)))
+        assert [one["run"] for one in older] == ["scripted-1", "second-2"]
+    history = json.loads(good(rampart("clients", "ada", "--json", "--before", "2")))
+    assert [one["run"] for one in history] == ["scripted-1"]
+    assert "there is no run nope-3" in rampart("runs", "--before", "nope-3").err
+
+
+def test_help_of_runs_says_that_the_default_is_a_list(rampart: Rampart) -> None:
+    shown = " ".join(good(rampart("runs", "--help")).split())
+    assert "by default, all are listed" in shown
+    assert "the current run" not in shown
+
+
 def test_run_check_estimates_an_experiment_without_submitting_it(
     hosted: Hosted, rampart: Rampart
 ) -> None:

@@ -80,7 +80,7 @@ async def test_submitted_experiment_is_queued_with_the_reason_for_waiting(workin
     assert info.experiment == Experiment.from_tables(TABLES).digest()
     assert info.wait_until == pytest.approx(info.submitted_at + 60, abs=5)
     third = RunInfo.model_validate_json((await submit(working)).content)
-    assert third.waits_for == "the end of test-1 and 1 more runs"
+    assert third.waits_for == "the end of test-1 and 1 more run"
     listed = (await working.ask("GET", "/v1/runs")).json()
     assert [one["run"] for one in listed] == ["test-1", "tuesday-2", "next-3"]
 
@@ -102,6 +102,11 @@ async def test_runs_are_paged_backwards_from_the_newest(working: Api) -> None:
     assert await listed(before="test-1") == []
     assert (await working.ask("DELETE", "/v1/runs/next-3")).status_code == 204
     assert await listed(limit=2, before="next-3") == names[:2], "a deleted run still has a place"
+    assert await listed(limit=2, before="3") == names[:2]
+    for unknown in ("nope-2", "next-9", "9", "0"):
+        answer = await working.ask("GET", "/v1/runs", params={"before": unknown})
+        assert (answer.status_code, slug(answer)) == (404, "run-not-found")
+        assert answer.json()["detail"] == f"there is no run {unknown}"
     for query in ({"limit": 0}, {"limit": 1001}):
         assert (await working.ask("GET", "/v1/runs", params=query)).status_code == 422
 
@@ -201,6 +206,11 @@ async def test_queued_run_can_be_cancelled_and_deleted(working: Api) -> None:
         assert (answer.status_code, slug(answer)) == (409, "not-started")
     answer = await working.ask("POST", f"/v1/runs/{run}/stop", json={"reason": "a mistake"})
     assert (answer.json()["state"], answer.json()["reason"]) == ("cancelled", "a mistake")
+    for path in ("rounds/current", "evaluations"):
+        refused = await working.ask("GET", f"/v1/runs/next-2/{path}")
+        assert (refused.status_code, slug(refused)) == (409, "not-started")
+        detail = "run next-2 was cancelled before it started: a mistake"
+        assert refused.json()["detail"] == detail
     for verb in ("pause", "resume", "stop"):
         answer = await working.ask("POST", f"/v1/runs/{run}/{verb}")
         assert answer.status_code == (200 if verb == "stop" else 409)

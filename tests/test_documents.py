@@ -13,6 +13,9 @@ import typer
 from rampart_fl.services.console.app import app
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.sweep import Sweep
+from rampart_fl.shared.figures.client_metrics import KINDS
+from rampart_fl.shared.protocol.messages import TokenChange
+from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.rules import rules
 from rampart_fl.shared.validation import validate
@@ -140,6 +143,22 @@ def test_custom_client_guide_agrees_with_its_experiment_and_model() -> None:
     assert f"tokens --count {experiment.data.clients} " in text
     (written_for,) = re.findall(r"trains\s+the\s+model\s+`(.*?)`", text)
     assert experiment.model == tomllib.loads(f"model = {written_for}")["model"]
+
+
+def test_custom_client_guide_names_the_metrics_that_figures_use() -> None:
+    text = (ROOT / "docs/your-own-client.md").read_text()
+    named = set(re.findall(r"`([a-z]+_[a-z_]+)`", text[text.index("| metric | meaning |") :]))
+    by_kind = {f"{what}_{kind}" for what in ("correct", "error", "fooled") for kind in KINDS}
+    votes = {"correct_vote", "fooled_vote"}
+    assert {"test_samples", "triggered_samples", "loss_gap", *by_kind, *votes} <= named
+
+
+def test_pages_show_a_valid_body_for_a_new_token() -> None:
+    for page in ("operations", "runbook"):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        (body,) = re.findall(r'\{"token_hash": .*?\}', text, re.DOTALL)
+        sent = re.sub(r"'\$hash'|HASH", "5f" * 32, body)
+        assert TokenChange.model_validate_json(sent).reason != NO_REASON
 
 
 def test_readme_rule_is_registered_and_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:

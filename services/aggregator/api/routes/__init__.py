@@ -7,7 +7,7 @@ of uploads belongs in the package `api`. Redis keys and scripts belong in the pa
 from typing import Any
 
 from rampart_fl.shared.errors import RampartError, Unavailable
-from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import Problem
 
 Responses = dict[int | str, dict[str, Any]]
@@ -27,18 +27,28 @@ ANYWHERE: tuple[type[RampartError], ...] = (
     RampartError,
     Unavailable,
 )
-BYTES = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-"""The OpenAPI content of a body that is a model or an update."""
+OF_TOKENS = frozenset(
+    {
+        *(refusals.Unauthorized, refusals.OperatorExpired, refusals.OperatorRevoked),
+        *(refusals.Forbidden, refusals.ReadOnly),
+    }
+)
+"""Errors about tokens, which routes without tokens never send."""
 
 
-def problems(*errors: type[RampartError]) -> Responses:
+def problems(*errors: type[RampartError], token: bool = True) -> Responses:
     """A route's error responses for OpenAPI: those for `errors`, and those that any route can send.
+
+    Args:
+        errors: errors that are special to the route.
+        token: whether the route needs a token.
 
     >>> problems(refusals.Late)[410]["description"]
     '`urn:rampart:late`: The round is closed.'
     """
     texts: dict[int, list[str]] = {}
-    for error in (*errors, *ANYWHERE):
+    anywhere = [error for error in ANYWHERE if token or error not in OF_TOKENS]
+    for error in (*errors, *anywhere):
         texts.setdefault(error.status, []).append(f"`urn:rampart:{error.slug}`: {error.title}.")
     schema = Problem.model_json_schema()
     return {
@@ -51,4 +61,6 @@ def problems(*errors: type[RampartError]) -> Responses:
 
 
 PROBLEMS = problems()
-"""Problem responses that any route can send."""
+"""Problem responses that any route with a token can send."""
+PUBLIC_PROBLEMS = problems(token=False)
+"""Problem responses that any route without a token can send."""

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Header, Path, Response
 
 from rampart_fl.services.aggregator.api.deps import CallerDep, RunDep, RuntimeDep
 from rampart_fl.services.aggregator.api.model_responses import model_response
-from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.openapi_parts import MODEL, MODEL_ETAG
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import ticket_in
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.messages import DIGEST
@@ -18,8 +19,8 @@ router = APIRouter(prefix="/v1/runs/{run}", tags=["training"], responses=PROBLEM
     "/models/{name}",
     response_class=Response,
     responses={
-        200: {"description": "The model", "content": BYTES},
-        304: {"description": "The client already has the model"},
+        200: {"description": "The model", "content": MODEL, "headers": MODEL_ETAG},
+        304: {"description": "The client already has the model", "headers": MODEL_ETAG},
         **problems(
             *(refusals.NotFound, refusals.RunNotFound, refusals.NotStarted),
             *(refusals.NotMember, refusals.Evicted),

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, Response
 
 from rampart_fl.services.aggregator.api.deps import OperatorDep, RuntimeDep
-from rampart_fl.services.aggregator.api.routes import PROBLEMS
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, PUBLIC_PROBLEMS
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol.messages import Health
 
-router = APIRouter(tags=["operations"], responses=PROBLEMS)
+router = APIRouter(tags=["operations"], responses=PUBLIC_PROBLEMS)
 watched = APIRouter(
     prefix="/v1", tags=["operations"], responses=PROBLEMS, dependencies=[OperatorDep]
 )
-metrics_router = APIRouter(tags=["operations"], responses=PROBLEMS)
+metrics_router = APIRouter(tags=["operations"], responses=PUBLIC_PROBLEMS)
 PATIENCE = 2.0
 """Timeout in seconds for each part of a health check. The two parts check Redis and the blobs, so
 the platform's own timeout for a health check has to be longer than twice `PATIENCE`."""

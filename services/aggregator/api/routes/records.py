@@ -11,8 +11,9 @@ from fastapi.responses import StreamingResponse
 
 from rampart_fl.services.aggregator.api.deps import OperatorDep, RunDep, RuntimeDep
 from rampart_fl.services.aggregator.api.model_responses import model_response
+from rampart_fl.services.aggregator.api.openapi_parts import BYTES, MODEL_ETAG
 from rampart_fl.services.aggregator.api.round_figures import round_figures
-from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.verdict_matrix import verdict_matrix
 from rampart_fl.services.aggregator.state.round_entry import RoundEntry
@@ -125,7 +126,7 @@ async def one_round(
     "/rounds/{round}/weights",
     response_class=Response,
     responses={
-        200: {"description": "The weights", "content": BYTES},
+        200: {"description": "The weights", "content": BYTES, "headers": MODEL_ETAG},
         **problems(refusals.NotFound),
     },
 )

@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from safetensors.numpy import save
 
 from rampart_fl.services.aggregator.api.deps import Bearer, RunDep, RuntimeDep
-from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.openapi_parts import BYTES
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol import refusals, wire

@@ -14,7 +14,13 @@ from rampart_fl.services.aggregator.api.deps import CallerDep, KnownDep, RunDep,
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.links import OF_TICKET
 from rampart_fl.services.aggregator.api.model_responses import model_response
-from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.openapi_parts import (
+    EXPERIMENT,
+    MODEL,
+    TICKET_ETAG,
+    TICKET_HEADERS,
+)
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.shared.experiment import Experiment
@@ -60,7 +66,13 @@ async def response_preferences(
 PreferencesDep = Annotated[ResponsePreferences, Depends(response_preferences)]
 
 
-@router.get("/runs/{run}/experiment", responses=problems(refusals.RunNotFound, refusals.NotMember))
+@router.get(
+    "/runs/{run}/experiment",
+    responses={
+        200: {"description": "The experiment", "content": EXPERIMENT},
+        **problems(refusals.RunNotFound, refusals.NotMember),
+    },
+)
 async def experiment(runtime: RuntimeDep, caller: CallerDep, run: RunDep) -> JSONResponse:
     """Shows an operator the whole experiment, and shows a client only the part that clients need.
 
@@ -95,10 +107,11 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
     responses={
         200: {
             "description": "The ticket as JSON; or its model, with the ticket in a header",
-            "content": BYTES,
+            "content": MODEL,
+            "headers": TICKET_HEADERS,
             **OF_TICKET,
         },
-        204: {"description": "Nothing new yet"},
+        204: {"description": "Nothing new yet", "headers": TICKET_ETAG},
         **problems(refusals.TooMany),
     },
 )

@@ -26,7 +26,13 @@ from rampart_fl.services.aggregator.api.deps import (
 )
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.model_responses import model_response
-from rampart_fl.services.aggregator.api.routes import BYTES, PROBLEMS, problems
+from rampart_fl.services.aggregator.api.openapi_parts import (
+    MODEL,
+    MODEL_ETAG,
+    UPLOAD,
+    UPLOAD_HEADERS,
+)
+from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.tickets import (
     IN_HEADER,
     POLLS,
@@ -40,7 +46,7 @@ from rampart_fl.services.aggregator.api.runtime import Runtime
 from rampart_fl.services.aggregator.state.redis_records import ClientRunState
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.protocol import refusals, wire
-from rampart_fl.shared.protocol.messages import ClientReport, Evaluation, Receipt
+from rampart_fl.shared.protocol.messages import ClientReport, Evaluation, Receipt, Ticket
 
 router = APIRouter(
     prefix="/v1/runs/{run}", tags=["training"], responses=problems(refusals.RunNotFound)
@@ -88,16 +94,21 @@ async def evaluation(
 
 @router.put(
     "/rounds/{round}/{kind}",
-    response_model=Receipt,
-    responses=problems(
-        refusals.NotMember,
-        refusals.Evicted,
-        refusals.Conflict,
-        refusals.NoTicket,
-        refusals.Late,
-        *BODY,
-    ),
-    openapi_extra={"requestBody": {"required": True, "content": BYTES}},
+    response_model=Receipt | Ticket,
+    responses={
+        200: {
+            "description": "The receipt. With `Prefer: wait=N`, it can also be the client's next "
+            "ticket, or the model that this ticket names; the receipt is then in a header.",
+            "content": MODEL,
+            "headers": UPLOAD_HEADERS,
+        },
+        **problems(
+            *(refusals.NotMember, refusals.Evicted, refusals.Conflict),
+            *(refusals.NoTicket, refusals.Late),
+            *BODY,
+        ),
+    },
+    openapi_extra=UPLOAD,
 )
 async def upload(
     request: Request,
@@ -265,7 +276,7 @@ async def heartbeat(client: ClientDep) -> None:
     "/customize",
     response_class=Response,
     responses={
-        200: {"description": "The model", "content": BYTES},
+        200: {"description": "The model", "content": MODEL, "headers": MODEL_ETAG},
         **problems(
             *(refusals.NotMember, refusals.Evicted, refusals.NotFound),
             *(refusals.NotStarted, refusals.RunOver),
@@ -273,7 +284,7 @@ async def heartbeat(client: ClientDep) -> None:
         ),
     },
     dependencies=[MemberDep],
-    openapi_extra={"requestBody": {"required": True, "content": BYTES}},
+    openapi_extra=UPLOAD,
 )
 async def customize(
     request: Request, runtime: RuntimeDep, caller: AnyoneDep, run: RunDep

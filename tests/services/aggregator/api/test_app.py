@@ -20,8 +20,9 @@ from rampart_fl.shared.errors import (
     RampartError,
     Unavailable,
 )
-from rampart_fl.shared.protocol import refusals
-from rampart_fl.shared.protocol.messages import Message
+from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.protocol import refusals, wire
+from rampart_fl.shared.protocol.messages import ClientReport, Message
 
 pytestmark = pytest.mark.anyio
 TOKEN = "operators-own-token"
@@ -206,6 +207,59 @@ async def test_openapi_document_is_complete_and_consistent(runtime: Runtime) -> 
     assert {name for name, o in operations.items() if "security" not in o} == public
     upload = operations["PUT /v1/runs/{run}/rounds/{round}/{kind}"]
     assert "application/vnd.safetensors" in upload["requestBody"]["content"]
+
+
+async def test_openapi_describes_uploads_and_the_headers_of_responses(runtime: Runtime) -> None:
+    paths = create_app(runtime).openapi()["paths"]
+    upload = paths["/v1/runs/{run}/rounds/{round}/{kind}"]["put"]
+    body = upload["requestBody"]["content"][wire.MEDIA_TYPE]["schema"]
+    metadata = body["x-safetensors-metadata"]
+    report = metadata["properties"]["report"]
+    assert metadata["required"] == ["report"]
+    assert {"samples", "metrics", "diverged"} <= report["contentSchema"]["properties"].keys()
+    assert ClientReport.model_validate_json(report["examples"][0]).samples == 200
+    headers = {p["name"]: p for p in upload["parameters"] if p["in"] == "header"}
+    assert headers["Content-Encoding"]["schema"]["enum"] == ["identity", "zstd"]
+    done = upload["responses"]["200"]
+    assert done["content"].keys() == {"application/json", wire.MEDIA_TYPE}
+    answers = done["content"]["application/json"]["schema"]["anyOf"]
+    assert [one["$ref"].split("/")[-1] for one in answers] == ["Receipt", "Ticket"]
+    assert done["headers"].keys() == {"ETag", wire.TICKET_HEADER, wire.RECEIPT_HEADER}
+    for path, status, named in [
+        ("/v1/ticket", "200", {"ETag", wire.TICKET_HEADER}),
+        ("/v1/ticket", "204", {"ETag"}),
+        ("/v1/runs/{run}/models/{name}", "200", {"ETag"}),
+        ("/v1/runs/{run}/models/{name}", "304", {"ETag"}),
+        ("/v1/runs/{run}/rounds/{round}/weights", "200", {"ETag"}),
+    ]:
+        assert paths[path]["get"]["responses"][status]["headers"].keys() == named, path
+
+
+async def test_openapi_describes_both_forms_of_an_experiment(runtime: Runtime) -> None:
+    answer = create_app(runtime).openapi()["paths"]["/v1/runs/{run}/experiment"]["get"]["responses"]
+    schema = answer["200"]["content"]["application/json"]["schema"]
+    whole = Experiment.load("digits-benign")
+    of_operator, of_client = whole.tables().keys(), whole.client_part().keys()
+    assert set(schema["required"]) <= of_operator & of_client
+    assert schema["properties"].keys() <= of_operator | of_client | {"initial"}
+    for name, about in schema["properties"].items():
+        for_whom = about.get("description", "").rpartition("; for ")[2]
+        if for_whom == "clients":
+            assert name in {*of_client, "initial"} - of_operator
+        elif for_whom == "operators":
+            assert name in of_operator - of_client
+        else:
+            assert name in of_operator & of_client
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_openapi_lists_no_errors_about_tokens_where_none_is_needed(
+    runtime: Runtime, path: str
+) -> None:
+    operation = create_app(runtime).openapi()["paths"][path]["get"]
+    assert not {"401", "403"} & operation["responses"].keys()
+    assert {"200", "503"} <= operation["responses"].keys()
+    assert (await ask(create_app(runtime), "GET", path)).status_code in {200, 503}
 
 
 def kinds_of(message: type[Message]) -> Iterator[type[Message]]:

@@ -3,14 +3,19 @@
 Legend: N rows, D coordinates.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.errors import (
+    ConfigurationError,
+    PreconditionError,
+    TooFewRows,
+    UnknownMember,
+)
 from rampart_fl.shared.robust import linalg
 from rampart_fl.shared.robust.base import Context, PreAggregator, Report, Rows, Rule, Stage, State
 from rampart_fl.shared.robust.context import Need
@@ -85,16 +90,16 @@ class Pipeline:
             raise PreconditionError(
                 f"nothing to aggregate: n=0 after leaving out {len(rows.dropped)}"
             )
-        keys, states, reports = self._keys(), split_state(state), []
+        keys, states, reports, given = self._keys(), split_state(state), [], len(rows)
         for key, stage in zip(keys, self.preaggregators, strict=False):
-            with stage.own_errors():
+            with _row_counts(len(rows), given), stage.own_errors():
                 mixed, states[key], report = stage.apply(rows, states.get(key, State()), context)
             if not isinstance(mixed, Rows):
                 raise ConfigurationError(f"pre-aggregator {stage.origin} must return `Rows`")
             rows = mixed
             reports.append(_checked(report, stage))
         last, rule = keys[-1], self.rule
-        with rule.own_errors():
+        with _row_counts(len(rows), given), rule.own_errors():
             aggregate_D, states[last], report = rule.apply(rows, states.get(last, State()), context)
         if not isinstance(aggregate_D, Tensor):
             raise ConfigurationError(f"rule {rule.origin} must return a tensor as its aggregate")
@@ -107,6 +112,19 @@ class Pipeline:
 
     def _keys(self) -> list[str]:
         return [f"{position}-{stage.name}" for position, stage in enumerate(self.stages)]
+
+
+@contextmanager
+def _row_counts(left: int, given: int) -> Iterator[None]:
+    """Adds to a `TooFewRows` that pre-aggregators such as bucketing have reduced the rows."""
+    try:
+        yield
+    except TooFewRows as error:
+        if left == given:
+            raise
+        raise TooFewRows(
+            f"{error.detail}; the stages before it made {left} rows from {given}"
+        ) from error
 
 
 def _checked(report: Report, stage: Stage) -> Report:

@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rampart_fl.shared.errors import ConfigurationError, PreconditionError, UnknownMember
+from rampart_fl.shared.errors import (
+    ConfigurationError,
+    PreconditionError,
+    TooFewRows,
+    UnknownMember,
+)
 from rampart_fl.shared.robust import Context, Pipeline, Report, Rows, State, aggregate
 from rampart_fl.shared.robust.base import PreAggregator, Rule
 from rampart_fl.shared.robust.pipeline import join_states, split_state, substate
@@ -70,6 +75,17 @@ def test_pipeline_requires_exactly_one_rule_at_its_end() -> None:
         Pipeline.of(["median", Doubles()])
     with pytest.raises(ConfigurationError, match="'median' is also a rule"):
         Pipeline.of(["median", "median"])
+
+
+def test_error_about_too_few_rows_says_that_earlier_stages_reduced_them() -> None:
+    rows_ND = torch.arange(24.0).view(12, 2)
+    lacking = "krum needs n >= 2f + 3 = 7 rows: n=6, f=2"
+    with pytest.raises(TooFewRows) as error:
+        aggregate(rows_ND, ["bucketing", "nnm", "krum"], f=2)
+    assert error.value.detail == f"{lacking}; the stages before it made 6 rows from 12"
+    with pytest.raises(TooFewRows) as error:
+        aggregate(rows_ND[:6], ["nnm", "krum"], f=2)
+    assert error.value.detail == lacking
 
 
 def test_unknown_and_unnamed_stages_are_rejected_with_suggestions() -> None:

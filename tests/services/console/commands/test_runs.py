@@ -101,6 +101,8 @@ def test_export_contains_records_models_and_evaluations(
     assert json.loads((out / "run.json").read_text()) == operator.info().model_dump(mode="json")
     assert json.loads((out / "evaluations.json").read_text()) == operator.evaluations()
     assert (said["submission"], said["exported_by"]) == ("founding", "owner")
+    assert good(rampart("report", str(out), "--out", str(tmp_path / "r.html")))
+    assert operator.info().experiment in (tmp_path / "r.html").read_text()
     again = rampart("export", "scripted-1", str(out))
     assert (again.code, "is not an empty folder" in again.err) == (1, True)
 

@@ -87,7 +87,12 @@ class LocalServers:
         return self.settings
 
     def start_redis(self) -> None:
-        """Starts a separate redis-server that fsyncs every write."""
+        """Starts Redis, and waits until it listens."""
+        self.launch_redis()
+        wait_until_listening(self.redis_port, self.processes, "redis", START)
+
+    def launch_redis(self) -> None:
+        """Starts a separate redis-server that fsyncs every write; does not wait for it."""
         data = self.folder / "redis"
         data.mkdir(parents=True, exist_ok=True)
         config = data / "redis.conf"
@@ -105,10 +110,14 @@ class LocalServers:
             lines = (f"{name} {_quoted(str(value))}\n" for name, value in options.items())
             file.writelines(map(os.fsencode, lines))
         self.processes.start("redis", [redis_server(), str(config)])
-        wait_until_listening(self.redis_port, self.processes, "redis", START)
 
     def start_aggregator(self) -> None:
-        """Starts an aggregator that has all roles in one process."""
+        """Starts the aggregator, and waits until it listens."""
+        self.launch_aggregator()
+        wait_until_listening(self.port, self.processes, "aggregator", START)
+
+    def launch_aggregator(self) -> None:
+        """Starts an aggregator that has all roles in one process; does not wait for it."""
         environment = {
             "RAMPART_OPERATOR_TOKEN": self.token,
             "RAMPART_REDIS_URL": f"redis://127.0.0.1:{self.redis_port}/0",
@@ -125,7 +134,6 @@ class LocalServers:
             **self.variables(),
         }
         self.processes.python("aggregator", "rampart_fl.services.aggregator", **environment)
-        wait_until_listening(self.port, self.processes, "aggregator", START)
 
 
 def _quoted(value: str) -> str:

@@ -6,7 +6,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
@@ -30,6 +29,7 @@ class SupervisedFederation:
         federation: the federation, with Redis and aggregator already running.
         folder: the folder with the federation's state.
         clock: function that returns the time in seconds.
+        pause: function that waits for a number of seconds.
     """
 
     def __init__(
@@ -37,14 +37,17 @@ class SupervisedFederation:
         federation: LocalServers,
         folder: ServedFolder,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._federation = federation
         self._folder = folder
         self._clock = clock
+        self._pause = pause
         self._deaths: dict[str, deque[float]] = {}
+        # A restart does not wait until the process listens: meanwhile, other processes may die.
         self._starts: dict[str, Callable[[], None]] = {
-            "redis": federation.start_redis,
-            "aggregator": federation.start_aggregator,
+            "redis": federation.launch_redis,
+            "aggregator": federation.launch_aggregator,
         }
         for name in self._starts:
             self._note(name)
@@ -68,10 +71,8 @@ class SupervisedFederation:
                 code = self._federation.processes[name].poll()
                 if code is not None:
                     self._died(name, code)
-                    # If the new process exits at once, the next check starts it again.
-                    with suppress(ChildFailed):
-                        self._start(name)
-            time.sleep(POLL)
+                    self._start(name)
+            self._pause(POLL)
 
     def _start(self, name: str) -> None:
         self._starts[name]()

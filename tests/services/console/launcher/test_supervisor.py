@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
+from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.services.console.launcher.supervisor import MOST, SupervisedFederation, require_free
@@ -18,14 +19,14 @@ class Failing(LocalServers):
 
     def start_servers(self) -> None:
         """Starts both."""
-        self.start_redis()
-        self.start_aggregator()
+        self.launch_redis()
+        self.launch_aggregator()
 
-    def start_redis(self) -> None:
+    def launch_redis(self) -> None:
         """Starts a process that waits."""
         self.processes.start("redis", ["sleep", "600"])
 
-    def start_aggregator(self) -> None:
+    def launch_aggregator(self) -> None:
         """Starts a process that fails."""
         self.processes.start("aggregator", ["sh", "-c", "echo no disk; exit 3"])
 
@@ -48,6 +49,30 @@ def test_processes_that_die_rarely_are_restarted(tmp_path: Path) -> None:
     with folder.lock(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):
         SupervisedFederation(servers, folder, clock=lambda: next(times)).watch()
     assert list(times) == []
+
+
+class Stopped(Exception):
+    """The test has seen enough, and stops the supervision."""
+
+
+def test_ids_of_restarted_processes_are_recorded_even_if_several_died(tmp_path: Path) -> None:
+    folder = ServedFolder(tmp_path)
+    with folder.lock(), LocalServers(tmp_path, processes=ForkedProcesses) as servers:
+        killed = {name: servers.processes[name].pid for name in ("redis", "aggregator")}
+
+        def stop_after_both_restarts(seconds: float) -> None:
+            if all(servers.processes[name].pid != pid for name, pid in killed.items()):
+                raise Stopped
+
+        served = SupervisedFederation(servers, folder, pause=stop_after_both_restarts)
+        for name in killed:
+            servers.processes.kill(name)
+        with pytest.raises(Stopped):
+            served.watch()
+        for name in killed:
+            recorded = int((tmp_path / "pids" / name).read_text())
+            assert recorded == servers.processes[name].pid
+        servers.operator.ready()
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:

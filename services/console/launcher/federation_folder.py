@@ -90,6 +90,10 @@ class ServedFolder:
         self._pids.mkdir(exist_ok=True)
         (self._pids / name).write_text(f"{pid}\n", encoding="utf-8")
 
+    def forget_process(self, name: str) -> None:
+        """Deletes `pids/<name>`, because the process is dead."""
+        (self._pids / name).unlink(missing_ok=True)
+
     def await_ready(
         self, server: "subprocess.Popen[bytes]", log: Path, patience: float, since: int = 0
     ) -> str:

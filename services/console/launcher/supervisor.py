@@ -1,25 +1,55 @@
 """`rampart serve`: a long-lived federation on this machine, with optional agents."""
 
 import logging
-import os
+import shutil
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.services.console.launcher.servers import LocalServers
-from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.errors import ConfigurationError, RampartError
+from rampart_fl.shared.runtime import durable
 
 log = logging.getLogger(__name__)
 POLL = 0.2
 """Seconds between checks of the processes."""
-MOST, WITHIN = 5, 120.0
-"""If one process dies `MOST` times within `WITHIN` seconds, the federation is stopped."""
+SHORTEST, LONGEST = 0.2, 30.0
+"""Seconds from the death of a process to its next start; each further death doubles this time."""
+STEADY = 60.0
+"""A start has succeeded if the process runs for this number of seconds."""
+GIVE_UP = 3600.0
+"""If every start of a process fails for this number of seconds, the federation is stopped. The time
+is long, so that somebody can free space on a full disk meanwhile."""
+SCARCE = 2**26
+"""If less free disk space is left, in bytes, the log says so: the disk may be full."""
 PER_PROCESS = 10
 """Maximum number of clients per process."""
+
+
+@dataclass
+class Supervised:
+    """A process that is started again when it dies.
+
+    Args:
+        start: starts the process, and does not wait for it.
+        started_at: time of the latest start.
+    """
+
+    start: Callable[[], None]
+    started_at: float
+    wait: float = SHORTEST
+    """Seconds to wait after the next death."""
+    failing_since: float | None = None
+    """Time of the first death after the last successful start; None before the first death."""
+    restart_at: float | None = None
+    """Time of the next start; None while the process runs."""
+    recorded: int | None = None
+    """The process id in the federation's folder."""
 
 
 class SupervisedFederation:
@@ -43,51 +73,82 @@ class SupervisedFederation:
         self._folder = folder
         self._clock = clock
         self._pause = pause
-        self._deaths: dict[str, deque[float]] = {}
         # A restart does not wait until the process listens: meanwhile, other processes may die.
-        self._starts: dict[str, Callable[[], None]] = {
-            "redis": federation.launch_redis,
-            "aggregator": federation.launch_aggregator,
-        }
-        for name in self._starts:
-            self._note(name)
+        starts = {"redis": federation.launch_redis, "aggregator": federation.launch_aggregator}
+        self._supervised = {name: Supervised(start, clock()) for name, start in starts.items()}
+        for name in self._supervised:
+            self._record(name)
 
     def start_agents(self, clients: int) -> None:
         """Starts the given number of clients, which take part in any run that selects them."""
         for number, first in enumerate(range(0, clients, PER_PROCESS)):
             name = f"agents-{number}"
-            self._starts[name] = partial(self._start_group, name, min(PER_PROCESS, clients - first))
-            self._start(name)
+            start = partial(self._start_group, name, min(PER_PROCESS, clients - first))
+            start()
+            self._supervised[name] = Supervised(start, self._clock())
+            self._record(name)
 
     def watch(self) -> None:
         """Announces the federation; then restarts processes when they die.
 
         Raises:
-            ChildFailed: a process dies repeatedly.
+            ChildFailed: every start of a process failed for `GIVE_UP` seconds.
         """
         self._folder.announce(self._federation.url)
         while True:
-            for name in self._starts:
-                code = self._federation.processes[name].poll()
-                if code is not None:
-                    self._died(name, code)
-                    self._start(name)
+            for name in self._supervised:
+                self._check(name)
             self._pause(POLL)
 
-    def _start(self, name: str) -> None:
-        self._starts[name]()
-        self._note(name)
+    def _check(self, name: str) -> None:
+        restart_at = self._supervised[name].restart_at
+        if restart_at is not None:
+            if self._clock() >= restart_at:
+                self._restart(name)
+            return
+        self._record(name)
+        code = self._federation.processes[name].poll()
+        if code is not None:
+            self._failed(name, f"exited with code {code}")
 
-    def _note(self, name: str) -> None:
-        self._folder.record_process(name, self._federation.processes[name].pid)
+    def _restart(self, name: str) -> None:
+        one = self._supervised[name]
+        one.started_at, one.restart_at = self._clock(), None
+        try:
+            one.start()
+        except (OSError, RampartError) as error:
+            # For example, a full disk has no room for a configuration file.
+            self._failed(name, f"cannot be started ({error})")
+        else:
+            self._record(name)
 
-    def _died(self, name: str, code: int) -> None:
-        deaths, now = self._deaths.setdefault(name, deque(maxlen=MOST)), self._clock()
-        deaths.append(now)
+    def _record(self, name: str) -> None:
+        """Records the process's id; if the disk is full, the next check tries again."""
+        one, pid = self._supervised[name], self._federation.processes[name].pid
+        if one.recorded != pid:
+            with suppress(OSError):
+                self._folder.record_process(name, pid)
+                one.recorded = pid
+
+    def _failed(self, name: str, how: str) -> None:
+        """Sets the time of the next start."""
+        one, now = self._supervised[name], self._clock()
+        one.recorded = None
+        with suppress(OSError):
+            self._folder.forget_process(name)
+        if one.failing_since is None or now - one.started_at >= STEADY:
+            one.failing_since, one.wait = now, SHORTEST
         tail = self._federation.processes.tail(name)
-        if len(deaths) == MOST and now - deaths[0] < WITHIN:
-            raise ChildFailed(f"{name} died {MOST} times, the last time with code {code}; {tail}")
-        log.warning("%s exited with code %s and is restarted; %s", name, code, tail)
+        room = shutil.disk_usage(self._folder.path).free
+        if room < SCARCE:
+            tail = f"the disk has only {room / 2**20:.1f} MiB free; {tail}"
+        if now - one.failing_since >= GIVE_UP:
+            raise ChildFailed(
+                f"{name} {how}; every start in the last {GIVE_UP / 60:g} minutes failed; {tail}"
+            )
+        log.warning("%s %s; waiting %g s before the next start; %s", name, how, one.wait, tail)
+        one.restart_at = now + one.wait
+        one.wait = min(2 * one.wait, LONGEST)
 
     def _start_group(self, name: str, clients: int) -> None:
         """Starts a process that hosts clients; clients that joined earlier keep their identity."""
@@ -96,9 +157,7 @@ class SupervisedFederation:
         tokens = state / "join-tokens"
         if not tokens.exists():
             made = self._federation.operator.mint_unbound(clients).tokens
-            options = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            with os.fdopen(os.open(tokens, options, 0o600), "w", encoding="utf-8") as file:
-                file.write("\n".join(made))
+            durable.replace(tokens, ["\n".join(made).encode()], 0o600)
         self._federation.processes.python(
             name,
             "rampart_fl.services.client_agent",

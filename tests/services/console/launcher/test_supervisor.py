@@ -1,5 +1,9 @@
-"""A served federation ends if one of its processes dies repeatedly."""
+"""A served federation restarts processes that die, and ends if a server fails for a long time."""
 
+import errno
+import os
+import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,17 +12,34 @@ from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.processes import ChildFailed
 from rampart_fl.services.console.launcher.servers import LocalServers
-from rampart_fl.services.console.launcher.supervisor import MOST, SupervisedFederation, require_free
+from rampart_fl.services.console.launcher.supervisor import (
+    GIVE_UP,
+    LONGEST,
+    POLL,
+    SHORTEST,
+    STEADY,
+    SupervisedFederation,
+    require_free,
+)
 from rampart_fl.shared.errors import ConfigurationError
+from tests.integration.in_process_federation import Disk
 
 pytestmark = pytest.mark.processes
 
 
-class Failing(LocalServers):
-    """Two servers: one waits, and the other one fails immediately."""
+class Stopped(Exception):
+    """The test has seen enough, and stops the supervision."""
+
+
+class Scripted(LocalServers):
+    """Redis waits, and the aggregator runs a shell command; a test controls the time."""
+
+    command = "echo no disk; exit 3"
+    now = 0.0
 
     def start_servers(self) -> None:
         """Starts both."""
+        self.starts = list[float]()
         self.launch_redis()
         self.launch_aggregator()
 
@@ -27,32 +48,106 @@ class Failing(LocalServers):
         self.processes.start("redis", ["sleep", "600"])
 
     def launch_aggregator(self) -> None:
-        """Starts a process that fails."""
-        self.processes.start("aggregator", ["sh", "-c", "echo no disk; exit 3"])
+        """Starts the command."""
+        self.starts.append(self.now)
+        self.processes.start("aggregator", ["sh", "-c", self.command])
+
+    def pause(self, seconds: float) -> None:
+        """Waits until the command has ended; then the given time has passed."""
+        self.processes["aggregator"].wait()
+        self.now += seconds
+
+    def gaps(self) -> list[float]:
+        """The times between two starts of the aggregator."""
+        return [later - before for before, later in pairwise(self.starts)]
+
+    def supervised(self, folder: ServedFolder) -> SupervisedFederation:
+        """The supervisor of these servers."""
+        return SupervisedFederation(self, folder, lambda: self.now, self.pause)
 
 
-def test_process_that_dies_repeatedly_ends_the_federation(tmp_path: Path) -> None:
+def test_process_that_dies_is_restarted_after_growing_pauses(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path)
-    with folder.lock(), Failing(tmp_path) as servers:
+    with folder.lock(), Scripted(tmp_path) as servers:
         redis = servers.processes["redis"].pid
-        expected = f"aggregator died {MOST} times, the last time with code 3; .*no disk"
+        expected = "aggregator exited with code 3; .* in the last 60 minutes failed; .*no disk"
         with pytest.raises(ChildFailed, match=expected):
-            SupervisedFederation(servers, folder).watch()
+            servers.supervised(folder).watch()
         assert servers.processes["redis"].pid == redis, "it was left alone"
-    assert (tmp_path / "logs/aggregator.log").read_text() == "no disk\n" * MOST
+        recorded = {path.name: int(path.read_text()) for path in (tmp_path / "pids").iterdir()}
+        assert recorded == {"redis": redis}, "ids of dead processes are forgotten"
+    gaps, wait = servers.gaps(), SHORTEST
+    for gap in gaps:
+        assert wait <= gap + 1e-6 < wait + 3 * POLL
+        wait = min(2 * wait, LONGEST)
+    assert sum(gaps) > GIVE_UP - LONGEST
+    assert (tmp_path / "logs/aggregator.log").read_text() == "no disk\n" * len(servers.starts)
 
 
-def test_processes_that_die_rarely_are_restarted(tmp_path: Path) -> None:
-    """The federation ends only after the clock has stopped, so that deaths are no longer rare."""
-    times = iter([*range(0, 1000 * 2 * MOST, 1000), *[10**6] * MOST])
+class Mortal(Scripted):
+    """The aggregator runs for `STEADY` seconds, and then dies."""
+
+    command = "exec sleep 600"
+
+    def pause(self, seconds: float) -> None:
+        """Kills the aggregator in time."""
+        if len(self.starts) > GIVE_UP / STEADY + 2:
+            raise Stopped
+        if self.now - self.starts[-1] >= STEADY:
+            self.processes.kill("aggregator")
+        self.now += seconds
+
+
+def test_processes_that_run_for_a_while_are_restarted_forever(tmp_path: Path) -> None:
     folder = ServedFolder(tmp_path)
-    with folder.lock(), Failing(tmp_path) as servers, pytest.raises(ChildFailed):
-        SupervisedFederation(servers, folder, clock=lambda: next(times)).watch()
-    assert list(times) == []
+    with folder.lock(), Mortal(tmp_path) as servers:
+        with pytest.raises(Stopped):
+            servers.supervised(folder).watch()
+        assert servers.now > GIVE_UP
+        assert max(servers.gaps()) < STEADY + SHORTEST + 4 * POLL
 
 
-class Stopped(Exception):
-    """The test has seen enough, and stops the supervision."""
+class FullDisk(Mortal):
+    """At first, the disk has no room for configuration files and process ids."""
+
+    def launch_aggregator(self) -> None:
+        """Fails while the disk is full."""
+        full = len(self.starts) in {1, 2, 3}
+        self.starts.append(self.now)
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.processes.start("aggregator", ["sleep", "600"])
+
+    def pause(self, seconds: float) -> None:
+        """Ends the test when both ids are recorded."""
+        pids = self.folder / "pids"
+        if len(self.starts) == 5:
+            if pids.is_dir():
+                raise Stopped
+            pids.unlink()
+        self.now += seconds
+
+
+def test_full_disk_does_not_end_the_federation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk()
+    disk.free = 2**19
+    monkeypatch.setattr(shutil, "disk_usage", disk.usage)
+    folder = ServedFolder(tmp_path)
+    (tmp_path / "pids").touch()
+    with FullDisk(tmp_path) as servers:
+        served = servers.supervised(folder)
+        servers.processes.kill("aggregator")
+        with pytest.raises(Stopped):
+            served.watch()
+        for name in ("redis", "aggregator"):
+            recorded = int((tmp_path / "pids" / name).read_text())
+            assert recorded == servers.processes[name].pid
+    assert "aggregator exited with code -9; waiting 0.2 s before" in caplog.messages[0]
+    assert "aggregator cannot be started ([Errno 28] No space left on" in caplog.messages[3]
+    waits = "waiting 1.6 s before the next start; the disk has only 0.5 MiB free; see "
+    assert waits in caplog.messages[3]
 
 
 def test_ids_of_restarted_processes_are_recorded_even_if_several_died(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ SHORTEST, LONGEST = 0.2, 30.0
 STEADY = 60.0
 """A start has succeeded if the process runs for this number of seconds."""
 GIVE_UP = 3600.0
-"""If every start of a process fails for this number of seconds, the federation is stopped. The time
-is long, so that somebody can free space on a full disk meanwhile."""
+"""If every start of a server fails for this number of seconds, the federation is stopped; clients
+are only not started any more. The time is long, so that somebody can free space on a full disk."""
 SCARCE = 2**26
 """If less free disk space is left, in bytes, the log says so: the disk may be full."""
 PER_PROCESS = 10
@@ -38,10 +38,12 @@ class Supervised:
     Args:
         start: starts the process, and does not wait for it.
         started_at: time of the latest start.
+        needed: whether the federation is stopped if the process cannot be started.
     """
 
     start: Callable[[], None]
     started_at: float
+    needed: bool = True
     wait: float = SHORTEST
     """Seconds to wait after the next death."""
     failing_since: float | None = None
@@ -85,18 +87,18 @@ class SupervisedFederation:
             name = f"agents-{number}"
             start = partial(self._start_group, name, min(PER_PROCESS, clients - first))
             start()
-            self._supervised[name] = Supervised(start, self._clock())
+            self._supervised[name] = Supervised(start, self._clock(), needed=False)
             self._record(name)
 
     def watch(self) -> None:
         """Announces the federation; then restarts processes when they die.
 
         Raises:
-            ChildFailed: every start of a process failed for `GIVE_UP` seconds.
+            ChildFailed: every start of a server failed for `GIVE_UP` seconds.
         """
         self._folder.announce(self._federation.url)
         while True:
-            for name in self._supervised:
+            for name in list(self._supervised):
                 self._check(name)
             self._pause(POLL)
 
@@ -143,9 +145,12 @@ class SupervisedFederation:
         if room < SCARCE:
             tail = f"the disk has only {room / 2**20:.1f} MiB free; {tail}"
         if now - one.failing_since >= GIVE_UP:
-            raise ChildFailed(
-                f"{name} {how}; every start in the last {GIVE_UP / 60:g} minutes failed; {tail}"
-            )
+            how += f"; every start in the last {GIVE_UP / 60:g} minutes failed"
+            if one.needed:
+                raise ChildFailed(f"{name} {how}; {tail}")
+            log.error("%s %s; its clients stay offline until the next serve; %s", name, how, tail)
+            del self._supervised[name]
+            return
         log.warning("%s %s; waiting %g s before the next start; %s", name, how, one.wait, tail)
         one.restart_at = now + one.wait
         one.wait = min(2 * one.wait, LONGEST)
@@ -165,6 +170,9 @@ class SupervisedFederation:
             RAMPART_CLIENTS=str(clients),
             RAMPART_STATE=str(state),
             RAMPART_JOIN_TOKENS=str(tokens),
+            # Otherwise, the process would exit when all of its clients are barred, and would then
+            # be started again and again.
+            RAMPART_STAY_WHEN_BARRED="true",
             OMP_NUM_THREADS="1",
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from rampart_fl.services.console.launcher.federation_folder import ServedFolder
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
-from rampart_fl.services.console.launcher.processes import ChildFailed
+from rampart_fl.services.console.launcher.processes import ChildFailed, Processes
 from rampart_fl.services.console.launcher.servers import LocalServers
 from rampart_fl.services.console.launcher.supervisor import (
     GIVE_UP,
@@ -148,6 +148,53 @@ def test_full_disk_does_not_end_the_federation(
     assert "aggregator cannot be started ([Errno 28] No space left on" in caplog.messages[3]
     waits = "waiting 1.6 s before the next start; the disk has only 0.5 MiB free; see "
     assert waits in caplog.messages[3]
+
+
+class Failing(Processes):
+    """Each process of clients prints one of its variables, and fails."""
+
+    def python(self, name: str, module: str, *arguments: str, **environment: str) -> None:
+        """Starts the process."""
+        del module, arguments
+        self.start(name, ["sh", "-c", "echo $RAMPART_STAY_WHEN_BARRED; exit 1"], environment)
+
+
+class Agents(Mortal):
+    """Servers that run, beside clients that fail."""
+
+    end = GIVE_UP + 2 * LONGEST
+
+    def launch_aggregator(self) -> None:
+        """Starts a process that waits."""
+        self.processes.start("aggregator", ["sleep", "600"])
+
+    def pause(self, seconds: float) -> None:
+        """Waits until the clients have failed."""
+        if self.now > self.end:
+            raise Stopped
+        self.processes["agents-0"].wait()
+        self.now += seconds
+
+
+def test_failing_clients_do_not_end_the_federation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, state = ServedFolder(tmp_path), tmp_path / "clients/agents-0"
+    state.mkdir(parents=True)
+    (state / "join-tokens").touch()
+    with folder.lock(), Agents(tmp_path, processes=Failing) as servers:
+        served = servers.supervised(folder)
+        served.start_agents(2)
+        with pytest.raises(Stopped):
+            served.watch()
+        assert servers.processes["redis"].poll() is servers.processes["aggregator"].poll() is None
+        recorded = sorted(path.name for path in (tmp_path / "pids").iterdir())
+        assert recorded == ["aggregator", "redis"]
+    starts = GIVE_UP / LONGEST
+    assert starts <= len(caplog.messages) < starts + 10, "the pauses grow"
+    given_up = "in the last 60 minutes failed; its clients stay offline until the next serve"
+    assert given_up in caplog.messages[-1]
+    assert set((tmp_path / "logs/agents-0.log").read_text().split()) == {"true"}
 
 
 def test_ids_of_restarted_processes_are_recorded_even_if_several_died(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rampart_fl.shared.protocol.operators import OperatorInfo, OperatorToken, Ro
 from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
-from rampart_fl.shared.runtime.tokens import token_hash
+from rampart_fl.shared.runtime.tokens import mint, token_hash
 
 NO_LABELS: Mapping[str, str] = {}
 PAGE = 500
@@ -277,6 +277,7 @@ class Operator(AggregatorConnection):
         """Makes a join token for each client id; each token is bound to one client id."""
         body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
         body["labels"] = dict(labels)
+        body["key"] = mint()
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def mint_unbound(
@@ -289,6 +290,7 @@ class Operator(AggregatorConnection):
         """Makes join tokens that any client may use."""
         body = {"count": count, "lifetime": lifetime, "reason": reason}
         body["labels"] = dict(labels)
+        body["key"] = mint()
         return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
 
     def revoke_join_token(self, token: str, reason: str = NO_REASON) -> None:
@@ -323,6 +325,7 @@ class Operator(AggregatorConnection):
     ) -> OperatorToken:
         """Makes a token for an operator; without a `lifetime`, the token is valid until revoked."""
         body = {"name": name, "role": role, "lifetime_seconds": lifetime, "reason": reason}
+        body["key"] = mint()
         return self._ask(OperatorToken, "POST", "/v1/operators", json=body)
 
     def revoke_operator(self, name: str, reason: str = NO_REASON) -> None:

@@ -169,6 +169,15 @@ class Joined(Message):
     expires_at: float
 
 
+RequestKey = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_-]{43,128}$",
+        description="a random secret; a repeated request with the same key makes the same tokens",
+    ),
+]
+
+
 class JoinTokenRequest(Message):
     """An operator's request for join tokens; each token admits one client."""
 
@@ -191,6 +200,7 @@ class JoinTokenRequest(Message):
     )
     labels: Labels = LABELS
     reason: Reason = Field(default=NO_REASON, examples=["two new hospitals"])
+    key: RequestKey | None = Field(default=None, examples=[None])
 
 
 class LabelChange(Message):

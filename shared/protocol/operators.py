@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rampart_fl.shared.protocol.messages import Message
+from rampart_fl.shared.protocol.messages import Message, RequestKey
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
 
 Role = Literal["viewer", "operator"]
@@ -29,6 +29,7 @@ class OperatorRequest(Message):
         default=None, gt=0, le=31_536_000, description="None: until revoked", examples=[2_592_000]
     )
     reason: Reason = Field(default=NO_REASON, examples=["on call in March"])
+    key: RequestKey | None = Field(default=None, examples=[None])
 
 
 class OperatorInfo(WhoAmI):

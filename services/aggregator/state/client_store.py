@@ -28,6 +28,7 @@ if join.used then
   if join.token_hash ~= ARGV[5] then return {'used'} end
   return {'joined', join.used, redis.call('HGET', KEYS[2], join.used)}
 end
+if join.revoked then return {'revoked'} end
 if tonumber(join.expires_at) < tonumber(ARGV[2]) then return {'expired'} end
 local id = join.client_id or (ARGV[3] ~= '' and ARGV[3]) or ARGV[4]
 if redis.call('HEXISTS', KEYS[2], id) == 1 then return {'taken', id} end

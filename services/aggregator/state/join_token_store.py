@@ -28,16 +28,22 @@ return {'added'}
 REVOKE_JOIN = (
     AUDITED
     + """
--- KEYS joins; ARGV join_hash
+-- KEYS joins; ARGV join_hash now
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return {'unknown'} end
-local used = cjson.decode(raw).used
-if used then return {'used', used} end
+local join = cjson.decode(raw)
+if join.used then return {'used', join.used} end
+if join.revoked then return {'revoked'} end
 if not recorded() then return {'moved'} end
-redis.call('HDEL', KEYS[1], ARGV[1])
+join.revoked = true
+join.expires_at = tonumber(ARGV[2])
+redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(join))
 return {'revoked'}
 """
 )
+"""Keeps the record of a revoked token until `forget` deletes it, so that a repeated request is
+told that the token is revoked. The token expires at once, because processes of an older release do
+not read the field `revoked`."""
 
 
 class JoinTokenRecord(NamedTuple):
@@ -82,9 +88,15 @@ class JoinTokenStore:
         await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
 
     async def revoke(self, join_hash: str, by: Attribution) -> str:
-        """Revokes a join token; returns "revoked", "unknown", or "used" if a client has used it."""
+        """Revokes a join token.
+
+        Returns:
+            "revoked", also if the token is revoked already; "used" if a client has used the token,
+            or "unknown".
+        """
         act = Act("revoke-join-token", by, join_hash)
-        return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), join_hash))[0]
+        arguments = (join_hash, by.time)
+        return (await self.audit.perform(act, REVOKE_JOIN, (self.keys.joins,), *arguments))[0]
 
     async def forget(self, expired_before: float) -> int:
         """Deletes the unused join tokens that expired before a Unix time; returns their number."""

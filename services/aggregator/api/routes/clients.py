@@ -38,7 +38,7 @@ from rampart_fl.shared.protocol.messages import (
     TokenChange,
 )
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
-from rampart_fl.shared.runtime.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint_repeatably, token_hash
 
 router = APIRouter(prefix="/v1", tags=["clients"], responses=PROBLEMS)
 ClientPath = Annotated[str, Path(pattern=CLIENT_ID, examples=["client-07"])]
@@ -51,14 +51,19 @@ ROTATIONS = 20
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
-    """Makes single-use join tokens for clients; each token is shown only once."""
+    """Makes single-use join tokens for clients; shows each token only once.
+
+    If the response is lost, a repeated request with the same `key` makes no further tokens: its
+    response contains the tokens of the first request.
+    """
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
         raise refusals.InvalidRequest("client_ids has the same id twice")
     if ids is not None and "count" in body.model_fields_set and body.count != len(ids):
         raise refusals.InvalidRequest(f"count is {body.count}, but client_ids has {len(ids)} ids")
     client_ids: Sequence[str | None] = ids or [None] * body.count
-    tokens = [mint() for _ in client_ids]
+    request = f"join tokens {body.model_dump_json()}"
+    tokens = mint_repeatably(len(client_ids), body.key, request)
     expires_at = time.time() + body.lifetime
     joins = {
         token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
@@ -81,7 +86,7 @@ async def revoke_join_token(
     ],
     reason: ReasonQuery = NO_REASON,
 ) -> None:
-    """Revokes a join token that no client has used."""
+    """Revokes a join token that no client has used; the request is idempotent."""
     answer = await runtime.stores.join_tokens.revoke(join_hash, actor.because(reason))
     if answer == "unknown":
         raise refusals.NotFound("no such join token")

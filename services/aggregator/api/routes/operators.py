@@ -16,7 +16,7 @@ from rampart_fl.shared.protocol.operators import (
     WhoAmI,
 )
 from rampart_fl.shared.protocol.reasons import NO_REASON, Reason
-from rampart_fl.shared.runtime.tokens import mint, token_hash
+from rampart_fl.shared.runtime.tokens import mint_repeatably, token_hash
 
 router = APIRouter(prefix="/v1", tags=["operators"], responses=PROBLEMS)
 
@@ -53,9 +53,11 @@ async def add_operator(
 ) -> OperatorToken:
     """Adds an operator, and makes the operator's token, which is shown only once.
 
+    If the response is lost, a repeated request with the same `key` has the same token.
     Once an operator's token is revoked or has expired, the operator's name can be reused.
     """
-    by, token = actor.because(body.reason), mint()
+    by = actor.because(body.reason)
+    (token,) = mint_repeatably(1, body.key, f"operator {body.model_dump_json()}")
     expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds
     answer = "taken"
     if body.name != OWNER:

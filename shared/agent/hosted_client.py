@@ -12,7 +12,7 @@ from rampart_fl.shared.agent.acceptance import LONGEST_REASON, OfferAnswer, Poli
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
 from rampart_fl.shared.agent.agent_settings import AgentSettings
-from rampart_fl.shared.agent.client import AggregatorClient
+from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
 from rampart_fl.shared.agent.former_state import adopt_former_state
 from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
 from rampart_fl.shared.agent.learning_client import RunFiles, client_experiment
@@ -25,6 +25,7 @@ from rampart_fl.shared.families import plugins
 from rampart_fl.shared.learning.data.client_data import client_data_from_file
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.protocol.refusals import Evicted, NotMember, RunNotFound
 
 log = logging.getLogger(__name__)
 AWAY = 300.0
@@ -32,6 +33,11 @@ AWAY = 300.0
 client counts as offline, so that rounds do not wait for it."""
 PAUSE = 30.0
 """Seconds until a client tries again after its disk has failed, for example because it was full."""
+BRIEF = 2.0
+"""Seconds until a client asks for its next run after it has lost its place in a run."""
+NO_PLACE = {RunNotFound.slug, NotMember.slug, Evicted.slug}
+"""The refusals that say that the client has no place in a run. For example, an operator may have
+deleted the run while the client was suspended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +93,14 @@ class HostedClient:
                             last = await self._take_part(
                                 connection, identity, folder, activity, last
                             )
+                        except RequestRefused as refusal:
+                            if refusal.reason not in NO_PLACE:
+                                raise
+                            where = {"client": identity.client_id}
+                            log.warning("the client lost its run: %s", refusal, extra=where)
+                            await asyncio.sleep(BRIEF)
+                            last = None
+                            continue
                         except OSError as error:
                             if not of_disk(error):
                                 raise

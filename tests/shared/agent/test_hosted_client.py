@@ -14,6 +14,7 @@ from rampart_fl.shared.agent import hosted_client as module
 from rampart_fl.shared.agent.acceptance import Policy
 from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.host import build_honest_client, check_capabilities
 from rampart_fl.shared.agent.hosted_client import HostedClient
 from rampart_fl.shared.agent.identity import Identity
@@ -40,6 +41,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "establish", establish)
     monkeypatch.setattr(module, "token_renewal", token_renewal)
     monkeypatch.setattr(module, "PAUSE", 0.0)
+    monkeypatch.setattr(module, "BRIEF", 0.0)
 
 
 def hosted(folder: Path, thread: ThreadPoolExecutor, **settings: Any) -> HostedClient:
@@ -69,6 +71,47 @@ async def test_a_client_takes_part_again_after_its_disk_was_full(
         await hosted(tmp_path, thread).live(tmp_path / "ada", None, leaves=False)
     assert took_part == [TRAIN, TRAIN]
     assert "No space left on device" in caplog.text
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("slug", "survives"),
+    [
+        ("run-not-found", True),
+        ("not-a-member", True),
+        ("evicted", True),
+        ("unauthorized", False),
+    ],
+)
+async def test_a_client_whose_run_was_deleted_while_it_was_away_takes_part_in_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    slug: str,
+    survives: bool,
+) -> None:
+    tickets, former, asked = [TRAIN, BARRED], list[Ticket | None](), list[str]()
+
+    async def next_run(*arguments: Any) -> Ticket:
+        former.append(arguments[-1])
+        return tickets.pop(0)
+
+    async def run_experiment(_: Any, run: str, __: Path) -> tuple[Experiment, int]:
+        asked.append(run)
+        raise RequestRefused(404, slug, "there is no run test-1")
+
+    monkeypatch.setattr(module, "next_run", next_run)
+    monkeypatch.setattr(module, "run_experiment", run_experiment)
+    with ThreadPoolExecutor(1) as thread:
+        living = hosted(tmp_path, thread).live(tmp_path / "ada", None, leaves=False)
+        if survives:
+            await living
+            assert "there is no run test-1" in caplog.text
+        else:
+            with pytest.raises(RequestRefused):
+                await living
+    assert asked == ["test-1"]
+    assert former == ([None, None] if survives else [None])
 
 
 @pytest.mark.usefixtures("offline")

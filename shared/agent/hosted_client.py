@@ -64,55 +64,59 @@ class HostedClient:
         """Takes part in runs under one identity.
 
         The method returns when the client is barred from the federation. If `leaves` is set, the
-        method also returns when the client is evicted from a run.
+        method also returns when the client is evicted from a run. After an error of the disk, the
+        client begins again: it locks its folder, reads its identity, and asks for its next run.
         """
+        while True:
+            try:
+                with lock_folder(folder):
+                    await self._live(folder, join_token, leaves)
+                    return
+            except OSError as error:
+                if not of_disk(error):
+                    raise
+                where = {"position": self.position}
+                log.error("the disk failed; trying again: %s", error, extra=where)
+            await asyncio.sleep(PAUSE)
+
+    async def _live(self, folder: Path, join_token: str | None, leaves: bool) -> None:
+        """Joins the federation if necessary, and takes part in runs; the folder must be locked."""
         settings = self.settings
         verify = str(settings.ca_certificate) if settings.ca_certificate else None
-        with lock_folder(folder):
-            identity = await establish(
-                settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
-            )
-            assert identity.client_id is not None
-            connection = AggregatorClient(
-                settings.aggregator,
-                identity.token,
-                settings.patience,
-                verify,
-                settings.compress,
-                settings.ticket_wait,
-            )
+        identity = await establish(
+            settings.aggregator, folder, join_token, verify=verify, patience=settings.patience
+        )
+        assert identity.client_id is not None
+        connection = AggregatorClient(
+            settings.aggregator,
+            identity.token,
+            settings.patience,
+            verify,
+            settings.compress,
+            settings.ticket_wait,
+        )
+        try:
             activity, last = ActivityLog(folder), None
-            try:
-                async with token_renewal(connection, folder):
-                    while True:
-                        decide = partial(self._decide, activity)
-                        try:
-                            last = await next_run(connection, decide, identity.client_id, last)
-                            if not last.run:
-                                return
-                            last = await self._take_part(
-                                connection, identity, folder, activity, last
-                            )
-                        except RequestRefused as refusal:
-                            if refusal.reason not in NO_PLACE:
-                                raise
-                            where = {"client": identity.client_id}
-                            log.warning("the client lost its run: %s", refusal, extra=where)
-                            await asyncio.sleep(BRIEF)
-                            last = None
-                            continue
-                        except OSError as error:
-                            if not of_disk(error):
-                                raise
-                            where = {"client": identity.client_id}
-                            log.error("the disk failed; trying again: %s", error, extra=where)
-                            await asyncio.sleep(PAUSE)
-                            last = None
-                            continue
-                        if leaves and last.kind == "evicted":
+            async with token_renewal(connection, folder):
+                while True:
+                    decide = partial(self._decide, activity)
+                    try:
+                        last = await next_run(connection, decide, identity.client_id, last)
+                        if not last.run:
                             return
-            finally:
-                await connection.close()
+                        last = await self._take_part(connection, identity, folder, activity, last)
+                    except RequestRefused as refusal:
+                        if refusal.reason not in NO_PLACE:
+                            raise
+                        where = {"client": identity.client_id}
+                        log.warning("the client lost its run: %s", refusal, extra=where)
+                        await asyncio.sleep(BRIEF)
+                        last = None
+                        continue
+                    if leaves and last.kind == "evicted":
+                        return
+        finally:
+            await connection.close()
 
     async def _decide(
         self, activity: ActivityLog, run: str, part: dict[str, Any]

@@ -74,6 +74,30 @@ async def test_a_client_takes_part_again_after_its_disk_was_full(
 
 
 @pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("fails", ["lock_folder", "establish", "ActivityLog"])
+async def test_a_client_that_starts_while_its_disk_is_full_tries_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    attempts, works = list[bool](), getattr(module, fails)
+
+    def full_at_first(*arguments: Any, **options: Any) -> Any:
+        attempts.append(True)
+        if len(attempts) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return works(*arguments, **options)
+
+    async def next_run(*_: Any) -> Ticket:
+        return BARRED
+
+    monkeypatch.setattr(module, fails, full_at_first)
+    monkeypatch.setattr(module, "next_run", next_run)
+    with ThreadPoolExecutor(1) as thread:
+        await hosted(tmp_path, thread).live(tmp_path / "ada", None, leaves=False)
+    assert len(attempts) == 3
+    assert "No space left on device" in caplog.text
+
+
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("slug", "survives"),
     [

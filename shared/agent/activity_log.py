@@ -1,7 +1,8 @@
 """A client's own log of its answers to offers, its training and its uploads, as JSON lines.
 
 The log belongs to the client's owner, and never leaves the client's machine. Each line is synced to
-disk before the client sends the data that the line describes.
+disk before the client sends the data that the line describes. If a line cannot be written in full,
+the log raises an error and removes the beginning of the line, so the client sends nothing.
 """
 
 import hashlib
@@ -82,15 +83,18 @@ class ActivityLog:
         length = current.stat().st_size if current.exists() else 0
         if length and length + len(line) > self._most_bytes:
             self._rotate()
-        created = not current.exists()
         descriptor = os.open(current, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
                 line = b"\n" + line  # A crash truncated the last line: begin a new line.
-            file.write(line)
-            os.fsync(file.fileno())
-        if created:
+            try:
+                _write_all(file.fileno(), line)
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), end)
+                raise
+        if not end:
             sync_folder(current.parent)
 
     def _rotate(self) -> None:
@@ -99,3 +103,10 @@ class ActivityLog:
                 newer.replace(older)
         # If `kept` is 0, the loop has not renamed the full file, so delete it here.
         self._files[0].unlink(missing_ok=True)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Writes all bytes; on an almost full disk, one call of `os.write` may write only some."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,8 +1,11 @@
 """A client's activity log: one line per action, rotation by size, and truncated lines."""
 
+import errno
 import hashlib
 import json
 import os
+import resource
+import signal
 import stat
 from pathlib import Path
 
@@ -101,3 +104,35 @@ def test_only_the_owner_may_read_the_log(tmp_path: Path) -> None:
     log = ActivityLog(tmp_path)
     log.record_upload("a-1", 0, "update", b"")
     assert (tmp_path / NAME).stat().st_mode & 0o077 == 0
+
+
+def test_line_that_does_not_fit_on_the_disk_raises_an_error_and_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
+    log, file = ActivityLog(tmp_path), tmp_path / NAME
+    log.record_upload("a-1", 0, "update", b"x")
+    before = file.read_bytes()
+    # With this limit on the size of files, the kernel writes the first ten bytes of the next line,
+    # as it does on a disk that has only ten free bytes.
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, former[1]))
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            log.record_upload("a-1", 1, "update", b"x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert file.read_bytes() == before
+    log.record_upload("a-1", 2, "update", b"x")
+    assert [entry["round"] for entry in log.entries()] == [0, 2]
+
+
+def test_line_that_is_written_in_pieces_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    log = ActivityLog(tmp_path)
+    log.record_upload("a-1", 0, "update", b"x")
+    assert [entry["round"] for entry in log.entries()] == [0]

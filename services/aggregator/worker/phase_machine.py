@@ -181,6 +181,10 @@ class PhaseMachine:
         if not expected:
             barring = "of this round was evicted" if state.selected else "is quarantined"
             return _fail(state, answers, f"every client {barring}")
+        if now < state.opened_at:
+            # The clock has stepped back. Without this line, the shortest time of the round would
+            # grow by the size of the step.
+            state = replace(state, opened_at=now)
         arrived, soonest = state.counted, state.opened_at + bounds.time.min
         if arrived >= self._quota(expected) and now >= soonest:
             return self._close(state, answers)

@@ -35,6 +35,8 @@ UNREADABLE = 60.0
 """Seconds between attempts to read a run that this release cannot read."""
 TICK = 1.0
 """Seconds between checks of conditions that no event reports, such as a run that waits too long."""
+RELEASE = 3.0
+"""Maximum time in seconds for the release of the lease when the worker stops."""
 
 
 class Worker:
@@ -105,9 +107,16 @@ class Worker:
             await asyncio.sleep(min(1.0, self._settings.lease / 4))
 
     async def stop(self) -> None:
-        """Releases the lease and stops the thread; call this method after `run` was cancelled."""
+        """Releases the lease and stops the thread; call this method after `run` was cancelled.
+
+        If Redis does not answer, the lease is not released, but expires.
+        """
         if self._fence is not None:
-            await self._stores.lease.release(self._settings.worker_id, self._fence)
+            try:
+                async with asyncio.timeout(RELEASE):
+                    await self._stores.lease.release(self._settings.worker_id, self._fence)
+            except (Unavailable, TimeoutError) as error:
+                log.warning("the lease was not released: %s", str(error) or "no answer")
         self._thread.shutdown(wait=True)
 
     async def _acquire(self, own: bool) -> int:

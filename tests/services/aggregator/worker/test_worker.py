@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import socket
 import time
 import weakref
 from collections.abc import AsyncIterator
@@ -306,3 +307,21 @@ async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(
     async with working(stores, blobs):
         await until(stores, info.run, "running")
         assert await state.wait_reason() == ""
+
+
+@pytest.mark.parametrize("listening", [False, True])
+async def test_a_worker_stops_without_an_error_while_redis_does_not_answer(
+    blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch, listening: bool
+) -> None:
+    monkeypatch.setattr(worker_module, "RELEASE", 0.2 if listening else 30.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        if listening:
+            silent.listen()  # Connections are opened, but nothing answers commands.
+        stores = Stores.connect(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", None, "test")
+        worker = Worker(SETTINGS, stores, blobs, None)
+        worker._fence = 1
+        await worker.stop()
+        await stores.aclose()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        await worker.compute(print)

@@ -35,7 +35,7 @@ class LeaseLost(RampartError):
     """This worker has lost the lease, so its write was not carried out."""
 
     slug = "fenced"
-    title = "Another worker holds the lease"
+    title = "This worker does not hold the lease"
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ class RedisAccess:
         """
         (answer,) = await self.run_all(script, [(keys, args)])
         if answer[0] == "fenced":
-            raise LeaseLost("the lease has passed to another worker")
+            raise LeaseLost("the lease has expired or passed to another worker")
         return answer
 
     async def run_all(self, script: str, calls: Sequence[Call]) -> list[list[str]]:

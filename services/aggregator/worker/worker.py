@@ -99,7 +99,7 @@ class Worker:
                 # of the same name could take over each other's lease, they would do so forever.
                 # This worker therefore waits until the lease is free.
                 own = False
-                log.warning("another worker took the lease; standing by")
+                log.warning("the lease expired or passed to another worker; waiting for it")
             except* Unavailable as errors:
                 # The message begins with what is unavailable: Redis, the blobs or the object store.
                 log.warning("waiting for %s", errors.exceptions[0])

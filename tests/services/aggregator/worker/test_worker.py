@@ -309,6 +309,25 @@ async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(
         assert await state.wait_reason() == ""
 
 
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_worker_does_not_blame_another_worker_for_a_lease_that_expired(
+    stores: Stores, blobs: RunBlobs, caplog: pytest.LogCaptureFixture, taken: bool
+) -> None:
+    """For example, the lease expires early if the clock of Redis steps forward."""
+    (info, _) = await stores.runs.submit(experiment(), "first", BY)
+    async with working(stores, blobs, lease=0.4):
+        await until(stores, info.run, "running")
+        if taken:
+            await stores.redis.client.set(stores.keys.lease, "another", px=300)
+        else:
+            await stores.redis.client.delete(stores.keys.lease)
+        while "waiting for it" not in caplog.text and "standing by" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert "the lease expired or passed to another worker" in caplog.text
+        while await stores.lease.holder() != SETTINGS.worker_id:
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("listening", [False, True])
 async def test_a_worker_stops_without_an_error_while_redis_does_not_answer(
     blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch, listening: bool

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
 from rampart_fl.shared.protocol.audit import (
     START,
     ActName,
@@ -120,10 +120,10 @@ class AuditLog:
 
     async def end(self) -> tuple[int, str]:
         """The number of entries in the log, and the head of the log."""
-        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
-            pipe.llen(self.keys.audit)
-            pipe.get(self.keys.audit_head)
-            number, head = await pipe.execute()
+        # One atomic step, because a number and a head of different moments would break the log.
+        number, head = await self.redis.read(
+            ("LLEN", self.keys.audit), ("GET", self.keys.audit_head)
+        )
         return number, head or START
 
     async def entries(self, since: int, limit: int) -> list[AuditEntry]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.event_log import EVENTS_KEPT
 from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess, hash_of
 from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_model
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
@@ -166,13 +166,15 @@ class EvictionStore:
         return _bars(await self.redis.ask("hgetall", self.keys.evicted))
 
     async def barred(self) -> BarredClients:
-        """The evicted and the quarantined clients, both read in one transaction."""
-        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
-            pipe.hgetall(self.keys.evicted)
-            pipe.hgetall(self.keys.quarantined)
-            pipe.hlen(self.keys.members)
-            pipe.hmget(self.keys.state, ["founders", "mode"])
-            evicted, quarantined, clients, (founders, mode) = await pipe.execute()
+        """The evicted and the quarantined clients, both read in one atomic step."""
+        keys = self.keys
+        evicted, held, clients, (founders, mode) = await self.redis.read(
+            ("HGETALL", keys.evicted),
+            ("HGETALL", keys.quarantined),
+            ("HLEN", keys.members),
+            ("HMGET", keys.state, "founders", "mode"),
+        )
+        evicted, quarantined = hash_of(evicted), hash_of(held)
         return BarredClients(
             _bars(evicted),
             {c: read_model(Quarantine, quarantined[c]) for c in sorted(quarantined)},

@@ -154,7 +154,9 @@ class MemberStore:
 
         The result is sorted by client id.
         """
-        async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
+        # Not a transaction, because Redis refuses transactions at its memory limit. The barred
+        # clients are read last, so no client is returned that was barred meanwhile.
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self.keys.answers)
             pipe.hkeys(self.keys.evicted)
             pipe.hkeys(self.federation.barred)

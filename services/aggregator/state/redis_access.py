@@ -6,6 +6,7 @@ token to all of its scripts, with one exception: the script that acquires a leas
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -29,6 +30,15 @@ end
 """
 """Each script that checks the worker's fencing token begins with this Lua code. The function
 `fenced` returns whether the token is outdated."""
+READ = """
+-- KEYS one key for each command; ARGV for each command, its name and its further arguments as JSON
+local answers = {}
+for n, key in ipairs(KEYS) do
+  local command = cjson.decode(ARGV[n])
+  answers[n] = redis.call(command[1], key, unpack(command, 2))
+end
+return answers
+"""
 
 
 class LeaseLost(RampartError):
@@ -104,6 +114,21 @@ class RedisAccess:
         async with converted_errors():
             return await getattr(self.client, command)(*args, **options)
 
+    async def read(self, *commands: tuple[str, ...]) -> list[Any]:
+        """Runs commands that only read, in one atomic step; returns their results.
+
+        A transaction would not do: at its memory limit, Redis refuses every command between `MULTI`
+        and `EXEC`, but scripts may still read.
+
+        Args:
+            commands: each consists of the command's name, one key, and further arguments. The
+                result of `HGETALL` is a flat list of fields and values.
+        """
+        keys = [key for _, key, *_ in commands]
+        arguments = [json.dumps([name, *rest]) for name, _, *rest in commands]
+        answers: list[Any] = await self.ask("eval", READ, len(keys), *keys, *arguments)
+        return answers
+
     async def keys(self, pattern: str) -> list[str]:
         """The names of all keys that match a pattern; in the pattern, only `*` is special."""
         escaped, cursor, matches = pattern.replace("[", "\\[").replace("?", "\\?"), 0, set[str]()
@@ -147,3 +172,12 @@ class RedisAccess:
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis: {error}") from error
         return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+
+
+def hash_of(flat: Sequence[str]) -> dict[str, str]:
+    """The Redis hash that `RedisAccess.read` returned as a flat list of fields and values.
+
+    >>> hash_of(["ada", "1", "bob", "2"])
+    {'ada': '1', 'bob': '2'}
+    """
+    return dict(zip(flat[::2], flat[1::2], strict=True))

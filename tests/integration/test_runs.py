@@ -272,7 +272,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
     hosted = host(three()[0])
     play(hosted, hosted.run)
     # The api records the time of a client's last request with some delay.
-    until(lambda: hosted.stores(lambda stores: stores.clients.last_requests()).keys() == {*NAMES})
+    until(lambda: hosted.stores(lambda stores: stores.clients.silences()).keys() == {*NAMES})
     before = held(hosted)
     assert before[1], "the run that stays has blobs"
     for definition in three():

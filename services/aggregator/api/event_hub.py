@@ -130,7 +130,7 @@ class EventHub:
 
     def saw(self, client: str, software: str = "") -> None:
         """Records the time of a client's request, and the software that the request names."""
-        self._seen[client] = time.time(), software
+        self._seen[client] = time.monotonic(), software
 
     def listen(self, topic: str) -> Listener:
         """Listens for events about a topic.
@@ -228,8 +228,10 @@ class EventHub:
         while True:
             await asyncio.sleep(self._flush_every)
             seen, self._seen = self._seen, {}
+            now = time.monotonic()
+            ages = {client: (now - at, software) for client, (at, software) in seen.items()}
             try:
-                await self._stores.clients.saw(seen)
+                await self._stores.clients.saw(ages)
             except Unavailable:
                 self._seen = {**seen, **self._seen}
 

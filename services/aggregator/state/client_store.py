@@ -13,7 +13,11 @@ from rampart_fl.services.aggregator.state.audit_log import (
     AuditLog,
 )
 from rampart_fl.services.aggregator.state.keys import FederationKeys
-from rampart_fl.services.aggregator.state.redis_access import RedisAccess, converted_errors
+from rampart_fl.services.aggregator.state.redis_access import (
+    RedisAccess,
+    converted_errors,
+    unix_time,
+)
 from rampart_fl.services.aggregator.state.redis_records import by_client, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_record
 from rampart_fl.shared.protocol.clients import Bar
@@ -140,11 +144,17 @@ class ClientFacts(NamedTuple):
     """Facts about a client that are not part of its record."""
 
     seen: float | None
-    """Unix time of the client's last request."""
+    """Unix time of the client's last request, by Redis' clock."""
+    silent: float | None
+    """Seconds since the client's last request; None if the client has not sent any."""
     software: str
     """The software that the client named in its last request."""
     barred: Bar | None
     """Why the client is barred from the federation; None if it is not barred."""
+
+    def online(self, offline_after: float) -> bool:
+        """Whether the client sent a request within the last `offline_after` seconds."""
+        return self.silent is not None and self.silent < offline_after
 
 
 @dataclass(frozen=True)
@@ -248,10 +258,11 @@ class ClientStore:
         raw = await self.redis.ask("hget", self.keys.clients, client)
         return None if raw is None else read_record(ClientRecord, raw)
 
-    async def without_token(self, clients: Collection[str], now: float) -> set[str]:
+    async def without_token(self, clients: Collection[str]) -> set[str]:
         """Those of the given registered clients whose token is revoked or has expired."""
         if not clients:
             return set()
+        now = await self.redis.time()
         stored = await self.redis.ask("hmget", self.keys.clients, [*clients])
         known = {client: raw for client, raw in zip(clients, stored, strict=True) if raw}
         records = {client: read_record(ClientRecord, raw) for client, raw in known.items()}
@@ -275,25 +286,41 @@ class ClientStore:
         if not clients:
             return {}
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
+            pipe.time()
             pipe.zmscore(self.keys.seen, [*clients])
             pipe.hmget(self.keys.software, clients)
             pipe.hmget(self.keys.barred, clients)
-            columns = await pipe.execute()
+            time, *columns = await pipe.execute()
+        now = unix_time(time)
         return {
-            client: ClientFacts(seen, software or "", None if why is None else parse_bar(why))
+            client: ClientFacts(
+                seen,
+                None if seen is None else now - seen,
+                software or "",
+                None if why is None else parse_bar(why),
+            )
             for client, seen, software, why in zip(clients, *columns, strict=True)
         }
 
-    async def last_requests(self) -> dict[str, float]:
-        """The Unix time of each client's last request."""
-        raw = await self.redis.ask("zrange", self.keys.seen, 0, -1, withscores=True)
-        return {client: float(at) for client, at in raw}
+    async def silences(self) -> dict[str, float]:
+        """How many seconds ago each client sent its last request."""
+        async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.zrange(self.keys.seen, 0, -1, withscores=True)
+            time, raw = await pipe.execute()
+        now = unix_time(time)
+        return {client: now - float(at) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the time of each client's last request, and the software named in the request."""
+        """Stores the time of each client's last request, and the software named in the request.
+
+        The caller passes how many seconds ago each request arrived, not at which time. The time is
+        measured by Redis' clock, because the clocks of api processes and workers may differ.
+        """
         if not requests:
             return
+        now = await self.redis.time()
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
-            pipe.zadd(self.keys.seen, {client: at for client, (at, _) in requests.items()})
+            pipe.zadd(self.keys.seen, {client: now - ago for client, (ago, _) in requests.items()})
             pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
             await pipe.execute()

@@ -114,6 +114,10 @@ class RedisAccess:
         async with converted_errors():
             return await getattr(self.client, command)(*args, **options)
 
+    async def time(self) -> float:
+        """The Unix time of Redis' clock, on which all processes of a federation agree."""
+        return unix_time(await self.ask("time"))
+
     async def read(self, *commands: tuple[str, ...]) -> list[Any]:
         """Runs commands that only read, in one atomic step; returns their results.
 
@@ -172,6 +176,16 @@ class RedisAccess:
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis: {error}") from error
         return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+
+
+def unix_time(reply: tuple[int, int]) -> float:
+    """The answer to the command `TIME` as a Unix time.
+
+    >>> unix_time((1_000_000, 250_000))
+    1000000.25
+    """
+    seconds, microseconds = reply
+    return seconds + microseconds / 1e6
 
 
 def hash_of(flat: Sequence[str]) -> dict[str, str]:

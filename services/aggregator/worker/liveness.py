@@ -16,7 +16,7 @@ class Liveness:
         clients: the clients of the federation, with the times of their last requests.
         members, evictions: the state of the run.
         offline_after: seconds without a request after which a client is not selected.
-        clock: gives the Unix time.
+        clock: gives the time in seconds, from any beginning.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Liveness:
         members: MemberStore,
         evictions: EvictionStore,
         offline_after: float,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = clients
         self._members = members
@@ -40,14 +40,12 @@ class Liveness:
         For the first `offline_after` seconds after a worker starts or takes over the run, every
         member with a valid token counts as online.
         """
-        now = self._clock()
-        since = now - self._offline_after
-        if self._started_at > since:
+        if self._clock() - self._started_at < self._offline_after:
             online = set(await self._members.slots())
         else:
-            seen = await self._clients.last_requests()
-            online = {client for client, at in seen.items() if at > since}
-        return online - await self._clients.without_token(online, now)
+            silences = await self._clients.silences()
+            online = {c for c, silent in silences.items() if silent < self._offline_after}
+        return online - await self._clients.without_token(online)
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""

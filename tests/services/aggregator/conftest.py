@@ -23,6 +23,8 @@ from rampart_fl.shared.protocol.messages import Phase, Receipt, RoundRecord, Tic
 DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
+VALID_UNTIL = 4e9
+"""Expiry of clients' tokens; the stores compare it with Redis' real clock."""
 """The time in tests, in Unix seconds."""
 BY = Attribution("ada", "a test", NOW)
 FINDING = Finding(
@@ -76,7 +78,7 @@ class LiveRun:
         for client in clients:
             await self.stores.join_tokens.add({f"join-{client}": JoinTokenRecord(NOW + 60)}, BY)
             answer = await self.stores.clients.join(
-                f"join-{client}", f"token-{client}", client, "", NOW, NOW + 600
+                f"join-{client}", f"token-{client}", client, "", NOW, VALID_UNTIL
             )
             assert answer[:2] == ("joined", client)
 

@@ -199,7 +199,6 @@ async def client_infos(runtime: Runtime, known: Mapping[str, ClientRecord]) -> l
         known: the clients' records, keyed by id.
     """
     facts = await runtime.stores.clients.facts(list(known))
-    since = time.time() - runtime.settings.offline_after
     return [
         ClientInfo(
             client_id=client_id,
@@ -207,7 +206,7 @@ async def client_infos(runtime: Runtime, known: Mapping[str, ClientRecord]) -> l
             sample_cap=client.sample_cap,
             labels=dict(client.labels),
             last_seen=facts[client_id].seen,
-            online=(facts[client_id].seen or 0) > since,
+            online=facts[client_id].online(runtime.settings.offline_after),
             software=facts[client_id].software,
             barred=facts[client_id].barred,
             token_expires_at=client.expires_at if client.token_hash else None,

@@ -93,7 +93,6 @@ async def members(
     stores = run.stores
     answers, slots = await stores.members.answers(), await stores.members.slots()
     barred, tickets = await stores.evictions.barred(), await stores.tickets.outstanding()
-    since = time.time() - runtime.settings.offline_after
     concerned = sorted({*answers, *slots, *barred.evicted, *barred.quarantined})
     if client_id is not None:
         concerned = [client for client in concerned if client == client_id]
@@ -104,7 +103,7 @@ async def members(
             accept=answers[client].accept if client in answers else None,
             reason=answers[client].reason if client in answers else "",
             slot=slots.get(client),
-            online=(facts[client].seen or 0) > since,
+            online=facts[client].online(runtime.settings.offline_after),
             software=facts[client].software,
             evicted=client in barred.evicted,
             eviction=barred.evicted.get(client),

@@ -1,6 +1,5 @@
 """Routes with which operators read a run's status and events, and pause, resume or stop the run."""
 
-import time
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Annotated
 
@@ -52,10 +51,10 @@ ABSTAINING = (
 async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
     """Shows the run's current status."""
     stores, state = run.stores, await run.state()
-    slots, seen = await stores.members.slots(), await runtime.stores.clients.last_requests()
+    slots, silences = await stores.members.slots(), await runtime.stores.clients.silences()
     barred, receipts = await stores.evictions.barred(), await stores.uploads.receipts(state.round)
     wanted = "evaluation" if state.phase in {"evaluating", "done"} else "update"
-    since = time.time() - runtime.settings.offline_after
+    online = {c for c, silent in silences.items() if silent < runtime.settings.offline_after}
     return RunStatus(
         run=run.run,
         name=state.experiment.name,
@@ -64,10 +63,10 @@ async def current(runtime: RuntimeDep, run: RunDep) -> RunStatus:
         phase=state.phase,
         round=state.round,
         rounds=state.experiment.rounds,
-        waits_for=await cause_of_wait(runtime, run.run, state.phase),
+        waits_for=await cause_of_wait(runtime, run.run, state),
         deadline=state.deadline,
         clients=len(slots),
-        online=sum(seen.get(client, 0) > since for client in slots),
+        online=len(online & slots.keys()),
         mode=state.mode or state.experiment.server.eviction.mode,
         evicted=list(barred.evicted),
         quarantined=list(barred.quarantined),

@@ -21,13 +21,13 @@ from rampart_fl.services.aggregator.api.links import OF_RUN
 from rampart_fl.services.aggregator.api.routes import PROBLEMS, problems
 from rampart_fl.services.aggregator.api.routes.clients import ReasonQuery
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.redis_records import RunSummary
 from rampart_fl.services.aggregator.state.run_registry import number_of
 from rampart_fl.shared.errors import ConfigurationError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.start import RUN_ID
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.estimates import Estimate
-from rampart_fl.shared.protocol.messages import Phase
 from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import LIVE, CheckRequest, RunInfo, RunRequest
 
@@ -36,6 +36,8 @@ RUN_NUMBER = "^[0-9]{1,9}$"
 """The form of a run's number, which is the last part of its id."""
 NAMED = 3
 """Maximum number of clients that the text about the missing evaluations names."""
+BETWEEN_ROUNDS = {"joining", "published", "failed"}
+"""The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
 """Maximum time in seconds that the API waits until a worker has checked an experiment."""
 
@@ -241,19 +243,27 @@ async def current_info(
             "round": summary.round,
             "clients": len(members),
             "evicted": len(evicted),
-            "waits_for": await cause_of_wait(runtime, info.run, summary.phase),
+            "waits_for": await cause_of_wait(runtime, info.run, summary),
         }
     )
 
 
-async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
+async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
     """What a started run waits for before its next round or its end; empty if it does not wait."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
-    if not held and phase == "evaluating":
+    if not held and state.phase == "evaluating":
         return await _missing_evaluations(runtime, run)
-    if held or phase != "joining":
+    if held or state.phase not in BETWEEN_ROUNDS:
         return held
+    members = await stores.members.slots()
+    if members and state.status == "running":
+        evicted = await stores.evictions.evicted()
+        facts = await runtime.stores.clients.facts([c for c in members if c not in evicted])
+        if not any(one.online(runtime.settings.offline_after) for one in facts.values()):
+            return f"clients: 0 of {len(facts)} members are online"
+    if state.phase != "joining":
+        return ""
     experiment = await runtime.stores.runs.experiment(run)
     willing = await stores.members.acceptances()
     wanted = experiment.clients_to_start(late=False)
@@ -262,11 +272,10 @@ async def cause_of_wait(runtime: Runtime, run: str, phase: Phase) -> str:
 
 async def _missing_evaluations(runtime: Runtime, run: str) -> str:
     """The online clients that have not yet evaluated the final models; empty if there are none."""
-    now, clients = time.time(), runtime.stores.clients
-    since, seen = now - runtime.settings.offline_after, await clients.last_requests()
-    holders = await runtime.stores.of_run(run).tickets.holders()
-    online = sorted(client for client in holders if seen.get(client, 0) > since)
-    absent = await clients.without_token(online, now)
+    clients, limit = runtime.stores.clients, runtime.settings.offline_after
+    silences, holders = await clients.silences(), await runtime.stores.of_run(run).tickets.holders()
+    online = sorted(client for client in holders if silences.get(client, limit) < limit)
+    absent = await clients.without_token(online)
     missing = [client for client in online if client not in absent]
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
     return f"the evaluations of {', '.join(missing[:NAMED])}{more}" if missing else ""

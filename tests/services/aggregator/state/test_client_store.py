@@ -84,16 +84,26 @@ async def test_tokens_are_rotated_and_revoked(live_run: Any) -> None:
 
 async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: Stores) -> None:
     await stores.clients.saw({})
-    assert await stores.clients.last_requests() == {}
-    await stores.clients.saw({"a": (NOW, "rampart-fl/0.1"), "b": (NOW + 0.125, "")})
-    await stores.clients.saw({"a": (NOW + 1, "rampart-fl/0.2")})
-    assert await stores.clients.last_requests() == {"a": NOW + 1, "b": NOW + 0.125}
-    assert await stores.clients.facts(["b", "a", "c"]) == {
-        "b": (NOW + 0.125, "", None),
-        "a": (NOW + 1, "rampart-fl/0.2", None),
-        "c": (None, "", None),
-    }
+    assert await stores.clients.silences() == {}
+    first = await stores.redis.time()
+    await stores.clients.saw({"a": (200.0, "rampart-fl/0.1"), "b": (100.0, "")})
+    await stores.clients.saw({"a": (10.0, "rampart-fl/0.2")})
+    last = await stores.redis.time()
+    silences = await stores.clients.silences()
+    facts = await stores.clients.facts(["b", "a", "c"])
     assert await stores.clients.facts([]) == {}
+    assert list(facts) == ["b", "a", "c"]
+    for client, ago in {"a": 10.0, "b": 100.0}.items():
+        seen, silent = facts[client].seen, facts[client].silent
+        assert seen is not None
+        assert silent is not None
+        assert first - ago - 1e-3 <= seen <= last - ago + 1e-3, "by Redis' clock"
+        assert ago - 1e-3 <= silences[client] <= silent
+        assert facts[client].online(silent + 1)
+        assert not facts[client].online(silent)
+    assert [facts[client].software for client in "abc"] == ["rampart-fl/0.2", "", ""]
+    assert facts["c"] == (None, None, "", None)
+    assert not facts["c"].online(1e9)
 
 
 async def test_labels_are_set_by_the_join_token_and_can_be_changed(stores: Stores) -> None:
@@ -130,12 +140,11 @@ async def test_unused_join_tokens_are_deleted_after_they_expired(stores: Stores)
 
 
 async def test_clients_without_a_valid_token_are_found(stores: Stores) -> None:
-    names = ("ada", "bob", "cleo")
-    await stores.join_tokens.add({name: JoinTokenRecord(NOW + 60) for name in names}, BY)
-    for name, lifetime in zip(names, (600, 60, 600), strict=True):
-        await stores.clients.join(name, f"token of {name}", name, name, NOW, NOW + lifetime)
-    assert await stores.clients.without_token(names, NOW + 60) == set()
-    assert await stores.clients.without_token(names, NOW + 61) == {"bob"}
-    assert await stores.clients.change_token("cleo", "", NOW, BY) == "done"
-    assert await stores.clients.without_token({"ada", "cleo", "nobody"}, NOW) == {"cleo"}
-    assert await stores.clients.without_token([], NOW) == set()
+    now, names = await stores.redis.time(), ("ada", "bob", "cleo")
+    await stores.join_tokens.add({name: JoinTokenRecord(now + 60) for name in names}, BY)
+    for name, lifetime in zip(names, (600, -1, 600), strict=True):
+        await stores.clients.join(name, f"token of {name}", name, name, now, now + lifetime)
+    assert await stores.clients.without_token(names) == {"bob"}
+    assert await stores.clients.change_token("cleo", "", now, BY) == "done"
+    assert await stores.clients.without_token({"ada", "cleo", "nobody"}) == {"cleo"}
+    assert await stores.clients.without_token([]) == set()

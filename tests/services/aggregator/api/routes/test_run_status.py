@@ -1,4 +1,4 @@
-"""Event streams are limited for each operator, and in total."""
+"""What a run waits for between rounds; and the limits on event streams."""
 
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -12,7 +12,8 @@ from rampart_fl.services.aggregator.api.routes.run_status import (
     stream_slot,
 )
 from rampart_fl.shared.protocol.refusals import TooMany
-from tests.services.aggregator.api.conftest import Api
+from tests.services.aggregator.api.conftest import RUN, Api
+from tests.services.aggregator.conftest import BY
 
 pytestmark = pytest.mark.anyio
 slot = asynccontextmanager(stream_slot)
@@ -36,3 +37,26 @@ async def test_no_operator_takes_all_event_streams(api: Api) -> None:
     assert (runtime.hub.count(STREAM), runtime.streams.total()) == (0, 0)
     async with slot(runtime, Actor("viewer-0", "viewer")):
         assert runtime.streams["viewer-0"] == 1
+
+
+async def test_operators_see_that_a_run_waits_for_its_members(api: Api) -> None:
+    async def cause() -> str:
+        entry = (await api.ask("GET", RUN)).json()["waits_for"]
+        assert (await api.ask("GET", f"{RUN}/rounds/current")).json()["waits_for"] == entry
+        return str(entry)
+
+    live_run = api.live_run
+    await live_run.join("ada", "bob")
+    assert await cause() == "clients: 0 of 2 members are online"
+    await live_run.open(0, ["ada", "bob"])
+    assert await cause() == "", "the round is open"
+    await live_run.quarantine(0)
+    assert await cause() == "clients: 0 of 2 members are online"
+    await live_run.run.evictions.evict("bob", BY)
+    await live_run.stores.clients.saw({"bob": (0.0, ""), "ada": (121.0, "")})
+    assert await cause() == "clients: 0 of 1 members are online"
+    await live_run.run.state.set_status("paused", BY)
+    assert await cause() == "", "an operator has paused the run"
+    await live_run.run.state.set_status("running", BY)
+    await live_run.stores.clients.saw({"ada": (119.0, "")})
+    assert await cause() == ""

@@ -1,0 +1,35 @@
+"""Which clients a worker takes to be online."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from rampart_fl.services.aggregator.api.event_hub import EventHub
+from rampart_fl.services.aggregator.worker.liveness import Liveness
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("error", [-3600.0, 3600.0])
+async def test_clients_are_online_whatever_the_clocks_of_api_and_worker_say(
+    live_run: Any, monkeypatch: pytest.MonkeyPatch, error: float
+) -> None:
+    await live_run.join("a", "b")
+    now, redis = time.time, live_run.stores.redis.client
+    monkeypatch.setattr(time, "time", lambda: now() + error)
+    hub = EventHub(live_run.stores, flush_every=0.01)
+    flushing = asyncio.create_task(hub.run())
+    hub.saw("a")
+    while await redis.zscore(live_run.stores.keys.seen, "a") is None:
+        await asyncio.sleep(0.01)
+    flushing.cancel()
+    monkeypatch.undo()
+    run = live_run.run
+    liveness = Liveness(live_run.stores.clients, run.members, run.evictions, 60)
+    assert await liveness.online() == {"a", "b"}, "the worker has only just started"
+    liveness._started_at -= 61
+    assert await liveness.online() == {"a"}
+    await redis.zadd(live_run.stores.keys.seen, {"a": await live_run.stores.redis.time() - 61})
+    assert await liveness.online() == set()

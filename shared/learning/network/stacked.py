@@ -1,7 +1,7 @@
 """Runs many models of one architecture at once; model k is a vector, applied to batch k.
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
-`rampart_fl.shared.learning.network.stacked_layers` supports. The models of any other module run
+`rampart_fl.shared.learning.network.stacked_form` supports. The models of any other module run
 through `torch.func.vmap`, or one by one if the module has running statistics or a layer that vmap
 does not support (such as a recurrent layer). Models never interact, so differentiating the sum of
 all losses gives each model's own gradient.
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from rampart_fl.shared.families.registry import FamilyMember
-from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, stack_layer, to_images
-from rampart_fl.shared.learning.network.vector import spec_of, statistics, unflatten
+from rampart_fl.shared.learning.network.stacked_form import IMAGE, stack_module
+from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, Layer, to_images
+from rampart_fl.shared.learning.network.vector import sources, spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
 
 IN_CACHE = 2**20
@@ -43,7 +44,8 @@ class Stacked:
         self.module = module
         self._own_errors = nullcontext if member is None else member.own_errors
         self.spec = spec_of(module)
-        self._layer = stack_layer("", module)
+        self._forms: dict[int, Layer | None] = {}
+        self._sources = sources(module)
         self._widths: dict[tuple[int, ...], int] = {}
         self._vmaps = True
 
@@ -54,7 +56,7 @@ class Stacked:
         together (measured with `benchmarks/training.py`). On other devices, or without a stacked
         form, the number of models is unlimited.
         """
-        if self._layer is None or x_KB.device.type != "cpu":
+        if self._form(x_KB) is None or x_KB.device.type != "cpu":
             return sys.maxsize
         shape = tuple(x_KB.shape[1:])
         if shape not in self._widths:
@@ -100,6 +102,14 @@ class Stacked:
         parts = [moved[name].flatten(1) for name, _, _ in self.spec.statistics]
         return logits, torch.cat(parts, 1).detach()
 
+    def _form(self, x_KB: Tensor) -> Layer | None:
+        """The module's stacked form for samples of this shape."""
+        ndim = x_KB.ndim - 2
+        if ndim not in self._forms:
+            names = [tensor.name for tensor in self.spec.tensors]
+            self._forms[ndim] = stack_module(self.module, names, ndim)
+        return self._forms[ndim]
+
     def _run(
         self,
         tensors: Mapping[str, Tensor],
@@ -107,18 +117,18 @@ class Stacked:
         inside_KB: Tensor | None,
         whole: bool = False,
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        if self._layer is None:
+        form = self._form(x_KB)
+        if form is None:
             with self._own_errors():
                 if self.spec.statistics:
                     return self._one_by_one(tensors, x_KB, inside_KB)
                 return self._vmapped(tensors, x_KB), {}
         run = ForwardPass(tensors, len(x_KB), inside_KB, whole)
-        return self._layer(to_images(x_KB) if x_KB.ndim == 5 else x_KB, run), run.moved
+        return form(to_images(x_KB) if x_KB.ndim - 2 == IMAGE else x_KB, run), run.moved
 
     def _vmapped(self, parameters: Mapping[str, Tensor], x_KB: Tensor) -> Tensor:
         def one(own: Mapping[str, Tensor], x_B: Tensor) -> Tensor:
-            logits: Tensor = torch.func.functional_call(self.module, dict(own), (x_B,))
-            return logits
+            return self._call(own, x_B)
 
         if len(x_KB) > 1 and self._vmaps:
             try:
@@ -132,26 +142,31 @@ class Stacked:
         each = [{name: t[k] for name, t in parameters.items()} for k in range(len(x_KB))]
         return torch.stack([one(own, x_B) for own, x_B in zip(each, x_KB, strict=True)])
 
+    def _call(self, own: Mapping[str, Tensor], x_B: Tensor) -> Tensor:
+        """The logits of one model; `own` names its tensors as `state_dict` does."""
+        tensors = {name: own[source] for name, source in self._sources.items()}
+        # With `tie_weights`, torch would not restore the tensors of a layer that is used twice.
+        logits: Tensor = torch.func.functional_call(self.module, tensors, (x_B,), tie_weights=False)
+        return logits
+
     def _one_by_one(
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Runs models one by one, for modules that have running statistics but no stacked form."""
         self.module.train(inside_KB is not None)
-        outputs, moved = (
-            [],
-            {name: tensors[name].detach().clone() for name in statistics(self.module)},
-        )
+        outputs: list[Tensor | None] = []
+        moved = {name: tensors[name].detach().clone() for name in statistics(self.module)}
         for k, x_B in enumerate(x_KB):
             # In training mode, the module updates its running statistics in place.
             # The statistics in `own` are views of `moved`, so the module updates `moved`.
             own = {name.removeprefix(STATISTIC): t[k] for name, t in {**tensors, **moved}.items()}
             if inside_KB is None:
-                outputs.append(torch.func.functional_call(self.module, own, (x_B,)))
+                outputs.append(self._call(own, x_B))
                 continue
             if not bool(inside_KB[k].any()):
                 outputs.append(None)
                 continue
-            logits = torch.func.functional_call(self.module, own, (x_B[inside_KB[k]],))
+            logits = self._call(own, x_B[inside_KB[k]])
             padded = logits.new_zeros(len(x_B), *logits.shape[1:])
             outputs.append(padded.index_put((inside_KB[k].nonzero().squeeze(1),), logits))
         like = next(one for one in outputs if one is not None)

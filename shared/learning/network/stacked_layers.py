@@ -10,28 +10,14 @@ channels of one model, P weights of an output channel, N output pixels of all sa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rampart_fl.shared.learning.network.layers import ResidualBlock, TextEmbedding, text_embedding
+from rampart_fl.shared.learning.network.layers import text_embedding
 from rampart_fl.shared.modelspec import STATISTIC
-
-PLAIN = (
-    nn.ReLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.GELU,
-    nn.SiLU,
-    nn.Identity,
-    nn.MaxPool2d,
-    nn.AvgPool2d,
-    nn.AdaptiveAvgPool2d,
-)
-"""Layers that have no parameters and do not mix channels."""
 
 
 @dataclass(eq=False)
@@ -62,72 +48,29 @@ Layer = Callable[[Tensor, ForwardPass], Tensor]
 """Maps activations to activations; images have shape (B, K·C, H, W), vectors (K, B, C)."""
 
 
-def stack_layer(name: str, layer: nn.Module) -> Layer | None:
-    """The stacked form of one layer; None if the layer has no stacked form.
-
-    `name` is the layer's name in its model.
-    """
-    if isinstance(layer, nn.Sequential) and type(layer).forward is nn.Sequential.forward:
-        parts = _pooled_first(list(layer.named_children()))
-        return _sequence([stack_layer(_join(name, n), part) for n, part in parts])
-    if isinstance(layer, ResidualBlock):
-        return _residual(
-            stack_layer(_join(name, "body"), layer.body),
-            stack_layer(_join(name, "shortcut"), layer.shortcut),
-        )
-    if isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros":
-        return _convolution(name, layer)
-    if isinstance(layer, nn.Linear):
-        return _linear(name, layer)
-    if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-        return _batch_norm(name, layer)
-    if isinstance(layer, nn.GroupNorm) and layer.affine:
-        return _group_norm(name, layer)
-    if isinstance(layer, TextEmbedding):
-        return _embedding(name)
-    if isinstance(layer, nn.Flatten) and layer.start_dim == 1 and layer.end_dim == -1:
-        return _flatten
-    if isinstance(layer, PLAIN):
-        return lambda h, run: layer(h)
-    return None
-
-
-def _pooled_first(parts: list[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
-    """Swaps each ReLU with the max pooling after it, which saves time and changes no result.
-
-    In both orders of ReLU and pooling, the output is the window's largest element, or 0 if no
-    element is positive. In both orders, elements that are not positive get no gradient.
-    """
-    for i, ((_, layer), (_, following)) in enumerate(pairwise(parts)):
-        if isinstance(layer, nn.ReLU) and isinstance(following, nn.MaxPool2d):
-            parts[i], parts[i + 1] = parts[i + 1], parts[i]
-    return parts
-
-
-def _join(name: str, part: str) -> str:
+def join(name: str, part: str) -> str:
+    """The name in the model of a part of the layer `name`; the model itself has the name ""."""
     return f"{name}.{part}" if name else part
 
 
-def _sequence(layers: Sequence[Layer | None]) -> Layer | None:
-    known = [layer for layer in layers if layer is not None]
-    if len(known) < len(layers):
-        return None
+def sequence(layers: Sequence[Layer]) -> Layer:
+    """The layers one after the other."""
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        for layer in known:
+        for layer in layers:
             h = layer(h, run)
         return h
 
     return apply
 
 
-def _residual(body: Layer | None, shortcut: Layer | None) -> Layer | None:
-    if body is None or shortcut is None:
-        return None
+def residual(body: Layer, shortcut: Layer) -> Layer:
+    """The sum of the outputs of two layers."""
     return lambda h, run: shortcut(h, run) + body(h, run)
 
 
-def _convolution(name: str, layer: nn.Conv2d) -> Layer:
+def convolution(name: str, layer: nn.Conv2d) -> Layer:
+    """A convolution of images, without groups, and with zeros as padding."""
     grouped = _grouped_convolution(name, layer)
     if not isinstance(layer.padding, tuple) or any(step != 1 for step in layer.dilation):
         return grouped
@@ -153,11 +96,11 @@ def _multiplied_convolution(name: str, layer: nn.Conv2d, padding: tuple[int, ...
         windows = _by_model(h.unfold(2, high, down).unfold(3, wide, right), run.k)
         windows = windows.permute(1, 2, 5, 6, 0, 3, 4)
         windows_KPN = windows.flatten(4).flatten(1, 3)
-        weight_KOP = run.tensors[_join(name, "weight")].flatten(2)
+        weight_KOP = run.tensors[join(name, "weight")].flatten(2)
         if layer.bias is None:
             h_KON = torch.bmm(weight_KOP, windows_KPN)
         else:
-            bias_KO1 = run.tensors[_join(name, "bias")].unsqueeze(2)
+            bias_KO1 = run.tensors[join(name, "bias")].unsqueeze(2)
             h_KON = torch.baddbmm(bias_KO1, weight_KOP, windows_KPN)
         return h_KON.view(run.k, -1, *windows.shape[4:]).permute(2, 0, 1, 3, 4).flatten(1, 2)
 
@@ -166,8 +109,8 @@ def _multiplied_convolution(name: str, layer: nn.Conv2d, padding: tuple[int, ...
 
 def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        weight = run.tensors[_join(name, "weight")].flatten(0, 1)
-        bias = run.tensors[_join(name, "bias")].flatten() if layer.bias is not None else None
+        weight = run.tensors[join(name, "weight")].flatten(0, 1)
+        bias = run.tensors[join(name, "bias")].flatten() if layer.bias is not None else None
         # Convolutions are faster on channels-last activations. Converting the weights to this
         # format saves time only if there are at most as many weights as activations.
         small = weight.numel() <= h.numel()
@@ -189,20 +132,22 @@ def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
     return apply
 
 
-def _linear(name: str, layer: nn.Linear) -> Layer:
+def linear(name: str, layer: nn.Linear) -> Layer:
+    """A linear layer for vectors."""
+
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         # The weights are the left factor, so that the gradient has the same memory layout as the
         # weights.
-        weight, h = run.tensors[_join(name, "weight")], h.transpose(1, 2)
+        weight, h = run.tensors[join(name, "weight")], h.transpose(1, 2)
         if layer.bias is None:
             return torch.bmm(weight, h).transpose(1, 2)
-        bias = run.tensors[_join(name, "bias")].unsqueeze(2)
+        bias = run.tensors[join(name, "bias")].unsqueeze(2)
         return torch.baddbmm(bias, weight, h).transpose(1, 2)
 
     return apply
 
 
-def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
+def batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     """Batch normalization: (h - mean) / sqrt(var + ε).
 
     In training, mean and var are computed from the batch; at inference, the running statistics are
@@ -210,15 +155,15 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
     """
     momentum = layer.momentum
     assert momentum is not None
-    mean_name = STATISTIC + _join(name, "running_mean")
-    var_name = STATISTIC + _join(name, "running_var")
+    mean_name = STATISTIC + join(name, "running_mean")
+    var_name = STATISTIC + join(name, "running_var")
 
     def unpadded(h: Tensor, run: ForwardPass) -> Tensor:
         """Batch normalization in training, as one torch layer over the channels of all models.
 
         The batches must not be padded, and must have more than one value per channel.
         """
-        weight, bias = (run.tensors.get(_join(name, one)) for one in ("weight", "bias"))
+        weight, bias = (run.tensors.get(join(name, one)) for one in ("weight", "bias"))
         if weight is not None and bias is not None:
             weight, bias = weight.flatten(), bias.flatten()
         mean_KC, var_KC = (run.tensors[n].detach().clone() for n in (mean_name, var_name))
@@ -253,16 +198,18 @@ def _batch_norm(name: str, layer: nn.BatchNorm1d | nn.BatchNorm2d) -> Layer:
         scale_KC = (var_KC + layer.eps).rsqrt()
         if not layer.affine:
             return _as(h, g * scale_KC.view(shape))
-        scale_KC = scale_KC * run.tensors[_join(name, "weight")]
-        return _as(h, g * scale_KC.view(shape) + run.tensors[_join(name, "bias")].view(shape))
+        scale_KC = scale_KC * run.tensors[join(name, "weight")]
+        return _as(h, g * scale_KC.view(shape) + run.tensors[join(name, "bias")].view(shape))
 
     return apply
 
 
-def _group_norm(name: str, layer: nn.GroupNorm) -> Layer:
+def group_norm(name: str, layer: nn.GroupNorm) -> Layer:
+    """Group normalization with weights."""
+
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        weight = run.tensors[_join(name, "weight")].flatten()
-        bias = run.tensors[_join(name, "bias")].flatten()
+        weight = run.tensors[join(name, "weight")].flatten()
+        bias = run.tensors[join(name, "bias")].flatten()
         groups = run.k * layer.num_groups
         normal = functional.group_norm(_side_by_side(h), groups, weight, bias, layer.eps)
         return _apart(normal, h, run.k)
@@ -290,9 +237,11 @@ def _apart(g: Tensor, h: Tensor, k: int) -> Tensor:
     return g if h.ndim == 4 else g.view(len(g), k, -1).transpose(0, 1)
 
 
-def _embedding(name: str) -> Layer:
+def embedding(name: str) -> Layer:
+    """The stacked form of `TextEmbedding`."""
+
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        weight, ids = run.tensors[_join(name, "weight")], h.long()
+        weight, ids = run.tensors[join(name, "weight")], h.long()
         first = torch.arange(run.k, device=ids.device) * weight.shape[1]
         return text_embedding(ids, ids + first.view(-1, 1, 1), weight.flatten(0, 1))
 
@@ -304,7 +253,11 @@ def to_images(x_KB: Tensor) -> Tensor:
     return x_KB.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
 
 
-def _flatten(h: Tensor, run: ForwardPass) -> Tensor:
-    if h.ndim == 4:  # images (B, K·C, H, W)
-        return h.reshape(len(h), run.k, -1).transpose(0, 1)
+def flatten_images(h: Tensor, run: ForwardPass) -> Tensor:
+    """(B, K·C, H, W) -> (K, B, C·H·W)."""
+    return h.reshape(len(h), run.k, -1).transpose(0, 1)
+
+
+def flatten_vectors(h: Tensor, run: ForwardPass) -> Tensor:
+    """(K, B, ...) -> (K, B, C); for samples of any shape but that of images."""
     return h.flatten(2)

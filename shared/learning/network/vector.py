@@ -34,10 +34,15 @@ def spec_of(module: nn.Module) -> ModelSpec:
 
 
 def statistics(module: nn.Module) -> dict[str, Tensor]:
-    """The running means and variances of a module's batch normalization, keyed by tensor name."""
+    """The running means and variances of a module's batch normalization, keyed by tensor name.
+
+    The tensors of a layer that the module uses several times are listed once, under the layer's
+    first name; `named_parameters` does the same with parameters.
+    """
     tensors: dict[str, Tensor] = {}
-    counts = set()
-    for name, layer in module.named_modules():
+    known = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    seen: set[nn.Module] = set()
+    for name, layer in module.named_modules(remove_duplicate=False):
         if not isinstance(layer, BATCH_NORM):
             continue
         prefix = f"{name}." if name else ""
@@ -45,11 +50,11 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
             raise ConfigurationError(
                 f"batch normalization {name!r} needs track_running_stats and a momentum"
             )
-        tensors[f"{STATISTIC}{prefix}running_mean"] = layer.running_mean
-        tensors[f"{STATISTIC}{prefix}running_var"] = layer.running_var
-        counts.add(f"{prefix}num_batches_tracked")
-    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    known = parameters | counts | {name.removeprefix(STATISTIC) for name in tensors}
+        known |= {prefix + own for own in ("running_mean", "running_var", "num_batches_tracked")}
+        if layer not in seen:
+            tensors[f"{STATISTIC}{prefix}running_mean"] = layer.running_mean
+            tensors[f"{STATISTIC}{prefix}running_var"] = layer.running_var
+        seen.add(layer)
     unknown = [name for name in module.state_dict() if name not in known]
     if unknown:
         raise ConfigurationError(
@@ -57,6 +62,27 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
             "clients cannot share them; register constants with persistent=False"
         )
     return tensors
+
+
+def sources(module: nn.Module) -> dict[str, str]:
+    """For each tensor of each layer, its name in `spec_of`, without the first character `~`.
+
+    Both names differ if several layers share the tensor. A layer that the module uses several times
+    is listed once.
+
+    >>> first, second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    >>> second.weight = first.weight
+    >>> sources(nn.Sequential(first, second, first))
+    {'0.weight': '0.weight', '1.weight': '0.weight'}
+    """
+    first: dict[nn.Parameter, str] = {}
+    names = {}
+    for layer_name, layer in module.named_modules():
+        for own, parameter in layer.named_parameters(recurse=False, remove_duplicate=False):
+            name = f"{layer_name}.{own}" if layer_name else own
+            names[name] = first.setdefault(parameter, name)
+    moving = (name.removeprefix(STATISTIC) for name in statistics(module))
+    return names | {name: name for name in moving}
 
 
 def flatten(module: nn.Module) -> Tensor:
@@ -79,7 +105,7 @@ def unflatten(models_KD: Tensor, spec: ModelSpec) -> dict[str, Tensor]:
     # Split the vectors once, so that the backward pass needs only one concatenation.
     parts = torch.split(models_KD, [tensor.size for tensor in spec.tensors], dim=-1)
     return {
-        tensor.name: part.reshape(*models_KD.shape[:-1], *tensor.shape)
+        tensor.name: part.reshape((*models_KD.shape[:-1], *tensor.shape))
         for tensor, part in zip(spec.tensors, parts, strict=True)
     }
 

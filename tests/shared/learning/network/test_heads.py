@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rampart_fl.shared.errors import ConfigurationError
-from rampart_fl.shared.learning.network.heads import head_of, last_linear
+from rampart_fl.shared.learning.network.heads import check_output, head_of, last_linear
 from rampart_fl.shared.modelspec import ModelSpec
 
 
@@ -56,3 +56,17 @@ def test_module_without_a_linear_layer_needs_a_named_head() -> None:
     with pytest.raises(ConfigurationError, match="no linear layer"):
         head_of(module, spec(module))
     assert torch.equal(head_of(module, spec(module), "0"), torch.ones(2, dtype=torch.bool))
+
+
+class Normed(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.normalize(super().forward(x))
+
+
+def test_head_must_be_a_plain_linear_layer_and_the_last_one() -> None:
+    act = nn.ReLU()
+    check_output(nn.Sequential(nn.Linear(2, 2), act, nn.Linear(2, 2), act, nn.Linear(2, 2)))
+    with pytest.raises(ConfigurationError, match="'3' follows '2'"):
+        check_output(nn.Sequential(nn.Linear(2, 2), act, nn.Linear(2, 2), act))
+    with pytest.raises(ConfigurationError, match="one linear layer; '0' is Normed"):
+        check_output(nn.Sequential(Normed(2, 2)))

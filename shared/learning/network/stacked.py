@@ -76,7 +76,7 @@ class Stacked:
 
     def logits(self, models_KD: Tensor, x_KB: Tensor) -> Tensor:
         """Logits (K, B, C) of each model k on its own batch x_KB[k], in inference mode."""
-        return self._run(unflatten(models_KD, self.spec), x_KB, None)[0]
+        return self._run(unflatten(models_KD, self.spec), x_KB, None, training=False)[0]
 
     def train(
         self,
@@ -97,8 +97,8 @@ class Stacked:
             The logits, and the statistics (K, S) or None if the model has no statistics.
         """
         if not self.spec.statistics:
-            return self._run(tensors, x_KB, None)[0], None
-        logits, moved = self._run(tensors, x_KB, inside_KB, whole)
+            return self._run(tensors, x_KB, None, training=True)[0], None
+        logits, moved = self._run(tensors, x_KB, inside_KB, training=True, whole=whole)
         parts = [moved[name].flatten(1) for name, _, _ in self.spec.statistics]
         return logits, torch.cat(parts, 1).detach()
 
@@ -115,11 +115,13 @@ class Stacked:
         tensors: Mapping[str, Tensor],
         x_KB: Tensor,
         inside_KB: Tensor | None,
+        training: bool,
         whole: bool = False,
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         form = self._form(x_KB)
         if form is None:
             with self._own_errors():
+                self.module.train(training)
                 if self.spec.statistics:
                     return self._one_by_one(tensors, x_KB, inside_KB)
                 return self._vmapped(tensors, x_KB), {}
@@ -153,7 +155,6 @@ class Stacked:
         self, tensors: Mapping[str, Tensor], x_KB: Tensor, inside_KB: Tensor | None
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Runs models one by one, for modules that have running statistics but no stacked form."""
-        self.module.train(inside_KB is not None)
         outputs: list[Tensor | None] = []
         moved = {name: tensors[name].detach().clone() for name in statistics(self.module)}
         for k, x_B in enumerate(x_KB):

@@ -233,3 +233,34 @@ def test_every_model_of_rampart_has_a_stacked_form(name: str) -> None:
     shape = {"text": (5,), "harnet": (3, 1, 200)}.get(name, (3, 32, 32))
     x_KB = torch.zeros(2, 3, *shape)
     assert Stacked(models.build(name).build(shape, 3)).at_once(x_KB) < sys.maxsize
+
+
+class Moody(nn.Module):
+    """A module whose output depends on its mode."""
+
+    def __init__(self, normalized: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6, affine=False) if normalized else nn.Identity()
+        self.inner = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.inner(self.norm(x))
+        return logits if self.training else 10 * logits
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("clients", [1, 3])
+def test_modules_without_a_stacked_form_run_in_the_right_mode(
+    clients: int, normalized: bool
+) -> None:
+    module = Moody(normalized)
+    network, x_KB = Stacked(module), torch.linspace(-1, 1, 30).view(5, 6).repeat(clients, 1, 1)
+    models_KD = flatten(module).repeat(clients, 1)
+    inside_KB = torch.ones(clients, 5, dtype=torch.bool)
+    for training in (False, True, False):
+        if training:
+            logits = network.train(unflatten(models_KD, network.spec), x_KB, inside_KB)[0]
+        else:
+            logits = network.logits(models_KD, x_KB)
+        expected = load(module, models_KD[0]).train(training)(x_KB[0])
+        assert torch.allclose(logits, expected.expand_as(logits), atol=1e-6)

@@ -20,6 +20,10 @@ from rampart_fl.shared.learning.training.personalizers import Batch, StepState
 from rampart_fl.shared.learning.training.scoring import Scoring
 from rampart_fl.shared.rounding import ceil_div
 
+SMALLEST_RATE = 1e-20
+"""With smaller learning rates, running statistics do not move, because (s - s') / η may overflow in
+float32."""
+
 
 @dataclass(frozen=True, eq=False)
 class LocalTask:
@@ -82,8 +86,9 @@ class LocalTask:
         """The gradients (K, D) of the objective, first at the models, then at the personal models.
 
         In the entries that hold the running statistics s, the result is (s - s') / η, where s' are
-        the statistics after the batch. A step of size η thus turns s into s'. The objective's terms
-        evaluate the network in inference mode.
+        the statistics after the batch. A step of size η thus turns s into s'. If η is smaller than
+        `SMALLEST_RATE`, the result is 0 in these entries. The objective's terms evaluate the
+        network in inference mode.
         """
         together, end = (*models_KD, *personal), self.network.spec.trainable
         priors = [self.prior_KC] * len(models_KD) + [None] * len(personal)
@@ -92,8 +97,12 @@ class LocalTask:
             mean_loss_gradients(self.network, self.scoring, batch, together, priors, began)
         )
         if self.network.spec.statistics:
+            moves = self.learning_rate >= SMALLEST_RATE
             gradients = [
-                torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1) for g in gradients
+                torch.cat([g[:, :end], g[:, end:] / self.learning_rate], 1)
+                if moves
+                else self.parameters(g)
+                for g in gradients
             ]
         for term in self.terms:
             if term.weight == 0:

@@ -1,13 +1,20 @@
-"""A step's gradients do not depend on the number of passes."""
+"""Gradients of a step: the number of passes does not matter, and learning rates may be tiny."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
+from rampart_fl.shared.experiment.schema import Training
+from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.network.stacked import Stacked
+from rampart_fl.shared.learning.network.vector import flatten
+from rampart_fl.shared.learning.training.cohort import Batches, Cohort
 from rampart_fl.shared.learning.training.learner import Learner
-from rampart_fl.shared.learning.training.personalizers import Batch
+from rampart_fl.shared.learning.training.local import train
+from rampart_fl.shared.learning.training.personalizers import Batch, personalizers
+from rampart_fl.shared.learning.training.schedules import Schedule
 from rampart_fl.shared.learning.training.task import mean_loss_gradients
 
 
@@ -39,3 +46,36 @@ def test_gradients_are_independent_of_the_number_of_passes(
 
     for found_KD, expected_KD in zip(gradients(most), gradients(10), strict=True):
         assert torch.allclose(found_KD, expected_KD, rtol=0, atol=1e-12)
+
+
+class Fixed(Schedule):
+    """A schedule with one rate."""
+
+    rate: float
+
+    def share(self, round_: int, rounds: int) -> float:
+        return self.rate
+
+
+@pytest.mark.parametrize("personalizer", ["none", "fedcap", "fedbabu", "apfl", "fedrod", "fedper"])
+@pytest.mark.parametrize("rate", [0.0, 1e-45, 1e-30, 1e-19])
+def test_batch_normalization_stays_finite_at_any_learning_rate(
+    rate: float, personalizer: str
+) -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    training = Training(epochs=2, batch_size=4, learning_rate=1, momentum=0.5)
+    network = Stacked(module)
+    schedule = Fixed.model_construct(rate=rate)
+    learner = Learner(network, personalizers.parse(personalizer), training, schedule=schedule)
+    draws = torch.Generator().manual_seed(2)
+    x, y = 1000 * torch.rand(10, 3, generator=draws), torch.randint(2, (10,), generator=draws)
+    model_KD = flatten(module)[None]
+    batches = Batches.draw([10], ["a"], training, seed=5, round_=0)
+    cohort = Cohort.of([ClientData(x, y, x, y, 2)], torch.float32)
+    trained = train(learner, cohort, batches, model_KD, learner.first_states(model_KD))
+
+    assert all(bool(one.isfinite().all()) for one in trained.personal.values())
+    end = network.spec.trainable
+    assert float(trained.update_KD[:, :end].abs().max()) < 1e-10
+    moved = trained.update_KD[:, end:] != 0
+    assert bool(moved.all() if rate == 1e-19 else not moved.any())

@@ -36,7 +36,7 @@ class LocalTask:
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
         cohort: the data of all clients that train together, including clients that have finished
             their steps.
-        received_KD: the models with which the round began.
+        received_KD: the models with which the round began, and with which terms compare models.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that all clients train with
             the terms.
@@ -79,6 +79,10 @@ class LocalTask:
         if self.clients_K is not None:
             counts_KC = counts_KC[self.clients_K]
         return replace(self, prior_KC=counts_KC.to(self.received_KD.dtype).log())
+
+    def with_reference(self, reference_KD: Tensor) -> "LocalTask":
+        """The same task, but its terms compare models with the given models (K, D)."""
+        return replace(self, received_KD=reference_KD)
 
     def gradients(
         self, batch: Batch, *models_KD: Tensor, personal: Sequence[Tensor] = ()

@@ -118,6 +118,12 @@ class Task(Protocol):
     def balanced(self) -> "Task":
         """The same task, with the balanced softmax loss for models that are trained for upload."""
 
+    def with_reference(self, reference_KD: Tensor) -> "Task":
+        """The same task, but with the given models in place of the received ones.
+
+        Terms of the objective that pull models towards the received models use the given models.
+        """
+
     def parameters(self, vector_KD: Tensor) -> Tensor:
         """The given vectors (K, D), but with 0 in place of every running statistic.
 

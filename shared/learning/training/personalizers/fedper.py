@@ -28,9 +28,10 @@ class FedPer(Personalizer):
     recent training. The upload changes only the body, because the upload is 0 in the head's
     coordinates. Detectors and rules therefore judge only bodies. Only an attacker's upload can be
     non-zero in the head's coordinates. An attacker's values in the head's coordinates change only
-    the head that clients receive, and honest clients never use the received head. The accuracy of
-    the received model and the claimed `loss_gap` are not meaningful, because both are measured with
-    the received head, which clients do not use.
+    the head that clients receive, and honest clients never use the received head: terms of the
+    objective that compare the trained model with the received model compare only the bodies. The
+    accuracy of the received model and the claimed `loss_gap` are not meaningful, because both are
+    measured with the received head, which clients do not use.
     """
 
     paper = "Arivazhagan et al., Federated learning with personalization layers, 2019"
@@ -47,7 +48,8 @@ class FedPer(Personalizer):
     def step(self, local: StepState, received_KD: Tensor, batch: Batch, task: Task) -> StepState:
         head_D = task.head(self.head)
         joined_KD = torch.where(head_D, local.personal["model"], local.model_KD)
-        (gradient_KD,) = task.gradients(batch, joined_KD)
+        reference_KD = torch.where(head_D, joined_KD, received_KD)
+        (gradient_KD,) = task.with_reference(reference_KD).gradients(batch, joined_KD)
         after = task.descend(replace(local, model_KD=joined_KD), gradient_KD)
         body_KD = torch.where(head_D, received_KD, after.model_KD)
         return replace(after, model_KD=body_KD).with_personal(model=after.model_KD)

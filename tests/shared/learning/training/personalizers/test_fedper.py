@@ -1,6 +1,7 @@
 """FedPer: a plain PyTorch loop, and heads that are neither uploaded nor received."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rampart_fl.shared.errors import ConfigurationError
+from rampart_fl.shared.learning.data.client_data import ClientData
 from rampart_fl.shared.learning.training.learner import Learner
 from tests.shared.learning.training.personalizers.conftest import Plain
 
@@ -40,6 +42,26 @@ def test_received_head_is_ignored(plain: Callable[[object], Plain]) -> None:
     assert torch.equal(before.personal["model"], after.personal["model"])
     assert torch.allclose(before.update_KD, after.update_KD, rtol=0, atol=1e-12)
     assert before.metrics["correct_personalized"].equal(after.metrics["correct_personalized"])
+
+
+@pytest.mark.parametrize("privacy", [None, {"clip": 1.0, "noise_multiplier": 1.0}])
+def test_fedprox_pulls_only_the_body_towards_the_received_model(
+    make_learner: Callable[..., Learner], clients: list[ClientData], privacy: object
+) -> None:
+    fedprox = {"name": "fedprox", "mu": 0.5}
+    training = {"epochs": 2, "batch_size": 4, "privacy": privacy, "objective": [fedprox]}
+    if privacy is not None:
+        pytest.importorskip("opacus")
+    one = Plain(make_learner(personalizer="fedper", training=training), clients)
+    before = one.at_once()
+    one.received_KD[:, one.head_D] += 9
+    after = one.at_once()
+    assert torch.equal(before.personal["model"], after.personal["model"])
+    without = Plain(one.learner, clients)
+    without.learner = replace(one.learner, terms=())
+    without.received_KD = one.received_KD
+    pulled_KD = before.personal["model"] - without.at_once().personal["model"]
+    assert bool(pulled_KD[:, ~one.head_D].any())
 
 
 def test_head_can_span_several_layers(plain: Callable[[object], Plain]) -> None:

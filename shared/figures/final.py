@@ -107,7 +107,7 @@ def final_figures(
     All metrics of clients are computed from each client's newest measurement. If an honest client
     was evicted, its newest measurement is of the last model that it received. `attack_success` is
     measured at the end of the run, whatever `accuracy_of` is. `rounds_to_accuracy` has a key for
-    each accuracy in `TARGETS`.
+    each accuracy in `TARGETS`, and is measured in rounds, whatever `accuracy_of` is.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.
@@ -118,11 +118,12 @@ def final_figures(
             if `accuracy_of` is "end".
         tested: the server's counts on its own test samples, for every round in order.
     """
+    count = len(rounds)
     rounds = [*rounds, evaluations] if accuracy_of == "end" else rounds
     honest, hostile = sides(experiment)
     curve = accuracies(experiment, rounds)
     shares = {kind: final_accuracy([one[kind] for one in curve], accuracy_of) for kind in KINDS}
-    each = [best_accuracy(one)[0] for one in curve]
+    each = [best_accuracy(one)[0] for one in curve[:count]]
     newest = latest(rounds)
     fooled = {kind: attack_success(newest, honest, kind) for kind in KINDS}
     known = {f"attack_success_{kind}": one for kind, one in fooled.items() if one is not None}

@@ -105,6 +105,9 @@ def test_rounds_to_accuracy_end_when_the_better_model_first_reaches_it() -> None
     for which in ("mean5", "best"):
         same = final_figures(EXPERIMENT, rounds, set(), accuracy_of=which)
         assert same["rounds_to_accuracy"] == metrics
+    ended = {"client-00": measured(10, 10)}
+    end = final_figures(EXPERIMENT, rounds, set(), accuracy_of="end", evaluations=ended)
+    assert (end["accuracy"], end["rounds_to_accuracy"]) == (1.0, metrics)
 
 
 def test_accuracy_curve_keeps_the_last_values_of_unselected_clients() -> None:

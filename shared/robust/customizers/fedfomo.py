@@ -30,8 +30,8 @@ class FedFomo(Customizer):
     round t, each of the M places in an offer goes to a random client's model with probability
     ε_t = max(0, ε - t·decay), and otherwise to the model with the largest A_in. A model gets at
     most one place in an offer. Ties are broken at random. Every client trains its own model and
-    uploads the difference from the global model. A client trains from the global model only in its
-    first round.
+    uploads the difference from the global model. In a client's first round, its own model is the
+    first global model of the run, even if the client joins later.
     """
 
     paper = (

@@ -19,8 +19,8 @@ class IID(Partition):
     """Divides the samples at random; the clients' sample counts differ by at most one.
 
     With `imbalance`, the sample counts approximately form a geometric progression. If `large` is
-    set in addition to `imbalance`, there are only two different sample counts. Every client has at
-    least one sample.
+    set in addition to `imbalance`, there are two groups of clients, and the sample counts differ by
+    at most one within each group. Every client has at least one sample.
 
     >>> parts = IID().split(torch.zeros(5), 2, torch.Generator().manual_seed(0))
     >>> [len(part) for part in parts], sorted(torch.cat(parts).tolist())
@@ -30,7 +30,7 @@ class IID(Partition):
     imbalance: float = Field(default=1.0, ge=1)
     """Approximate ratio between the largest and the smallest sample count."""
     large: float | None = Field(default=None, gt=0, lt=1)
-    """Share of large clients. A large client has `imbalance` times as many samples as a small
+    """Share of large clients. A large client has about `imbalance` times as many samples as a small
     client."""
 
     def split(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -86,6 +87,22 @@ def test_manual_commands_for_labels_evictions_and_proposals_work(
     assert hosted.operator.proposals() == []
     hold.on = False
     hosted.wait()
+
+
+@pytest.mark.timeout(300)
+def test_manual_commands_give_a_client_a_new_token(
+    host: Callable[..., Hosted], tmp_path: Path
+) -> None:
+    hosted = host(experiment(8, 2))
+    hosted.join_quickly(NAMES)
+    token = hosted.settings.operator_token.get_secret_value()
+    shell = Shell(tmp_path / "shell", RAMPART_AGGREGATOR=hosted.url, RAMPART_OPERATOR_TOKEN=token)
+    script = manual("/token").replace("curl", "curl --fail-with-body --silent --show-error")
+    new = shell(script + '\nprintf "\\n%s" "$token"').splitlines()[-1]
+    answer = httpx.get(
+        f"{hosted.url}/v1/ticket", params={"wait": 0}, headers={"Authorization": f"Bearer {new}"}
+    )
+    assert answer.is_success, answer.text
 
 
 @pytest.mark.timeout(300)

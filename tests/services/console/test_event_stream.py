@@ -83,7 +83,8 @@ def test_stream_that_is_always_lost_at_once_is_an_error(lost: bool, reason: str)
 
 
 def test_refusal_ends_the_stream() -> None:
-    answers = iter([stream(b"event: tick\n\n"), httpx.Response(401, text="revoked")])
+    problem = {"type": "urn:rampart:unauthorized", "detail": "revoked"}
+    answers = iter([stream(b"event: tick\n\n"), httpx.Response(401, json=problem)])
     operator = operator_of(lambda _: next(answers))
     events = follow_events(operator, 60.0)
     assert next(events) == {}

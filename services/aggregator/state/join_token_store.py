@@ -16,9 +16,16 @@ ADD_JOINS = (
     + """
 -- KEYS joins; ARGV joins_json (by hash)
 local joins = cjson.decode(ARGV[1])
+local known = 0
 for hash in pairs(joins) do
-  if redis.call('HEXISTS', KEYS[1], hash) == 1 then return {'added'} end
+  local raw = redis.call('HGET', KEYS[1], hash)
+  if raw then
+    local join = cjson.decode(raw)
+    if join.used or join.revoked then return {'over'} end
+    known = known + 1
+  end
 end
+if known > 0 then return {'added'} end
 if not recorded() then return {'moved'} end
 for hash, join in pairs(joins) do redis.call('HSET', KEYS[1], hash, join) end
 return {'added'}
@@ -47,7 +54,11 @@ not read the field `revoked`."""
 
 
 class JoinTokenRecord(NamedTuple):
-    """What Redis stores about an unused join token; the fields are the keys of the stored JSON."""
+    """What Redis stores about a new join token; the fields are the keys of the stored JSON.
+
+    Scripts add `used` and `token_hash` when a client joins, and `revoked` when an operator revokes
+    the token.
+    """
 
     expires_at: float
     """Unix time at which the join token expires."""
@@ -76,8 +87,13 @@ class JoinTokenStore:
     keys: FederationKeys
     audit: AuditLog
 
-    async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> None:
-        """Stores join tokens, keyed by their hash."""
+    async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> str:
+        """Stores join tokens, keyed by their hash.
+
+        Returns:
+            "added", also if an earlier request has stored the same tokens; "over" if one of them
+            has been used or revoked since.
+        """
         clients = [join.client_id for join in joins.values() if join.client_id is not None]
         until = max(join.expires_at for join in joins.values())
         details: dict[str, Any] = {"count": len(joins), "expires_at": timestamp(until)}
@@ -85,7 +101,8 @@ class JoinTokenStore:
             details["clients"] = clients
         act = Act("make-join-tokens", by, details=details)
         texts = {hash_: join.to_json() for hash_, join in joins.items()}
-        await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
+        answer = await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
+        return answer[0]
 
     async def revoke(self, join_hash: str, by: Attribution) -> str:
         """Revokes a join token.

@@ -11,7 +11,7 @@ are small, because models and updates are kept in the blob store. The keys of th
     clients      hash    id -> {registered_at, sample_cap, token_hash, expires_at, labels}
     tokens       hash    SHA-256 of a client's token -> {client, expires_at}
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, labels?,
-                         used?}
+                         used?, token_hash?, revoked?}
     seen         zset    id -> time of its last request, by Redis' clock
     software     hash    id -> the software that its last request named
     barred       hash    id -> why, when and by whom the client was barred from the federation

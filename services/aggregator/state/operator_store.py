@@ -21,9 +21,10 @@ ADD = (
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if raw then
   local known = cjson.decode(raw)
-  if known.token_hash == ARGV[2] then return {'added'} end
   local expired = known.expires_at ~= cjson.null and known.expires_at <= tonumber(ARGV[4])
-  if known.revoked_at == cjson.null and not expired then return {'taken'} end
+  local valid = known.revoked_at == cjson.null and not expired
+  if known.token_hash == ARGV[2] then return {valid and 'added' or 'over'} end
+  if valid then return {'taken'} end
 end
 if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -87,7 +88,9 @@ class OperatorStore:
         longer valid.
 
         Returns:
-            "added", or "taken" if an operator of this name has a valid token.
+            "added", also if an earlier request has stored the same token; "over" if this token
+            has been revoked or has expired since; or "taken" if an operator of this name has
+            another valid token.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)

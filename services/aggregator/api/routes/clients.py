@@ -47,7 +47,7 @@ ROTATIONS = 20
 """Maximum number of token changes per client and minute; each change clears all token caches."""
 
 
-@router.post("/join-tokens", responses={200: {**OF_JOIN_TOKENS}})
+@router.post("/join-tokens", responses={200: {**OF_JOIN_TOKENS}, **problems(refusals.Conflict)})
 async def mint_join_tokens(
     runtime: RuntimeDep, actor: ActorDep, body: JoinTokenRequest
 ) -> JoinTokens:
@@ -69,7 +69,8 @@ async def mint_join_tokens(
         token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
         for token, client_id in zip(tokens, client_ids, strict=True)
     }
-    await runtime.stores.join_tokens.add(joins, actor.because(body.reason))
+    if await runtime.stores.join_tokens.add(joins, actor.because(body.reason)) == "over":
+        raise refusals.Conflict("join tokens of this key were used or revoked; use a new key")
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 
 

@@ -66,6 +66,8 @@ async def add_operator(
         )
     if answer == "taken":
         raise refusals.Conflict(f"operator {body.name} already exists; revoke its token first")
+    if answer == "over":
+        raise refusals.Conflict("the token of this key was revoked or expired; use a new key")
     return OperatorToken(
         name=body.name,
         role=body.role,

@@ -149,6 +149,24 @@ async def test_repeated_request_with_a_key_makes_the_same_tokens(
     assert (answer.status_code, slug(answer)) == (422, "invalid-request")
 
 
+async def test_repeated_request_does_not_revive_revoked_or_used_tokens(api: Api) -> None:
+    joins = {"count": 2, "key": mint()}
+    operator = {"name": "vera", "role": "viewer", "key": mint()}
+    first, _ = (await api.ask("POST", "/v1/join-tokens", json=joins)).json()["tokens"]
+    assert (await api.ask("POST", "/v1/operators", json=operator)).status_code == 201
+    assert (await api.ask("DELETE", f"/v1/join-tokens/{token_hash(first)}")).status_code == 204
+    assert (await api.ask("DELETE", "/v1/operators/vera")).status_code == 204
+    for path, body in (("/v1/join-tokens", joins), ("/v1/operators", operator)):
+        answer = await api.ask("POST", path, json=body)
+        assert (answer.status_code, slug(answer)) == (409, "conflict")
+        assert "use a new key" in answer.json()["detail"]
+    used = {"count": 1, "key": mint()}
+    (token,) = (await api.ask("POST", "/v1/join-tokens", json=used)).json()["tokens"]
+    body = {"token_hash": token_hash(mint())}
+    assert (await api.ask("POST", "/v1/clients", token, json=body)).status_code == 201
+    assert (await api.ask("POST", "/v1/join-tokens", json=used)).status_code == 409
+
+
 HOSTILE = ["a\nb", "a\0b", "\x1b[2J", "\x9b2J", "\u202egnorw", "\u2028", "x" * 501, "x" * 2**20]
 NAMES = {
     "newline": "a\n",

@@ -156,8 +156,8 @@ class Coordinator:
             case commands.DecideRound():
                 return await self.decide(state)
             case commands.ReadEvaluation():
-                summary, online = await self.summary(), await self.liveness.online()
-                waiting = not online.isdisjoint(await self.stores.tickets.outstanding())
+                summary, holders = await self.summary(), await self.stores.tickets.holders()
+                waiting = bool(await self.liveness.online(holders))
                 return events.EvaluationRead(summary.deadline, waiting)
 
     # -- the open round ------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from math import inf
 
 from rampart_fl.services.aggregator.state.client_store import ClientStore
 from rampart_fl.services.aggregator.state.eviction_store import EvictionStore
@@ -34,26 +35,26 @@ class Liveness:
         self._clock = clock
         self._started_at = clock()
 
-    async def online(self) -> set[str]:
-        """Clients with a valid token that sent a request within the last `offline_after` seconds.
+    async def online(self, members: Collection[str]) -> set[str]:
+        """Those of the given members that are online and have a valid token.
 
-        For the first `offline_after` seconds after a worker starts or takes over the run, every
-        member with a valid token counts as online.
+        A member is online if it sent a request within the last `offline_after` seconds. For the
+        first `offline_after` seconds after a worker starts or takes over the run, every member
+        counts as online.
         """
-        if self._clock() - self._started_at < self._offline_after:
-            online = set(await self._members.slots())
-        else:
+        online = set(members)
+        if self._clock() - self._started_at >= self._offline_after:
             silences = await self._clients.silences()
-            online = {c for c, silent in silences.items() if silent < self._offline_after}
+            online = {c for c in online if silences.get(c, inf) < self._offline_after}
         return online - await self._clients.without_token(online)
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""
-        online, barred, members = await asyncio.gather(
-            self.online(), self._evictions.barred(), self._members.slots()
-        )
+        barred, members = await asyncio.gather(self._evictions.barred(), self._members.slots())
         away = barred.away(round_)
-        return [c for c in members if c not in away and c in online]
+        present = [client for client in members if client not in away]
+        online = await self.online(present)
+        return [client for client in present if client in online]
 
     async def all_quarantined(self, round_: int) -> bool:
         """Whether every member that is not evicted is in quarantine in this round.

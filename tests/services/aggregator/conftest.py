@@ -23,9 +23,9 @@ from rampart_fl.shared.protocol.messages import Phase, Receipt, RoundRecord, Tic
 DIGEST = "d" * 64
 SNAPSHOT = Snapshot(global_model=DIGEST, reference=DIGEST)
 NOW = 1_000_000.0
+"""The time in tests, in Unix seconds."""
 VALID_UNTIL = 4e9
 """Expiry of clients' tokens; the stores compare it with Redis' real clock."""
-"""The time in tests, in Unix seconds."""
 BY = Attribution("ada", "a test", NOW)
 FINDING = Finding(
     reason="too far",

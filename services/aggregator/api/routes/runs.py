@@ -36,6 +36,9 @@ RUN_NUMBER = "^[0-9]{1,9}$"
 """The form of a run's number, which is the last part of its id."""
 NAMED = 3
 """Maximum number of clients that the text about the missing evaluations names."""
+CHECKED = 100
+"""If more clients are missing, the text also counts those without a valid token: a check of the
+tokens of thousands of clients would delay the api's other requests."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
@@ -260,7 +263,8 @@ async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
     if members and state.status == "running":
         evicted = await stores.evictions.evicted()
         facts = await runtime.stores.clients.facts([c for c in members if c not in evicted])
-        if not any(one.online(runtime.settings.offline_after) for one in facts.values()):
+        limit = runtime.settings.offline_after
+        if facts and not any(one.online(limit) for one in facts.values()):
             return f"clients: 0 of {len(facts)} members are online"
     if state.phase != "joining":
         return ""
@@ -275,7 +279,7 @@ async def _missing_evaluations(runtime: Runtime, run: str) -> str:
     clients, limit = runtime.stores.clients, runtime.settings.offline_after
     silences, holders = await clients.silences(), await runtime.stores.of_run(run).tickets.holders()
     online = sorted(client for client in holders if silences.get(client, limit) < limit)
-    absent = await clients.without_token(online)
+    absent = await clients.without_token(online) if len(online) <= CHECKED else set[str]()
     missing = [client for client in online if client not in absent]
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
     return f"the evaluations of {', '.join(missing[:NAMED])}{more}" if missing else ""

@@ -28,8 +28,9 @@ async def test_clients_are_online_whatever_the_clocks_of_api_and_worker_say(
     monkeypatch.undo()
     run = live_run.run
     liveness = Liveness(live_run.stores.clients, run.members, run.evictions, 60)
-    assert await liveness.online() == {"a", "b"}, "the worker has only just started"
+    assert await liveness.online(["a", "b"]) == {"a", "b"}, "the worker has only just started"
     liveness._started_at -= 61
-    assert await liveness.online() == {"a"}
+    assert await liveness.online(["a", "b"]) == {"a"}
+    assert await liveness.online(["b"]) == set()
     await redis.zadd(live_run.stores.keys.seen, {"a": await live_run.stores.redis.time() - 61})
-    assert await liveness.online() == set()
+    assert await liveness.online(["a", "b"]) == set()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from rampart_fl.shared.runtime import durable
 
@@ -38,6 +39,7 @@ def load_all(folders: Iterable[Path]) -> list[SavedFederation]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             federation = SavedFederation(str(content["url"]), str(content["token"]))
+            _ = urlsplit(federation.url).port  # Raises ValueError if the URL is malformed.
             found.append((path.stat().st_mtime, federation))
         except FileNotFoundError:
             continue  # The federation has just stopped.

@@ -41,7 +41,14 @@ def test_file_is_replaced_and_never_truncated(tmp_path: Path) -> None:
         assert ONE.token in earlier.read(), "the earlier file is whole"
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"url": "http://x"', b"null", b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{}", b"[]", b'{"url": "http://x"', b"null", b"\xff"),
+        b'{"url": "http://127.0.0.1:99999", "token": "t"}',
+        b'{"url": "http://[::1", "token": "t"}',
+    ],
+)
 def test_damaged_file_is_skipped_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:

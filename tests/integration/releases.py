@@ -25,7 +25,10 @@ CONVERTED = {
         ('self.members = f"{prefix}members"', 'self.members = f"{prefix}seats"'),
     ],
     f"{STATE}/schema_migration.py": [
-        ('STEPS: dict[str, Step] = {"1"', 'STEPS: dict[str, Step] = {"3": to_seats, "1"'),
+        (
+            'STEPS: dict[str, Conversion] = {"1"',
+            'STEPS: dict[str, Conversion] = {"3": to_seats, "1"',
+        ),
         ("import asyncio\n", f"import asyncio\nfrom {MODULE}.next_schema import to_seats\n"),
     ],
 }

@@ -9,7 +9,10 @@ import pytest
 from rampart_fl.services.console.__main__ import main
 
 INTERRUPTED = """
-import importlib.abc, os, sys, time
+import importlib.abc, os, signal, sys, time
+
+# A shell ignores SIGINT in processes that it starts in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Interrupts(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):

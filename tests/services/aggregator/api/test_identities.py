@@ -10,6 +10,7 @@ from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities, TokenOwner
 from rampart_fl.services.aggregator.state.client_store import ClientStore, TokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
+from tests.services.aggregator.conftest import VALID_UNTIL
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_tokens_are_not_cached_while_the_hub_reads_no_events(
     await live_run.join("a")
     identities = Identities(counting, EventHub(stores))
     for _ in range(3):
-        assert await identities.of("token-a") == TokenOwner("a", "token-a", 1_000_600.0, None)
+        assert await identities.of("token-a") == TokenOwner("a", "token-a", VALID_UNTIL, None)
     assert counting.lookups == 3
 
 

@@ -264,7 +264,8 @@ async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
         evicted = await stores.evictions.evicted()
         facts = await runtime.stores.clients.facts([c for c in members if c not in evicted])
         limit = runtime.settings.offline_after
-        if facts and not any(one.online(limit) for one in facts.values()):
+        # Requests are stored with a delay, so clients without a stored request may be online.
+        if facts and all((one.silent or 0.0) >= limit for one in facts.values()):
             return f"clients: 0 of {len(facts)} members are online"
     if state.phase != "joining":
         return ""

@@ -47,6 +47,8 @@ async def test_operators_see_that_a_run_waits_for_its_members(api: Api) -> None:
 
     live_run = api.live_run
     await live_run.join("ada", "bob")
+    assert "online" not in await cause(), "the clients' requests may not have been stored yet"
+    await live_run.stores.clients.saw({"ada": (121.0, ""), "bob": (121.0, "")})
     assert await cause() == "clients: 0 of 2 members are online"
     await live_run.open(0, ["ada", "bob"])
     assert await cause() == "", "the round is open"

@@ -7,7 +7,8 @@ from rampart_fl.services.console.aggregator_connection import StreamLost
 from rampart_fl.services.console.operator import Operator
 
 PAUSE = 0.2
-"""Seconds between the end of one connection and the next request."""
+"""Seconds between the end of one connection and the next request, so that an aggregator that closes
+every stream at once does not get requests without a pause."""
 
 
 def follow_events(operator: Operator, patience: float) -> Iterator[dict[str, str]]:

@@ -275,10 +275,7 @@ class Operator(AggregatorConnection):
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
         """Makes a join token for each client id; each token is bound to one client id."""
-        body = {"client_ids": client_ids, "lifetime": lifetime, "reason": reason}
-        body["labels"] = dict(labels)
-        body["key"] = mint()
-        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
+        return self._mint(lifetime, reason, labels, client_ids=client_ids)
 
     def mint_unbound(
         self,
@@ -288,10 +285,14 @@ class Operator(AggregatorConnection):
         labels: Mapping[str, str] = NO_LABELS,
     ) -> JoinTokens:
         """Makes join tokens that any client may use."""
-        body = {"count": count, "lifetime": lifetime, "reason": reason}
-        body["labels"] = dict(labels)
-        body["key"] = mint()
-        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json=body)
+        return self._mint(lifetime, reason, labels, count=count)
+
+    def _mint(
+        self, lifetime: float, reason: str, labels: Mapping[str, str], **tokens: Any
+    ) -> JoinTokens:
+        """Makes join tokens; a new key lets the connection repeat the request."""
+        body = {"lifetime": lifetime, "reason": reason, "labels": dict(labels), "key": mint()}
+        return self._ask(JoinTokens, "POST", "/v1/join-tokens", json={**body, **tokens})
 
     def revoke_join_token(self, token: str, reason: str = NO_REASON) -> None:
         """Revokes a join token that no client has used."""

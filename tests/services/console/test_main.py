@@ -18,7 +18,7 @@ class Interrupts(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name == "typer":
             os.kill(os.getpid(), {number})
-            time.sleep(60)
+            time.sleep(60)  # The signal ends this sleep; without a handler, the test fails.
 
 sys.meta_path.insert(0, Interrupts())
 from {module} import main

@@ -85,7 +85,7 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
     if settings.role != "api":
         from rampart_fl.services.aggregator.worker.ranks import Ranks
 
-        ranks = Ranks.connect()
+        ranks = Ranks.connect(settings.device)
         if ranks.rank:
             await follow_rank_0(settings, runtime, ranks)
             return

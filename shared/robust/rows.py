@@ -75,7 +75,7 @@ class Rows(View):
             raise ValueError(
                 f"{n} rows need {n} distinct ids, got {len(names)} ids ({len(set(names))} distinct)"
             )
-        part = None if group is None else Part.of(block_ND.shape[1], group)
+        part = None if group is None else Part.of(block_ND.shape[1], group, block_ND.device)
         finite_N, known = [True] * n, PoolStatistics(unchecked=assume_finite)
         if not assume_finite:
             finite_N, known.squares_N = linalg.finite_and_squared_norms(block_ND, part)

@@ -27,7 +27,10 @@ GRAIN = 1 << 16
 that a shard or window ends where a chunk of the default size ends."""
 
 Group = distributed.ProcessGroup
-"""A group of processes that aggregate together, with a backend for CPU tensors, such as gloo."""
+"""A group of processes that aggregate together.
+
+Its backend is gloo; or nccl, if every process holds its coordinates on a GPU of its own."""
+CPU = torch.device("cpu")
 
 
 def width(dim: int) -> int:
@@ -43,6 +46,27 @@ def bounds(dim: int) -> list[tuple[int, int]]:
     """The range of coordinates of every shard."""
     wide = width(dim)
     return [(start, min(start + wide, dim)) for start in range(0, dim, wide)]
+
+
+def exchange_device(group: Group, device: torch.device) -> torch.device:
+    """The device on which the ranks of a group exchange tensors.
+
+    If the group has nccl for the ranks' device, tensors stay on this device. Otherwise, the ranks
+    exchange tensors on the CPU.
+
+    Raises:
+        ConfigurationError: the group has no backend for CPU tensors, and no nccl for the device.
+    """
+    backends = distributed.get_backend_config(group)
+    by_device = dict(pair.split(":") for pair in backends.split(","))
+    if by_device.get(device.type) == "nccl":
+        return device
+    if "cpu" in by_device:
+        return CPU
+    raise ConfigurationError(
+        f"the group has the backends {backends}, but the rows are on the device {device.type}: "
+        "create the group with gloo or, if each rank has a GPU of its own, with nccl"
+    )
 
 
 def columns(dim: int, rank: int, size: int) -> slice:
@@ -69,31 +93,29 @@ class Part:
         stop: the index after this rank's last coordinate.
         group: the ranks that together hold all coordinates; None if this process holds all
             coordinates.
+        via: the device on which ranks exchange tensors; see `exchange_device`.
     """
 
     dim: int
     start: int
     stop: int
     group: Group | None = None
+    via: torch.device = CPU
 
     @staticmethod
-    def of(held: int, group: Group | None) -> "Part":
-        """The `Part` of a rank that holds `held` coordinates.
+    def of(held: int, group: Group | None, device: torch.device = CPU) -> "Part":
+        """The `Part` of a rank that holds `held` coordinates on a device.
 
         Raises:
-            ConfigurationError: the group has no backend for CPU tensors, or the ranks do not hold
-                the coordinates that `columns` assigns to them.
+            ConfigurationError: the group has no backend that can exchange tensors (see
+                `exchange_device`), or the ranks do not hold the coordinates that `columns` assigns
+                to them.
         """
         if group is None:
             return Part(held, 0, held)
-        backends = distributed.get_backend_config(group)
-        if "cpu" not in (pair.partition(":")[0] for pair in backends.split(",")):
-            raise ConfigurationError(
-                f"the group has the backends {backends}, but ranks exchange tensors on the CPU: "
-                "create it with gloo, or with cpu:gloo,cuda:nccl"
-            )
+        via = exchange_device(group, device)
         size, rank = distributed.get_world_size(group), distributed.get_rank(group)
-        held_P = torch.zeros(size, dtype=torch.int64)
+        held_P = torch.zeros(size, dtype=torch.int64, device=via)
         held_P[rank] = held
         distributed.all_reduce(held_P, group=group)
         dim = int(held_P.sum())
@@ -104,7 +126,7 @@ class Part:
                 f"the {size} ranks hold {held_P.tolist()} of {dim} coordinates, but shards.columns "
                 f"assigns {wanted} to them"
             )
-        return Part(dim, parts[rank].start, parts[rank].stop, group)
+        return Part(dim, parts[rank].start, parts[rank].stop, group, via)
 
     @property
     def here(self) -> slice:
@@ -133,14 +155,14 @@ class Part:
             # The host waits for the device only once, at the end.
             total = functools.reduce(torch.add, (sum_ for _, sum_ in sums), torch.zeros(()))
             return total.to("cpu", torch.float64).expand(shape).clone()
-        sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64)
+        sums_S = torch.zeros(len(bounds(self.dim)), *shape, dtype=torch.float64, device=self.via)
         for shard, sum_ in sums:
-            sums_S[shard] = sum_.cpu()
+            sums_S[shard] = sum_.to(self.via)
         # Each shard's sum is 0 on all ranks but one, so the order in which the ranks' tensors are
         # added has no effect.
         distributed.all_reduce(sums_S, group=self.group)
         total = torch.zeros(shape, dtype=torch.float64)
-        for sum_ in sums_S:
+        for sum_ in sums_S.cpu():
             total += sum_
         return total
 
@@ -159,10 +181,10 @@ class Part:
         """
         if self.group is None:
             return _selected(block_ND, to_device(columns_R, block_ND.device), file)
-        drawn_NR = torch.zeros(len(block_ND), len(columns_R), dtype=block_ND.dtype)
+        drawn_NR = torch.zeros(len(block_ND), len(columns_R), dtype=block_ND.dtype, device=self.via)
         inside_R = self.inside(columns_R)
         own_R = to_device(columns_R[inside_R] - self.start, block_ND.device)
-        drawn_NR[:, inside_R] = _selected(block_ND, own_R, file).cpu()
+        drawn_NR[:, to_device(inside_R, self.via)] = _selected(block_ND, own_R, file).to(self.via)
         distributed.all_reduce(drawn_NR, group=self.group)
         return drawn_NR.to(block_ND.device)
 
@@ -174,11 +196,12 @@ class Part:
         size = distributed.get_world_size(self.group)
         for rank in range(size):
             here = columns(self.dim, rank, size)
-            part_D = whole_D[..., here].contiguous()
+            part_D = whole_D[..., here]
             if here.start == self.start and here.stop == self.stop:
-                part_D = held_D.detach().cpu().contiguous()
+                part_D = held_D.detach()
+            part_D = part_D.to(self.via).contiguous()
             distributed.broadcast(part_D, group=self.group, group_src=rank)
-            whole_D[..., here] = part_D
+            whole_D[..., here] = part_D.cpu()
         return whole_D
 
     def inside(self, columns_R: Tensor) -> Tensor:
@@ -189,7 +212,7 @@ class Part:
         """Whether a condition is true on every rank."""
         if self.group is None:
             return true
-        held = torch.tensor([int(true)])
+        held = torch.tensor([int(true)], device=self.via)
         distributed.all_reduce(held, distributed.ReduceOp.MIN, group=self.group)
         return bool(held.item())
 

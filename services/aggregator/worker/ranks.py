@@ -49,10 +49,14 @@ class Ranks:
     Args:
         rank: number of this process.
         size: number of processes.
-        group: the process group for sums over ranks; None if there is only one process.
+        group: the process group through which ranks exchange Python values; None if there is only
+            one process.
         calls: the process group through which rank 0 sends calls to the other ranks; None if there
             is only one process.
         local: number of this process on its machine.
+        sums: the process group through which ranks exchange tensors of the pool; None if there is
+            only one process.
+        via: the device on which ranks exchange these tensors.
     """
 
     rank: int = 0
@@ -60,29 +64,40 @@ class Ranks:
     group: Group | None = None
     calls: Group | None = None
     local: int = 0
+    sums: Group | None = None
+    via: torch.device = shards.CPU
 
     @staticmethod
-    def connect() -> "Ranks":
-        """Connects this process with the other processes started by torchrun."""
+    def connect(setting: str = "cpu") -> "Ranks":
+        """Connects this process with the other processes started by torchrun.
+
+        Args:
+            setting: the device of the worker (`RAMPART_DEVICE`).
+        """
         size = processes()
         if size == 1:
             return Ranks()
         if os.environ["LOCAL_WORLD_SIZE"] == str(size) and sys.platform == "linux":
             # Ranks trust each other, so no other machine should be able to connect to a rank.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         distributed.init_process_group("gloo", timeout=PATIENCE)
         # Without this call, gloo's threads may outlive the group at exit, and abort the process.
         atexit.register(distributed.destroy_process_group)
-        calls = distributed.new_group(timeout=IDLE)
-        local = int(os.environ["LOCAL_RANK"])
-        return Ranks(distributed.get_rank(), size, distributed.group.WORLD, calls, local)
+        world, calls = distributed.group.WORLD, distributed.new_group(timeout=IDLE)
+        local, sums, via = int(os.environ["LOCAL_RANK"]), world, shards.CPU
+        # nccl requires a GPU for each rank. Without GPUs, `set_up_torch` reports the error.
+        if setting == "cuda" and torch.cuda.is_available():
+            via = torch.device("cuda", local)
+            sums = distributed.new_group(timeout=PATIENCE, backend="nccl")
+        return Ranks(distributed.get_rank(), size, world, calls, local, sums, via)
 
     def part(self, dim: int) -> Part | None:
         """The range of coordinates that this rank holds; None if there is only one process."""
-        if self.group is None:
+        if self.sums is None:
             return None
         here = shards.columns(dim, self.rank, self.size)
-        return Part(dim, here.start, here.stop, self.group)
+        return Part(dim, here.start, here.stop, self.sums, self.via)
 
     def most(self, dim: int) -> int:
         """The largest number of coordinates that a rank holds if vectors have `dim` coordinates."""

@@ -23,6 +23,7 @@ from rampart_fl.shared.learning.network.stacked_form import IMAGE, stack_module
 from rampart_fl.shared.learning.network.stacked_layers import ForwardPass, Layer, to_images
 from rampart_fl.shared.learning.network.vector import sources, spec_of, statistics, unflatten
 from rampart_fl.shared.modelspec import STATISTIC
+from rampart_fl.shared.runtime.cuda_graphs import CudaGraphs
 
 IN_CACHE = 2**20
 """Number of elements that fit in one thread's cache; this number limits how many models run in one
@@ -48,6 +49,15 @@ class Stacked:
         self._sources = sources(module)
         self._widths: dict[tuple[int, ...], int] = {}
         self._vmaps = True
+        self.graphs = CudaGraphs()
+        """The CUDA graphs of functions that run this network; see `can_record`."""
+
+    def can_record(self, x_KB: Tensor) -> bool:
+        """Whether a CUDA graph can record the network's passes on samples of this shape.
+
+        Only Rampart's own layers certainly launch the same kernels in every pass.
+        """
+        return x_KB.is_cuda and self._form(x_KB) is not None
 
     def at_once(self, x_KB: Tensor) -> int:
         """How many models per pass give the highest speed, for batches of this shape.

@@ -23,6 +23,7 @@ from rampart_fl.shared.learning.network.stacked_layers import (
     group_norm,
     join,
     linear,
+    pooling,
     residual,
     sequence,
 )
@@ -77,8 +78,10 @@ def _stack(name: str, layer: nn.Module, tensors: frozenset[str], ndim: int) -> _
         return (
             _Form(flatten_images if ndim == IMAGE else flatten_vectors, VECTOR) if whole else None
         )
-    if kind in ELEMENTWISE or (kind in POOLING and ndim == IMAGE):
+    if kind in ELEMENTWISE:
         return _Form(lambda h, run: layer(h), ndim)
+    if kind in POOLING and ndim == IMAGE:
+        return _Form(pooling(layer), ndim)
     if not tensors.issuperset(_tensors_of(name, layer)):
         return None
     made = _with_tensors(name, layer, ndim)

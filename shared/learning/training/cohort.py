@@ -189,19 +189,19 @@ class Batches:
             if held_out:
                 order = torch.randperm(size, generator=generator(seed, "validation", name))
             kept = size - min(max(round(held_out * size), 1), size - 1) if held_out else size
-            batches = (_poisson if private else _shuffled)(kept, training, draws)
-            own.append([order[batch] for batch in batches] if held_out else batches)
+            positions_SB, sizes_S1 = (_poisson if private else _shuffled)(kept, training, draws)
+            own.append((order[positions_SB] if held_out else positions_SB, sizes_S1))
             held.append(order[kept:].sort().values)
         # `full` is the batch size or the largest client's sample count, whichever is smaller.
         full = min(training.batch_size, max(sizes))
-        width = max(full, *(len(one) for batches in own for one in batches))
+        width = max(full, *(int(sizes_S1.max()) for _, sizes_S1 in own))
         index, weight = [], []
-        for size, batches in zip(sizes, own, strict=True):
-            index_SB = pad_sequence(batches, batch_first=True)
-            index.append(functional.pad(index_SB, (0, width - index_SB.shape[1])))
-            sizes_S1 = torch.tensor([[len(one)] for one in batches], dtype=torch.float64)
-            counts_S1 = min(training.batch_size, size) if private else sizes_S1
-            weight.append((torch.arange(width) < sizes_S1) / counts_S1)
+        for size, (positions_SB, sizes_S1) in zip(sizes, own, strict=True):
+            inside_SB = torch.arange(width) < sizes_S1
+            index_SB = functional.pad(positions_SB, (0, width - positions_SB.shape[1]))
+            index.append(index_SB.masked_fill(~inside_SB, 0))
+            counts_S1 = min(training.batch_size, size) if private else sizes_S1.double()
+            weight.append(inside_SB / counts_S1)
         return Batches(
             pad_sequence(index, batch_first=True),
             pad_sequence(weight, batch_first=True),
@@ -262,15 +262,20 @@ class Batches:
         return max(self.steps_K)
 
 
-def _shuffled(size: int, training: Training, draws: torch.Generator) -> list[Tensor]:
-    return [
-        batch
-        for _ in range(training.epochs)
-        for batch in torch.split(torch.randperm(size, generator=draws), training.batch_size)
-    ]
+def _shuffled(size: int, training: Training, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The positions (S, B) of each batch's samples, padded, and the batches' sizes (S, 1)."""
+    most = training.batch_size
+    steps = ceil_div(size, most)
+    orders = [torch.randperm(size, generator=draws) for _ in range(training.epochs)]
+    padded = functional.pad(torch.stack(orders), (0, steps * most - size))
+    sizes_S = torch.full((training.epochs, steps), most)
+    sizes_S[:, -1] = size - (steps - 1) * most
+    return padded.view(-1, most), sizes_S.view(-1, 1)
 
 
-def _poisson(size: int, training: Training, draws: torch.Generator) -> list[Tensor]:
+def _poisson(size: int, training: Training, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Like `_shuffled`, but each batch takes each sample with a fixed probability."""
     rate, steps = min(1.0, training.batch_size / size), ceil_div(size, training.batch_size)
     taken_SN = torch.rand(training.epochs * steps, size, generator=draws) < rate
-    return [taken_N.nonzero().flatten() for taken_N in taken_SN]
+    batches = [taken_N.nonzero().flatten() for taken_N in taken_SN]
+    return pad_sequence(batches, batch_first=True), taken_SN.sum(1, keepdim=True)

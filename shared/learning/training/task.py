@@ -212,7 +212,27 @@ def _gradients(
     network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
 ) -> Tensor:
     """Like `mean_loss_gradients`, but for K models in one pass; the result has the shape (K, D)."""
-    spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
+    tensors = [models_KD.detach(), batch.x_KB, batch.y_KB, batch.weight_KB]
+    if prior_KC is not None:
+        tensors.append(prior_KC)
+    whole = batch.whole
+
+    def gradients(
+        models_KD: Tensor, x_KB: Tensor, y_KB: Tensor, weight_KB: Tensor, *prior: Tensor
+    ) -> Tensor:
+        batch = Batch(x_KB, y_KB, weight_KB, whole)
+        return _backward(network, scoring, batch, models_KD, prior[0] if prior else None)
+
+    if network.can_record(batch.x_KB):
+        return network.graphs.run(gradients, (scoring, whole), tuple(tensors))
+    return gradients(*tensors)
+
+
+def _backward(
+    network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
+) -> Tensor:
+    """Runs the network forward and backward, for `_gradients`."""
+    spec, named = network.spec, unflatten(models_KD, network.spec)
     leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
     logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
     if prior_KC is not None:

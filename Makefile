@@ -21,7 +21,8 @@ QUICKLY := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 # What `make test-gpu` runs: tests that compare a device with the CPU, and tests of whole services.
 DEVICE_TESTS := tests/contracts/test_devices.py tests/shared/simulation/test_devices.py \
 	tests/shared/simulation/test_checkpoint.py tests/shared/agent/test_learning_client.py \
-	tests/shared/learning/network/test_stacked.py tests/services/aggregator/worker/test_round_engine.py
+	tests/shared/learning/network/test_stacked.py tests/services/aggregator/worker/test_round_engine.py \
+	tests/contracts/test_nccl.py tests/shared/runtime/test_cuda_graphs.py
 SERVICE_TESTS := tests/integration/test_agreement.py tests/integration/test_kill.py \
 	tests/integration/test_rounds.py tests/integration/test_eviction.py tests/integration/test_agents.py
 

@@ -1,8 +1,8 @@
 """Layers that run K models at once.
 
-The convolutions of all models run as one grouped convolution in channels-last format or, in
-training on a GPU, as one batched matrix product. The linear layers of all models run as one batched
-matrix product. Batch normalization uses each model's own statistics.
+The convolutions of all models run as one grouped convolution in channels-last format or, on a GPU,
+as one batched matrix product. The linear layers of all models run as one batched matrix product.
+Batch normalization uses each model's own statistics.
 
 Legend: K models, B samples each, C channels or features of one model, H height, W width, O output
 channels of one model, P weights of an output channel, N output pixels of all samples.
@@ -77,11 +77,10 @@ def convolution(name: str, layer: nn.Conv2d) -> Layer:
     multiplied = _multiplied_convolution(name, layer, layer.padding)
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
-        # cuDNN runs the forward pass of a grouped convolution fast. For the gradients, cuDNN
-        # launches at least one GPU kernel per group, so training uses a matrix product instead.
-        trains = torch.is_grad_enabled() and h.device.type != "cpu"
+        # For a grouped convolution on a GPU, cuDNN launches at least one kernel per group.
         copies = h.numel() * prod(layer.kernel_size) // prod(layer.stride)
-        return (multiplied if trains and copies <= MOST_COPIES else grouped)(h, run)
+        multiplies = h.device.type != "cpu" and copies <= MOST_COPIES
+        return (multiplied if multiplies else grouped)(h, run)
 
     return apply
 

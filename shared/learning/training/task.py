@@ -183,13 +183,7 @@ def mean_loss_gradients(
     added = list(priors) or [None] * p
     most = network.trained_at_once(batch.x_KB)
     if p * (clients or k) <= most:
-        x, y, weight = (_beside([t] * p) for t in (batch.x_KB, batch.y_KB, batch.weight_KB))
-        together = Batch(x, y, weight, batch.whole)
-        prior = next((one for one in added if one is not None), None)
-        if prior is not None:
-            zero = torch.zeros_like(prior)
-            prior = _beside([zero if one is None else one for one in added])
-        return _gradients(network, scoring, together, _beside(models), prior).chunk(p)
+        return _at_once(network, scoring, batch, models, added).chunk(p)
     pieces = runs(k, most)
     return tuple(
         _beside(
@@ -208,31 +202,42 @@ def mean_loss_gradients(
     )
 
 
+def _at_once(
+    network: Stacked,
+    scoring: Scoring,
+    batch: Batch,
+    models: Sequence[Tensor],
+    priors: Sequence[Tensor | None],
+) -> Tensor:
+    """Like `mean_loss_gradients`, but in one pass; the result has the shape (P * K, D).
+
+    On a GPU, the pass is a CUDA graph, because the host would take longer to launch the kernels of
+    the pass than the GPU takes to compute the pass.
+    """
+    p, whole = len(models), batch.whole
+    added = tuple(prior is not None for prior in priors)
+
+    def gradients(*tensors: Tensor) -> Tensor:
+        x, y, weight = (_beside([t] * p) for t in tensors[:3])
+        prior, rest = None, iter(tensors[3 + p :])
+        if any(added):
+            zero = torch.zeros_like(tensors[-1])
+            prior = _beside([next(rest) if one else zero for one in added])
+        together = Batch(x, y, weight, whole)
+        return _gradients(network, scoring, together, _beside(tensors[3 : 3 + p]), prior)
+
+    tensors = (batch.x_KB, batch.y_KB, batch.weight_KB, *(model.detach() for model in models))
+    tensors += tuple(prior for prior in priors if prior is not None)
+    if network.can_record(batch.x_KB):
+        return network.graphs.run(gradients, (scoring, whole, added), tensors)
+    return gradients(*tensors)
+
+
 def _gradients(
     network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
 ) -> Tensor:
     """Like `mean_loss_gradients`, but for K models in one pass; the result has the shape (K, D)."""
-    tensors = [models_KD.detach(), batch.x_KB, batch.y_KB, batch.weight_KB]
-    if prior_KC is not None:
-        tensors.append(prior_KC)
-    whole = batch.whole
-
-    def gradients(
-        models_KD: Tensor, x_KB: Tensor, y_KB: Tensor, weight_KB: Tensor, *prior: Tensor
-    ) -> Tensor:
-        batch = Batch(x_KB, y_KB, weight_KB, whole)
-        return _backward(network, scoring, batch, models_KD, prior[0] if prior else None)
-
-    if network.can_record(batch.x_KB):
-        return network.graphs.run(gradients, (scoring, whole), tuple(tensors))
-    return gradients(*tensors)
-
-
-def _backward(
-    network: Stacked, scoring: Scoring, batch: Batch, models_KD: Tensor, prior_KC: Tensor | None
-) -> Tensor:
-    """Runs the network forward and backward, for `_gradients`."""
-    spec, named = network.spec, unflatten(models_KD, network.spec)
+    spec, named = network.spec, unflatten(models_KD.detach(), network.spec)
     leaves = [named[name].requires_grad_() for name, _, _ in spec.parameters]
     logits, moved_KS = network.train(named, batch.x_KB, batch.weight_KB > 0, batch.whole)
     if prior_KC is not None:

@@ -148,8 +148,8 @@ def refusal(check: Callable[..., object], *args: Any) -> list[str]:
 def explained(error: Exception) -> str | None:
     """The message of an error in the user's settings or code; None for any other error.
 
-    An error that is not a `ConfigurationError` counts only if it has a note, which says whose code
-    raised the error.
+    Every `ConfigurationError` is such an error. Any other error is such an error only if it has a
+    note that says whose code raised it.
     """
     if isinstance(error, ConfigurationError):
         return str(error)

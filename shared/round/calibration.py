@@ -24,8 +24,8 @@ def offset(
     """The models (start, base) of a row `(start - base) + upload`; None if both models are equal.
 
     If the client trained from a challenged model, the start is the same model without the
-    challenge. A challenge that stayed in the start would move the row even if the client's upload
-    does not depend on the challenge. If groups of clients are isolated, the base is the client's
+    challenge. Otherwise, the challenge would change the row even if the client had not trained from
+    the challenged model. If groups of clients are isolated, the base is the client's
     own model; otherwise, the base is the global model.
 
     Args:

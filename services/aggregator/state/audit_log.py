@@ -120,7 +120,8 @@ class AuditLog:
 
     async def end(self) -> tuple[int, str]:
         """The number of entries in the log, and the head of the log."""
-        # One atomic step, because a number and a head of different moments would break the log.
+        # Both are read in one atomic step. If an entry were added between two reads, the number and
+        # the head would not fit together.
         number, head = await self.redis.read(
             ("LLEN", self.keys.audit), ("GET", self.keys.audit_head)
         )

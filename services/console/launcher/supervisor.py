@@ -38,7 +38,7 @@ class Supervised:
     Args:
         start: starts the process, and does not wait for it.
         started_at: time of the latest start.
-        needed: whether the federation is stopped if the process cannot be started.
+        needed: whether the federation stops if the process does not start.
     """
 
     start: Callable[[], None]

@@ -16,8 +16,7 @@ class FLTrust(Rule):
     sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the
     server's own update, `context.server_update_D`. If no row has T > 0, the global model is not
     updated. The norm of the result is at most |u|, and scaling a row does not change the result,
-    with one exception: if |u| / |x_i| exceeds the largest number of the rows' number format, T_i is
-    0.
+    with one exception: T_i is 0 if |u| / |x_i| overflows in the rows' number format.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch

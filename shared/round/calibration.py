@@ -25,8 +25,8 @@ def offset(
 
     If the client trained from a challenged model, the start is the same model without the
     challenge. Otherwise, the challenge would change the row even if the client had not trained from
-    the challenged model. If groups of clients are isolated, the base is the client's
-    own model; otherwise, the base is the global model.
+    the challenged model. If groups of clients are isolated, the base is the client's own model;
+    otherwise, the base is the global model.
 
     Args:
         served: the models that the server sent to clients.

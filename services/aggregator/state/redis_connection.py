@@ -16,8 +16,8 @@ RETRIES = 5
 """Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 
 If a command loses its connection, each repetition tries for 2.5 seconds to connect, so the command
-succeeds if Redis is back within 15 seconds. A command that needs a new connection from the
-beginning is not repeated: if Redis is down, it fails after 2.5 seconds."""
+succeeds if Redis is back within 15 seconds. A command that starts without a connection is not
+repeated: if Redis is down, it fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0

@@ -40,6 +40,7 @@ typedef struct {
   const int64_t *columns;
   const int16_t *ops;
   int64_t n_ops, first, last;
+  double tie;
   REAL *out;
   double *sums;
   int failed;
@@ -162,15 +163,17 @@ static void mean_of_ranks(const REAL *tile, int64_t w, const part *p, double *su
 
 /* Mean of the `keep` ranks nearest the median; of two equally near ranks, the lower is used. In
  * sorted order these ranks are contiguous: rank j + keep replaces rank j while
- * x[j] + x[j+keep] < 2 median. */
+ * x[j] + x[j+keep] < 2 median by more than the share `tie` of both. */
 static void mean_near_median(const REAL *tile, int64_t w, const part *p, double *sum,
                              unsigned char *left, REAL *out) {
   int64_t m = p->count, keep = p->last, spare = m - keep;
   const REAL *low = tile + (m - 1) / 2 * w, *high = tile + m / 2 * w;
   for (int64_t j = 0; j < spare; j++)
-    for (int64_t k = 0; k < w; k++)
-      left[j * w + k] =
-          (double)tile[j * w + k] + tile[(j + keep) * w + k] < (double)low[k] + high[k];
+    for (int64_t k = 0; k < w; k++) {
+      double one = tile[j * w + k], other = tile[(j + keep) * w + k];
+      double nearer = (double)low[k] + high[k] - (one + other);
+      left[j * w + k] = nearer > p->tie * (__builtin_fabs(one) + __builtin_fabs(other));
+    }
   for (int64_t k = 0; k < w; k++) sum[k] = 0;
   for (int64_t j = 0; j < m; j++) {
     const REAL *x = tile + j * w;
@@ -255,11 +258,11 @@ static void ranks(part *p) {
  * afterwards, the first number is above 0 if a number that is not finite was read. */
 int rampart_ranks(const REAL *const *rows, int64_t count, int64_t width, const int64_t *mix_starts,
                   const int32_t *mix_from, const REAL *mix_by, int64_t mixed, const int16_t *ops,
-                  int64_t n_ops, int64_t first, int64_t last, REAL *out, double *partial,
-                  const crew *by) {
+                  int64_t n_ops, int64_t first, int64_t last, double tie, REAL *out,
+                  double *partial, const crew *by) {
   part whole = {.rows = rows, .count = count, .mix_starts = mix_starts, .mix_from = mix_from,
                 .mix_by = mix_by, .mixed = mixed, .ops = ops, .n_ops = n_ops, .first = first,
-                .last = last, .out = out};
+                .last = last, .tie = tie, .out = out};
   return run(whole, width, 1024, by, partial, 1, ranks);
 }
 

@@ -257,3 +257,8 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 def size(number: int) -> ctypes.c_int64:
     """A number as a C integer."""
     return ctypes.c_int64(number)
+
+
+def real(number: float) -> ctypes.c_double:
+    """A number as a C double."""
+    return ctypes.c_double(number)

@@ -36,6 +36,14 @@ SORT_BLOCK = 8192
 """Number of coordinates in a transposed block that numpy sorts."""
 DEVICE_NUMBERS = 1 << 26
 """Number of values that a device other than the CPU sorts at once."""
+TIE = 4
+"""Two values of mixed rows are equally near the median if their distances from it differ by at most
+this number of rounding errors.
+
+NNM makes rows whose values are equally near in every coordinate: for example, if mixed rows a, b, c
+and d are means of sets of rows, and the sets of a and b together contain the same rows as the sets
+of c and d. Without this tolerance, rounding errors would decide which value is used, and rounding
+errors differ between processors."""
 
 
 def median(rows: View) -> Tensor:
@@ -62,7 +70,7 @@ def trimmed_mean(rows: View, b: int) -> Tensor:
 def mean_around_median(rows: View, keep: int) -> Tensor:
     """Per coordinate (D,), the mean of the `keep` values nearest the median.
 
-    If two values are equally near the median, the lower value is preferred.
+    If two values are equally near the median, the lower value is preferred; see `TIE`.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> mean_around_median(Rows.of(torch.tensor([[0.0], [1.0], [2.1], [3.3], [100.0]])), 4)
@@ -81,25 +89,26 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
     """
     m = len(rows)
     out_D = torch.empty(rows.dim, dtype=rows.block_ND.dtype, device=rows.device)
+    tie = 0.0 if rows.mix_MK is None else TIE * torch.finfo(out_D.dtype).eps
     kernels = native.kernels_for(out_D.dtype, rows.device)
     if kernels is not None and m <= MOST_WIRES:
-        _run_compiled(kernels, rows, first, last, out_D)
+        _run_compiled(kernels, rows, first, last, tie, out_D)
     elif rows.device.type != "cpu":
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
-            out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last)
+            out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last, tie)
     elif m < SORT_FROM:
         # The width is the same on all ranks and divides the width of a shard, so the same numbers
         # are added in the same order, however many ranks there are.
         width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
-            out_D[start:stop] = _through_network(chunk_MC, first, last)
+            out_D[start:stop] = _through_network(chunk_MC, first, last, tie)
     else:
-        _through_sort(rows, first, last, out_D)
+        _through_sort(rows, first, last, tie, out_D)
     return out_D
 
 
 def _run_compiled(
-    kernels: native.Kernels, rows: View, first: int, last: int, out_D: Tensor
+    kernels: native.Kernels, rows: View, first: int, last: int, tie: float, out_D: Tensor
 ) -> None:
     """Runs the compiled network on tiles of columns; the kernel mixes the rows of each tile."""
     m, mix = len(rows), None
@@ -120,6 +129,7 @@ def _run_compiled(
             native.size(len(table)),
             native.size(first),
             native.size(last),
+            native.real(tie),
             native.address(out_D[start:stop]),
             sums=1,
         )
@@ -169,7 +179,7 @@ def _network(m: int, first: int, last: int) -> Sequence[Comparator]:
     return network(m, 0, m, ordered=True) if first < 0 else network(m, first, last)
 
 
-def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
+def _through_network(chunk_MC: Tensor, first: int, last: int, tie: float) -> Tensor:
     wires = list(chunk_MC.clone(memory_format=torch.contiguous_format))
     spare = torch.empty_like(wires[0])
     for i, j, kind in _network(len(wires), first, last):
@@ -183,11 +193,11 @@ def _through_network(chunk_MC: Tensor, first: int, last: int) -> Tensor:
             torch.maximum(low, high, out=high)
             wires[i], spare = spare, low
     if first < 0:
-        return _mean(torch.stack(wires), first, last)
-    return _mean(torch.stack(wires[first:last]), 0, last - first)
+        return _mean(torch.stack(wires), first, last, tie)
+    return _mean(torch.stack(wires[first:last]), 0, last - first, tie)
 
 
-def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
+def _through_sort(rows: View, first: int, last: int, tie: float, out_D: Tensor) -> None:
     """Sorts transposed blocks on as many Python threads as torch uses.
 
     The threads run in parallel because numpy releases the GIL.
@@ -202,21 +212,26 @@ def _through_sort(rows: View, first: int, last: int, out_D: Tensor) -> None:
                 means_C = sorted_CM[:, first:last].mean(axis=1, dtype=np.float64)
                 out_D[start:stop] = torch.from_numpy(means_C)
             else:
-                out_D[start:stop] = _mean(torch.from_numpy(sorted_CM.T), first, last)
+                out_D[start:stop] = _mean(torch.from_numpy(sorted_CM.T), first, last, tie)
 
     with ThreadPoolExecutor(native.threads()) as pool:
         for _ in pool.map(one, range(0, rows.dim, SORT_BLOCK)):
             pass  # If a block raised an exception, reading the results raises it again.
 
 
-def _mean(sorted_MC: Tensor, first: int, last: int) -> Tensor:
-    """Mean (C,) of the values that `first` and `last` select, as in `_by_rank`."""
+def _mean(sorted_MC: Tensor, first: int, last: int, tie: float) -> Tensor:
+    """Mean (C,) of the values that `first` and `last` select, as in `_by_rank`.
+
+    Two values are equally near the median if their distances from it differ by at most the share
+    `tie` of both values.
+    """
     if first >= 0:
         return sorted_MC[first:last].mean(dim=0, dtype=torch.float64)
     m, keep = len(sorted_MC), last
     spare = m - keep
     twice_C = sorted_MC[(m - 1) // 2].double() + sorted_MC[m // 2]
-    left_SC = sorted_MC[:spare].double() + sorted_MC[keep:] < twice_C
+    low_SC, high_SC = sorted_MC[:spare].double(), sorted_MC[keep:].double()
+    left_SC = twice_C - (low_SC + high_SC) > tie * (low_SC.abs() + high_SC.abs())
     inside_MC = torch.ones_like(sorted_MC, dtype=torch.bool)
     inside_MC[keep:] = left_SC
     inside_MC[:spare] &= ~left_SC

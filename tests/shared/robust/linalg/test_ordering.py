@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rampart_fl.shared.robust import Rows, linalg, shards
+from rampart_fl.shared.robust import Rows, aggregate, linalg, shards
 from rampart_fl.shared.robust.linalg import native, ordering, views
 from rampart_fl.shared.robust.shards import Part
 
@@ -163,3 +163,15 @@ def test_part_of_the_columns_has_the_bits_of_all_columns() -> None:
             linalg.median,
         ):
             assert torch.equal(compute(own), compute(Rows.of(block_ND))[first:])
+
+
+def test_equally_near_values_of_mixed_rows_give_the_same_mean_in_every_precision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seed in range(74, 190, 5):
+        block_ND = torch.randn(20, 300, generator=torch.Generator().manual_seed(seed))
+        stages = ["nnm", "bulyan"]
+        exact_D = aggregate(block_ND.double(), stages, f=3).float()
+        for kernels in ("auto", "torch"):
+            monkeypatch.setenv("RAMPART_KERNELS", kernels)
+            torch.testing.assert_close(aggregate(block_ND, stages, f=3), exact_D)

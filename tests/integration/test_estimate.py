@@ -54,8 +54,11 @@ def peak_memory(pid: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 @pytest.mark.parametrize(
     "server",
-    [{}, {"customizer": "fedcap"}, {"detectors": ["cross_round"]}],
-    ids=["plain", "fedcap", "remembering"],
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.long),
+        pytest.param({"customizer": "fedcap"}, id="fedcap"),
+        pytest.param({"detectors": ["cross_round"]}, id="remembering", marks=pytest.mark.long),
+    ],
 )
 def test_estimates_are_within_a_factor_of_two_of_a_real_run(
     tmp_path: Path, server: dict[str, Any]

@@ -9,6 +9,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_killed_aggregator_resumes_with_the_same_synthetic_samples(tmp_path: Path) -> None:
     experiment = Experiment.load("fedredefense")

@@ -293,11 +293,18 @@ class Fickle(Receiving):
 @pytest.mark.parametrize(
     "customizer",
     [
-        {"name": "flcert", "groups": 3, "rule": "centered_clipping"},
-        {"name": "clustered", "rule": "centered_clipping"},
-        {"name": "fedfomo", "peers": 3},
+        pytest.param(
+            {"name": "flcert", "groups": 3, "rule": "centered_clipping"},
+            id="flcert",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"name": "clustered", "rule": "centered_clipping"},
+            id="clustered",
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"name": "fedfomo", "peers": 3}, id="fedfomo"),
     ],
-    ids=lambda customizer: customizer["name"],
 )
 def test_restart_during_a_round_does_not_change_the_result(
     tmp_path: Path, redis_url: str, customizer: dict[str, Any]

@@ -148,7 +148,7 @@ def wait_for(running: subprocess.Popen[str], part: str) -> psutil.Process:
 @pytest.mark.parametrize(
     ("number", "part"),
     [
-        (signal.SIGINT, "rampart_fl.services.aggregator"),
+        pytest.param(signal.SIGINT, "rampart_fl.services.aggregator", marks=pytest.mark.long),
         (signal.SIGTERM, "rampart_fl.services.client_agent"),
     ],
 )
@@ -169,7 +169,13 @@ def test_interrupted_run_stops_all_its_processes(
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("part", ["rampart_fl.services.aggregator", "rampart_fl.services.attacker"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "rampart_fl.services.aggregator",
+        pytest.param("rampart_fl.services.attacker", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.processes
 def test_killed_process_ends_the_run_with_an_error(
     running: subprocess.Popen[str], part: str

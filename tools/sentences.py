@@ -9,6 +9,7 @@ not change.
 
 import argparse
 import ast
+import functools
 import io
 import random
 import re
@@ -253,10 +254,15 @@ def files() -> list[Path]:
     return sorted(ours)
 
 
+@functools.cache
+def all_sentences() -> tuple[Sentence, ...]:
+    """The sentences of all files."""
+    return tuple(one for path in files() for one in sentences_of(path))
+
+
 def draw(seed: int, count: int) -> list[Sentence]:
     """Draws `count` different sentences."""
-    everything = [one for path in files() for one in sentences_of(path)]
-    return random.Random(seed).sample(everything, count)
+    return random.Random(seed).sample(all_sentences(), count)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

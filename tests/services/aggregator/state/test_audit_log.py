@@ -102,9 +102,9 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
     before = await eventful.dump()
     assert await eventful.run.evictions.evict("nobody", BY) == ("unknown", "")
     assert await eventful.run.evictions.evict("barred", BY) == ("already", "")
-    assert await eventful.run.evictions.reinstate("a", BY) == "already"
-    assert await eventful.run.evictions.confirm("a", BY) == "gone"
-    assert await eventful.run.evictions.dismiss("a", BY) == "gone"
+    assert await eventful.run.evictions.reinstate("a", BY) == ("already", "")
+    assert await eventful.run.evictions.confirm("a", BY) == ("gone", "")
+    assert await eventful.run.evictions.dismiss("a", BY) == ("gone", "")
     assert await stores.clients.bar("nobody", BY) == "unknown"
     assert await stores.clients.readmit("a", BY) == "already"
     assert await stores.clients.label("nobody", {}, BY) == "unknown"

@@ -98,7 +98,7 @@ async def revoke_join_token(
 @router.post(
     "/clients",
     status_code=201,
-    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict, refusals.TooMany)},
+    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict)},
 )
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
     """Registers a client that presents a join token; the request is idempotent."""
@@ -129,7 +129,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
 
 @router.put(
     "/clients/{client_id}/token",
-    responses=problems(refusals.NotFound, refusals.Conflict, refusals.TooMany),
+    responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def rotate_token(
     runtime: RuntimeDep, caller: AnyoneDep, client_id: ClientPath, body: TokenChange

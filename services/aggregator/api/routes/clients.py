@@ -54,7 +54,7 @@ async def mint_join_tokens(
     """Makes single-use join tokens for clients; shows each token only once.
 
     If the response is lost, a repeated request with the same `key` makes no further tokens: its
-    response contains the tokens of the first request.
+    response is that of the first request.
     """
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
@@ -69,7 +69,9 @@ async def mint_join_tokens(
         token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
         for token, client_id in zip(tokens, client_ids, strict=True)
     }
-    if await runtime.stores.join_tokens.add(joins, actor.because(body.reason)) == "over":
+    by = actor.because(body.reason)
+    answer, expires_at = await runtime.stores.join_tokens.add(joins, by)
+    if answer == "over":
         raise refusals.Conflict("join tokens of this key were used or revoked; use a new key")
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 

@@ -78,16 +78,20 @@ CONFIRM = (
     AUDITED
     + RUN_STATE
     + """
--- KEYS quarantined evicted events runs; ARGV client proposal why reason run over_json
+-- KEYS quarantined evicted events runs barred federation_events
+-- ARGV client proposal why reason bar ('1' to bar the client from the federation) run over_json
 -- The caller passes the proposal that it read, so that a newer proposal is never confirmed.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone', ''} end
-local state = run_state(KEYS[4], ARGV[5])
+local state = run_state(KEYS[4], ARGV[6])
 if not state then return {'deleted', ''} end
-if among(ARGV[6], state) then return {'over', state} end
+if among(ARGV[7], state) then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 redis.call('XADD', KEYS[3], '*', 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
+if ARGV[5] == '1' and redis.call('HSETNX', KEYS[5], ARGV[1], ARGV[3]) == 1 then
+  redis.call('XADD', KEYS[6], '*', 'type', 'barred', 'client', ARGV[1])
+end
 return {'confirmed', ''}
 """
 )
@@ -168,8 +172,10 @@ class EvictionStore:
         kept = str(EVENTS_KEPT)
         return await self._decide("reinstate", by, REINSTATE, names, client, by.reason, kept)
 
-    async def confirm(self, client: str, by: Attribution) -> Outcome:
+    async def confirm(self, client: str, by: Attribution, everywhere: bool = False) -> Outcome:
         """Confirms a proposed eviction, unless the run has ended.
+
+        If `everywhere` is true, the client is also barred from the whole federation.
 
         Returns:
             "confirmed", or "gone" if there is no proposal; see also `Outcome`.
@@ -180,8 +186,13 @@ class EvictionStore:
         raw, proposal = held
         finding = proposal.model_dump(exclude={"kind", "until"})
         confirmed = ConfirmedFinding(**finding, confirmed=by.reason)
-        names = (self.keys.quarantined, self.keys.evicted, self.keys.events, self.federation.runs)
-        arguments = (client, raw, confirmed.model_dump_json(), by.reason)
+        keys, federation = self.keys, self.federation
+        names = (
+            *(keys.quarantined, keys.evicted, keys.events),
+            *(federation.runs, federation.barred, federation.events),
+        )
+        bar = "1" if everywhere else ""
+        arguments = (client, raw, confirmed.model_dump_json(), by.reason, bar)
         return await self._decide("confirm", by, CONFIRM, names, *arguments)
 
     async def dismiss(self, client: str, by: Attribution) -> Outcome:

@@ -161,8 +161,16 @@ async def proposals(run: RunDep) -> list[Proposal]:
 async def confirm(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
-    """Evicts a client whose eviction was proposed."""
-    outcome = await run.stores.evictions.confirm(client_id, actor.because(body.reason))
+    """Evicts a client whose eviction was proposed.
+
+    If the experiment's evictions apply to the whole federation, this one does so, too.
+    """
+    everywhere = False
+    if await run.stores.state.summary() is not None:
+        eviction = (await run.definition()).experiment.server.eviction
+        everywhere = eviction.scope == "federation"
+    by = actor.because(body.reason)
+    outcome = await run.stores.evictions.confirm(client_id, by, everywhere)
     return await member_after(runtime, run, client_id, outcome)
 
 

@@ -138,6 +138,19 @@ async def test_proposal_is_decided_only_once_and_confirmation_evicts_the_client(
     assert event == {"type": "confirmed", "client": "b", "reason": "a test"}
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_confirmed_eviction_can_apply_to_the_whole_federation(
+    away: Any, everywhere: bool
+) -> None:
+    assert await away.run.evictions.confirm("b", BY, everywhere) == ("confirmed", "")
+    (evicted,) = (await away.run.evictions.evicted()).values()
+    barred = (await away.stores.clients.facts(["b"]))["b"].barred
+    assert barred == (evicted if everywhere else None)
+    read = await away.stores.events.read("0-0", 0.001)
+    events = [(event.type, event.fields.get("client")) for event in read]
+    assert (("barred", "b") in events) == everywhere
+
+
 async def test_client_can_take_part_after_its_proposal_is_dismissed(away: Any) -> None:
     assert await away.run.evictions.dismiss("b", BY) == ("dismissed", "")
     assert await liveness_of(away).candidates(1) == ["b", "c"]

@@ -1,6 +1,7 @@
 """Offers, acceptances, tickets, and what a client may see of runs that are not its own."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -225,6 +226,25 @@ async def test_proposals_do_not_wait_for_a_decision_after_the_end_of_the_run(api
         assert refused.json()["detail"] == text
     members = {m["client_id"]: m for m in (await api.ask("GET", f"{RUN}/members")).json()}
     assert members["bob"]["quarantine"]["kind"] == "proposal", "operators still see it"
+
+
+@pytest.mark.parametrize("scope", ["run", "federation"])
+async def test_confirmed_eviction_has_the_scope_that_the_experiment_gives_to_evictions(
+    api: Api, scope: str
+) -> None:
+    ada = await enrol(api, "ada")
+    path = await next_run(api, True, server={"eviction": {"by": "operator", "scope": scope}})
+    await answer(api, ada, path)
+    run = api.live_run.stores.of_run("next-2")
+    live_run = replace(api.live_run, run=run, records=run.records(api.runtime.blobs.of_run("x-1")))
+    await live_run.open(0, ["ada"])
+    await live_run.quarantine(0, ada=held(9, "proposal"))
+    confirmed = await api.ask("POST", f"{path}/clients/ada/confirm", json={"reason": "it is"})
+    assert confirmed.json()["evicted"] is True
+    await next_run(api)
+    assert (await ticket(api, ada)).kind == ("offer" if scope == "run" else "evicted")
+    barred = (await api.ask("GET", "/v1/clients/ada")).json()["barred"]
+    assert (barred is None) == (scope == "run")
 
 
 async def test_client_reinstated_after_the_end_of_its_run_gets_the_final_models(api: Api) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError, connect_sse
@@ -34,6 +35,23 @@ class OperatorRefused(RampartError):
 
 class StreamLost(Unavailable):
     """The connection of an open stream of events is lost."""
+
+
+def segment(text: str) -> str:
+    """An id or a name as one segment of a URL's path.
+
+    The aggregator sees the text unchanged, so it can say what is wrong with an invalid id.
+
+    Raises:
+        OperatorRefused: the text cannot be one segment, so a URL with it would name something else.
+
+    >>> segment("client 7?")
+    'client%207%3F'
+    """
+    if not text or "/" in text or text in (".", ".."):
+        rule = 'is not empty, is neither "." nor "..", and contains no slash'
+        raise OperatorRefused(f"{text!r} is not the id or the name of anything: an id {rule}")
+    return quote(text, safe="")
 
 
 class AggregatorConnection:

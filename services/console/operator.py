@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
-from rampart_fl.services.console.aggregator_connection import AggregatorConnection, OperatorRefused
+from rampart_fl.services.console.aggregator_connection import (
+    AggregatorConnection,
+    OperatorRefused,
+    segment,
+)
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
@@ -72,7 +76,7 @@ class Operator(AggregatorConnection):
 
     def _of_run(self, path: str) -> str:
         """The URL path of one of the run's resources, such as its events."""
-        return f"/v1/runs/{self.run}/{path}"
+        return f"/v1/runs/{segment(self.run)}/{path}"
 
     def runs(self, before: str | None = None, last: int | None = None) -> list[RunInfo]:
         """The runs, in the order of submission.
@@ -94,7 +98,7 @@ class Operator(AggregatorConnection):
 
     def info(self, run: str | None = None) -> RunInfo:
         """One run: its state, its round, and what it waits for."""
-        return self._ask(RunInfo, "GET", f"/v1/runs/{run or self.run}")
+        return self._ask(RunInfo, "GET", f"/v1/runs/{segment(run or self.run)}")
 
     def submit(
         self,
@@ -169,7 +173,7 @@ class Operator(AggregatorConnection):
 
     def delete(self, run: str, reason: str = NO_REASON) -> None:
         """Deletes a run with its records and models."""
-        self.request("DELETE", f"/v1/runs/{run}", params={"reason": reason})
+        self.request("DELETE", f"/v1/runs/{segment(run)}", params={"reason": reason})
 
     def status(self) -> RunStatus:
         """The current status of the run."""
@@ -215,7 +219,7 @@ class Operator(AggregatorConnection):
 
     def decide(self, client: str, verb: str, reason: str) -> Member:
         """Evicts or reinstates a client of the run, or confirms or dismisses a proposal."""
-        path = self._of_run(f"clients/{client}/{verb}")
+        path = self._of_run(f"clients/{segment(client)}/{verb}")
         return self._ask(Member, "POST", path, json={"reason": reason})
 
     def proposals(self) -> list[Proposal]:
@@ -265,7 +269,7 @@ class Operator(AggregatorConnection):
 
     def client(self, client: str) -> ClientInfo:
         """One client of the federation."""
-        return self._ask(ClientInfo, "GET", f"/v1/clients/{client}")
+        return self._ask(ClientInfo, "GET", f"/v1/clients/{segment(client)}")
 
     def mint(
         self,
@@ -301,17 +305,17 @@ class Operator(AggregatorConnection):
 
     def decide_everywhere(self, client: str, verb: str, reason: str) -> ClientInfo:
         """Bars a client from the whole federation (`evict`), or readmits it (`reinstate`)."""
-        path = f"/v1/clients/{client}/{verb}"
+        path = f"/v1/clients/{segment(client)}/{verb}"
         return self._ask(ClientInfo, "POST", path, json={"reason": reason})
 
     def label(self, client: str, labels: Mapping[str, str], reason: str = NO_REASON) -> ClientInfo:
         """Replaces a client's labels."""
         body = {"labels": dict(labels), "reason": reason}
-        return self._ask(ClientInfo, "PUT", f"/v1/clients/{client}/labels", json=body)
+        return self._ask(ClientInfo, "PUT", f"/v1/clients/{segment(client)}/labels", json=body)
 
     def revoke(self, client: str, reason: str = NO_REASON) -> None:
         """Revokes a client's token immediately."""
-        self.request("DELETE", f"/v1/clients/{client}/token", params={"reason": reason})
+        self.request("DELETE", f"/v1/clients/{segment(client)}/token", params={"reason": reason})
 
     def whoami(self) -> WhoAmI:
         """The name and the role of this connection's operator."""
@@ -331,7 +335,7 @@ class Operator(AggregatorConnection):
 
     def revoke_operator(self, name: str, reason: str = NO_REASON) -> None:
         """Revokes an operator's token immediately."""
-        self.request("DELETE", f"/v1/operators/{name}", params={"reason": reason})
+        self.request("DELETE", f"/v1/operators/{segment(name)}", params={"reason": reason})
 
     def audit(self, since: int = 0) -> Iterator[AuditEntry]:
         """Yields the entries of the audit log, starting with number `since`."""

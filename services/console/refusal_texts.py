@@ -41,6 +41,8 @@ def explained(answer: httpx.Response) -> str:
         return f"{detail}; the command `rampart runs` lists all runs"
     if _is(answer, RunOver.slug) and path.endswith("/evict"):
         return f"{detail}; --everywhere bars the client from all later runs"
+    if _is(answer, RunOver.slug) and path.endswith("/confirm"):
+        return f"{detail}; `rampart evict --everywhere` bars the client from all later runs"
     if answer.status_code == 401 and detail == "unknown token":
         return (
             f"{detail}; check --token and RAMPART_OPERATOR_TOKEN. Each `rampart serve` makes a new "

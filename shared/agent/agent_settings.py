@@ -65,6 +65,9 @@ class AgentSettings(ServiceSettings):
     stay_after_errors: bool = False
     """What a client does if it cannot train in a run: true to wait for the run's end, and to take
     part in later runs; false to fail."""
+    personal_models_kept: int | None = Field(default=None, ge=0)
+    """Number of newest former runs whose personal models each client keeps; by default, a client
+    keeps the personal models of all its runs."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

@@ -13,6 +13,7 @@ from rampart_fl.shared.agent.activity_log import ActivityLog
 from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.client import AggregatorClient, RequestRefused
+from rampart_fl.shared.agent.former_runs import tidy_former_runs
 from rampart_fl.shared.agent.former_state import adopt_former_state
 from rampart_fl.shared.agent.identity import Identity, establish, lock_folder, token_renewal
 from rampart_fl.shared.agent.learning_client import RunFiles, client_experiment
@@ -174,6 +175,13 @@ class HostedClient:
         """
         own = run_folder(folder, first.run)
         adopt_former_state(folder, own, first)
+        await asyncio.get_running_loop().run_in_executor(
+            self.thread,
+            tidy_former_runs,
+            own.parent,
+            first.run,
+            self.settings.personal_models_kept,
+        )
         experiment, sample_cap = await run_experiment(connection, first.run, own)
         answer = decide(self.policy, experiment)
         if not answer.accept:

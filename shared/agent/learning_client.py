@@ -40,6 +40,8 @@ from rampart_fl.shared.runtime.compute import compute_on
 
 INITIAL = "initial.safetensors"
 """The file with a run's first model, if this model is not initialized from the seed."""
+PERSONAL = "personal.safetensors"
+"""The file with a client's personal state at the end of a run."""
 
 
 def client_experiment(part: Mapping[str, Any]) -> Experiment:
@@ -84,7 +86,7 @@ class RunFiles:
         personal = self.personal()
         if personal:
             state = save_tensors({name: tensor.contiguous() for name, tensor in personal.items()})
-            durable.replace(self._folder / "personal.safetensors", (state,))
+            durable.replace(self._folder / PERSONAL, (state,))
         for path in (*self._folder.glob("*.kept"), self._folder / INITIAL):
             path.unlink(missing_ok=True)
 

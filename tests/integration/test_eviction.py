@@ -113,6 +113,9 @@ def test_operators_confirm_or_dismiss_proposed_evictions(host: Host) -> None:
         [*NAMES, "oscar"],
     ]
     assert out(hosted.record(2)) == {"oscar": "proposed"}
+    assert hosted.operator.proposals() == []
+    with pytest.raises(OperatorRefused, match="no effect; `rampart evict --everywhere` bars the"):
+        hosted.operator.decide("oscar", "confirm", "too late")
     assert (2, "probe") in clients["oscar"].requests()
     assert happened(hosted, "proposed", "confirmed", "dismissed") == [
         ("confirmed", "mallory"),

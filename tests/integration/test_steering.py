@@ -1,6 +1,7 @@
 """What operators do to a running federation: evict, reinstate, pause, resume, stop."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -164,6 +165,21 @@ def test_clients_evaluate_the_last_published_models_after_a_stop(host: Host, pau
     for verb in ("pause", "resume", "stop"):
         with pytest.raises(OperatorRefused, match="finished"):
             hosted.operator.steer(verb)
+
+
+@pytest.mark.parametrize("policy", [{}, {"policy": "buffered", "buffer": 3}], ids=["sync", "pool"])
+def test_round_without_a_deadline_does_not_wait_for_a_client_whose_token_is_revoked(
+    host: Host, policy: dict[str, Any]
+) -> None:
+    hosted = host(experiment(3, phases=collecting(max=None), **policy))
+    hosted.scripted(NAMES[:2])
+    hosted.scripted(["cleo"], hold=Hold(0))
+    hosted.received("ada", "bob")
+    hosted.vanish("cleo")
+    hosted.operator.revoke("cleo")
+    hosted.wait()
+    assert hosted.operator.info().state == "finished"
+    assert [record.participants for record in hosted.operator.rounds()] == 2 * [["ada", "bob"]]
 
 
 def test_stopping_run_does_not_wait_for_a_client_whose_token_is_revoked(host: Host) -> None:

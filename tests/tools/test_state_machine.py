@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, TRANSITIONS
+from rampart_fl.services.aggregator.worker.phase_arrows import ARROWS, QUESTIONS, TRANSITIONS
 from tools.state_machine import PATH, arrows, commands, diagram, render
 
 PAGE = PATH.read_text(encoding="utf-8")
@@ -36,5 +36,7 @@ def test_the_table_shows_every_arrow() -> None:
 
 def test_every_command_has_a_meaning() -> None:
     rows = re.findall(r"^\| `\w+` \| (.*) \|$", commands(), re.MULTILINE)
-    assert len(rows) == len({kind for arrow in ARROWS for kind in arrow.commands}) + 8
+    asked = {question for questions in QUESTIONS.values() for question in questions}
+    given = {kind for arrow in ARROWS for kind in arrow.commands}
+    assert len(rows) == len(given) + len(asked)
     assert all(re.search(r"[\w`][.?]( |$)", meaning) for meaning in rows)

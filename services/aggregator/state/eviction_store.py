@@ -1,8 +1,9 @@
 """The barred clients: evictions, quarantines, and proposals that wait for an operator."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import AUDITED, Act, Attribution, AuditLog
 from rampart_fl.services.aggregator.state.event_log import EVENTS_KEPT
@@ -10,29 +11,35 @@ from rampart_fl.services.aggregator.state.keys import FederationKeys, RunKeys
 from rampart_fl.services.aggregator.state.redis_access import RedisAccess, hash_of
 from rampart_fl.services.aggregator.state.redis_records import BarredClients, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_model
+from rampart_fl.shared.protocol.audit import ActName
 from rampart_fl.shared.protocol.clients import Bar, ConfirmedFinding, Quarantine
 from rampart_fl.shared.protocol.runs import OVER
 
-LOGGED = f"""
-local function log(state, events, ...)
-  redis.call('XADD', events, '*', ...)
-  if redis.call('HGET', state, 'phase') == 'done' then
-    redis.call('EXPIRE', events, {EVENTS_KEPT})
+RUN_STATE = """
+local function run_state(runs, run)
+  local entry = redis.call('HGET', runs, run)
+  return entry and cjson.decode(entry).state
+end
+local function among(states, state)
+  for _, one in ipairs(cjson.decode(states)) do
+    if one == state then return true end
   end
+  return false
 end
 """
-"""Defines `log`, which appends to a run's event log. If the run has ended, the log expires."""
+"""Defines `run_state`, the state of a run in the registry, or false if the run was deleted; and
+`among`, which tells whether a JSON list of states contains a state. Nothing may write the keys of a
+deleted run: once a worker has removed them, no later deletion would find the new ones."""
 
 EVICT = (
     AUDITED
+    + RUN_STATE
     + """
 -- KEYS clients evicted tickets events pulls quarantined runs; ARGV client why run over_json
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown', ''} end
-local entry = redis.call('HGET', KEYS[7], ARGV[3])
-local state = entry and cjson.decode(entry).state
-for _, over in ipairs(cjson.decode(ARGV[4])) do
-  if state == over then return {'over', state} end
-end
+local state = run_state(KEYS[7], ARGV[3])
+if not state then return {'deleted', ''} end
+if among(ARGV[4], state) then return {'over', state} end
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return {'already', ''} end
 if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
@@ -47,47 +54,75 @@ return {'evicted', ''}
 
 REINSTATE = (
     AUDITED
-    + LOGGED
+    + RUN_STATE
     + """
--- KEYS clients evicted events quarantined state; ARGV client reason
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown'} end
-local barred = redis.call('HEXISTS', KEYS[2], ARGV[1]) + redis.call('HEXISTS', KEYS[4], ARGV[1])
-if barred == 0 then return {'already'} end
+-- KEYS clients evicted events quarantined runs; ARGV client reason kept run over_json
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {'unknown', ''} end
+local state = run_state(KEYS[5], ARGV[4])
+if not state then return {'deleted', ''} end
+local evicted = redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1
+local over = among(ARGV[5], state)
+if not evicted and redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then return {'already', ''} end
+-- An eviction outlives the run, because it withholds the final models; a quarantine does not.
+if over and not evicted then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[4], ARGV[1])
-log(KEYS[5], KEYS[3], 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
-return {'reinstated'}
+redis.call('XADD', KEYS[3], '*', 'type', 'reinstated', 'client', ARGV[1], 'reason', ARGV[2])
+if over then redis.call('EXPIRE', KEYS[3], ARGV[3]) end
+return {'reinstated', ''}
 """
 )
 
 CONFIRM = (
     AUDITED
-    + LOGGED
+    + RUN_STATE
     + """
--- KEYS quarantined evicted events state; ARGV client proposal why reason
+-- KEYS quarantined evicted events runs barred federation_events
+-- ARGV client proposal why reason bar ('1' to bar the client from the federation) run over_json
 -- The caller passes the proposal that it read, so that a newer proposal is never confirmed.
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone', ''} end
+local state = run_state(KEYS[4], ARGV[6])
+if not state then return {'deleted', ''} end
+if among(ARGV[7], state) then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-log(KEYS[4], KEYS[3], 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
-return {'confirmed'}
+redis.call('XADD', KEYS[3], '*', 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
+if ARGV[5] == '1' and redis.call('HSETNX', KEYS[5], ARGV[1], ARGV[3]) == 1 then
+  redis.call('XADD', KEYS[6], '*', 'type', 'barred', 'client', ARGV[1])
+end
+return {'confirmed', ''}
 """
 )
 
 DISMISS = (
     AUDITED
-    + LOGGED
+    + RUN_STATE
     + """
--- KEYS quarantined events state; ARGV client proposal reason
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone'} end
+-- KEYS quarantined events runs; ARGV client proposal reason run over_json
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone', ''} end
+local state = run_state(KEYS[3], ARGV[4])
+if not state then return {'deleted', ''} end
+if among(ARGV[5], state) then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
-log(KEYS[3], KEYS[2], 'type', 'dismissed', 'client', ARGV[1], 'reason', ARGV[3])
-return {'dismissed'}
+redis.call('XADD', KEYS[2], '*', 'type', 'dismissed', 'client', ARGV[1], 'reason', ARGV[3])
+return {'dismissed', ''}
 """
 )
+
+
+class Outcome(NamedTuple):
+    """What became of an operator's decision about a client.
+
+    Every decision can have the answers "over" (the run has ended, so the decision would have no
+    effect) and "deleted" (the run was deleted).
+    """
+
+    answer: str
+    state: str = ""
+    """The state of a run that is over."""
 
 
 @dataclass(frozen=True)
@@ -108,50 +143,79 @@ class EvictionStore:
     federation: FederationKeys
     audit: AuditLog
 
-    async def evict(self, client: str, by: Attribution) -> tuple[str, str]:
+    async def evict(self, client: str, by: Attribution) -> Outcome:
         """Evicts a client, unless the run has ended.
 
         Returns:
-            "evicted", "already", "unknown" or "over"; and the state of a run that is over, or "".
+            "evicted", "already" or "unknown" (there is no such client); see also `Outcome`.
         """
         keys = self.keys
         names = (
             *(self.federation.clients, keys.evicted, keys.tickets),
             *(keys.events, keys.pulls, keys.quarantined, self.federation.runs),
         )
-        why, over = by.bar.model_dump_json(), json.dumps(sorted(OVER))
-        act = Act("evict", by, client, {"run": self.run})
-        answer, state = await self.audit.perform(act, EVICT, names, client, why, self.run, over)
-        return answer, state
+        return await self._decide("evict", by, EVICT, names, client, by.bar.model_dump_json())
 
-    async def reinstate(self, client: str, by: Attribution) -> str:
-        """Undoes an eviction or a quarantine; returns "reinstated", "already" or "unknown"."""
+    async def reinstate(self, client: str, by: Attribution) -> Outcome:
+        """Undoes an eviction or a quarantine.
+
+        If the run has ended, only an eviction can be undone.
+
+        Returns:
+            "reinstated", "already" or "unknown" (there is no such client); see also `Outcome`.
+        """
         keys = self.keys
-        names = (self.federation.clients, keys.evicted, keys.events, keys.quarantined, keys.state)
-        act = Act("reinstate", by, client, {"run": self.run})
-        return (await self.audit.perform(act, REINSTATE, names, client, by.reason))[0]
+        names = (
+            *(self.federation.clients, keys.evicted, keys.events, keys.quarantined),
+            self.federation.runs,
+        )
+        kept = str(EVENTS_KEPT)
+        return await self._decide("reinstate", by, REINSTATE, names, client, by.reason, kept)
 
-    async def confirm(self, client: str, by: Attribution) -> str:
-        """Confirms a proposed eviction; returns "confirmed", or "gone" if there is no proposal."""
+    async def confirm(self, client: str, by: Attribution, everywhere: bool = False) -> Outcome:
+        """Confirms a proposed eviction, unless the run has ended.
+
+        If `everywhere` is true, the client is also barred from the whole federation.
+
+        Returns:
+            "confirmed", or "gone" if there is no proposal; see also `Outcome`.
+        """
         held = await self._proposal(client)
         if held is None:
-            return "gone"
+            return Outcome("gone")
         raw, proposal = held
         finding = proposal.model_dump(exclude={"kind", "until"})
         confirmed = ConfirmedFinding(**finding, confirmed=by.reason)
-        names = (self.keys.quarantined, self.keys.evicted, self.keys.events, self.keys.state)
-        act = Act("confirm", by, client, {"run": self.run})
-        arguments = (client, raw, confirmed.model_dump_json(), by.reason)
-        return (await self.audit.perform(act, CONFIRM, names, *arguments))[0]
+        keys, federation = self.keys, self.federation
+        names = (
+            *(keys.quarantined, keys.evicted, keys.events),
+            *(federation.runs, federation.barred, federation.events),
+        )
+        bar = "1" if everywhere else ""
+        arguments = (client, raw, confirmed.model_dump_json(), by.reason, bar)
+        return await self._decide("confirm", by, CONFIRM, names, *arguments)
 
-    async def dismiss(self, client: str, by: Attribution) -> str:
-        """Dismisses a proposal; returns "dismissed", or "gone" if there is no proposal."""
+    async def dismiss(self, client: str, by: Attribution) -> Outcome:
+        """Dismisses a proposal, unless the run has ended.
+
+        Returns:
+            "dismissed", or "gone" if there is no proposal; see also `Outcome`.
+        """
         held = await self._proposal(client)
         if held is None:
-            return "gone"
-        names = (self.keys.quarantined, self.keys.events, self.keys.state)
-        act = Act("dismiss", by, client, {"run": self.run})
-        return (await self.audit.perform(act, DISMISS, names, client, held[0], by.reason))[0]
+            return Outcome("gone")
+        names = (self.keys.quarantined, self.keys.events, self.federation.runs)
+        return await self._decide("dismiss", by, DISMISS, names, client, held[0], by.reason)
+
+    async def _decide(
+        self, verb: ActName, by: Attribution, script: str, keys: Sequence[str], *args: str
+    ) -> Outcome:
+        """Runs the script of a decision about the client that is the first of `args`."""
+        act = Act(verb, by, args[0], {"run": self.run})
+        answer, state = await self.audit.perform(
+            act, script, keys, *args, self.run, json.dumps(sorted(OVER))
+        )
+        return Outcome(answer, state)
 
     async def _proposal(self, client: str) -> tuple[str, Quarantine] | None:
         """The proposal to evict a client, as JSON and parsed; None if there is no proposal."""

@@ -16,19 +16,19 @@ ADD_JOINS = (
     + """
 -- KEYS joins; ARGV joins_json (by hash)
 local joins = cjson.decode(ARGV[1])
-local known = 0
+local known = ''
 for hash in pairs(joins) do
   local raw = redis.call('HGET', KEYS[1], hash)
   if raw then
     local join = cjson.decode(raw)
-    if join.used or join.revoked then return {'over'} end
-    known = known + 1
+    if join.used or join.revoked then return {'over', raw} end
+    known = raw
   end
 end
-if known > 0 then return {'added'} end
+if known ~= '' then return {'added', known} end
 if not recorded() then return {'moved'} end
 for hash, join in pairs(joins) do redis.call('HSET', KEYS[1], hash, join) end
-return {'added'}
+return {'added', ''}
 """
 )
 
@@ -87,12 +87,13 @@ class JoinTokenStore:
     keys: FederationKeys
     audit: AuditLog
 
-    async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> str:
-        """Stores join tokens, keyed by their hash.
+    async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> tuple[str, float]:
+        """Stores join tokens, which all expire at the same time, keyed by their hash.
 
         Returns:
-            "added", also if an earlier request has stored the same tokens; "over" if one of them
-            has been used or revoked since.
+            "added", also if an earlier request has stored the same tokens; or "over" if one of them
+            has been used or revoked since. The second value is the Unix time at which the stored
+            tokens expire.
         """
         clients = [join.client_id for join in joins.values() if join.client_id is not None]
         until = max(join.expires_at for join in joins.values())
@@ -101,8 +102,10 @@ class JoinTokenStore:
             details["clients"] = clients
         act = Act("make-join-tokens", by, details=details)
         texts = {hash_: join.to_json() for hash_, join in joins.items()}
-        answer = await self.audit.perform(act, ADD_JOINS, (self.keys.joins,), json.dumps(texts))
-        return answer[0]
+        answer, known = await self.audit.perform(
+            act, ADD_JOINS, (self.keys.joins,), json.dumps(texts)
+        )
+        return answer, json.loads(known)["expires_at"] if known else until
 
     async def revoke(self, join_hash: str, by: Attribution) -> str:
         """Revokes a join token.

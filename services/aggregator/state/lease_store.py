@@ -85,7 +85,7 @@ class LeaseStore:
         Args:
             worker: name of the worker.
             ttl: duration of the lease in seconds.
-            now: Unix time.
+            now: Unix time of Redis' clock, which also measures the deadline.
             own: whether the worker may take over a lease that already carries the worker's name.
         """
         keys = (self.keys.lease, self.keys.fence, self.keys.current)

@@ -23,13 +23,13 @@ if raw then
   local known = cjson.decode(raw)
   local expired = known.expires_at ~= cjson.null and known.expires_at <= tonumber(ARGV[4])
   local valid = known.revoked_at == cjson.null and not expired
-  if known.token_hash == ARGV[2] then return {valid and 'added' or 'over'} end
-  if valid then return {'taken'} end
+  if known.token_hash == ARGV[2] then return {valid and 'added' or 'over', raw} end
+  if valid then return {'taken', raw} end
 end
 if not recorded() then return {'moved'} end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[1])
-return {'added'}
+return {'added', ARGV[3]}
 """
 )
 
@@ -81,7 +81,7 @@ class OperatorStore:
 
     async def add(
         self, name: str, role: Role, token_hash: str, expires_at: float | None, by: Attribution
-    ) -> str:
+    ) -> tuple[str, OperatorRecord]:
         """Adds an operator.
 
         An existing operator of the same name is replaced if the existing operator's token is no
@@ -90,14 +90,15 @@ class OperatorStore:
         Returns:
             "added", also if an earlier request has stored the same token; "over" if this token
             has been revoked or has expired since; or "taken" if an operator of this name has
-            another valid token.
+            another valid token. The second value is the stored record of the operator.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)
         act = Act("add-operator", by, name, {"role": role, "expires_at": until})
         keys = (self.keys.operators, self.keys.operator_tokens)
         arguments = (name, token_hash, json.dumps(record._asdict()), by.time)
-        return (await self.audit.perform(act, ADD, keys, *arguments))[0]
+        answer, stored = await self.audit.perform(act, ADD, keys, *arguments)
+        return answer, read_record(OperatorRecord, stored)
 
     async def revoke(self, name: str, by: Attribution) -> str:
         """Revokes an operator's token; returns "revoked", "already" or "unknown"."""

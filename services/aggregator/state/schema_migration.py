@@ -10,7 +10,6 @@ the run.
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection
 
 from rampart_fl.services.aggregator.state.keys import SCHEMA, RunKeys
@@ -140,7 +139,7 @@ async def _to_runs(stores: Stores, blobs: RunBlobs, fence: int) -> None:
     )
     assigned = {} if former["phase"] == "joining" else {"seated": "1"}
     snapshot = {**json.loads(former["snapshot"]), "schema_version": "3"}
-    now, deadline = time.time(), former.get("deadline", "")
+    now, deadline = await redis.time(), former.get("deadline", "")
     # Extend the deadline by the time without a worker, as `LeaseStore.acquire` does.
     later = deadline and str(float(deadline) + max(0.0, now - began))
     fields = {"schema": "3", "snapshot": json.dumps(snapshot), **assigned}

@@ -23,6 +23,7 @@ from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
 from rampart_fl.services.aggregator.worker.round_engine import RoundResult
 from rampart_fl.services.aggregator.worker.round_publisher import RoundPublisher
+from rampart_fl.services.aggregator.worker.run_clock import RunClock
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.slot_assignment import assign_slots, count_accepted
 from rampart_fl.services.aggregator.worker.ticket_issuer import TicketIssuer
@@ -52,7 +53,8 @@ class Coordinator:
         self.disk_space = DiskSpace(resources)
         self.machine = PhaseMachine(resources.experiment)
         self.opened = OpenRoundData()
-        self.publisher = RoundPublisher(resources, models_kept)
+        self.clock = RunClock(resources.clients.redis)
+        self.publisher = RoundPublisher(resources, models_kept, self.clock)
 
     # -- the main flow -------------------------------------------------------------------------
 
@@ -66,6 +68,7 @@ class Coordinator:
         """Restores the state of the run from Redis and blobs."""
         run = await self.stores.state.read()
         assert run is not None
+        await self.clock.read()
         snapshot = run.snapshot
         await self.compute(self.round_engine.restore, snapshot)
         await self.publisher.restore(run.round)
@@ -91,7 +94,7 @@ class Coordinator:
 
         The next event is None once the run has ended.
         """
-        step = self.machine.step(state, event, time.time())
+        step = self.machine.step(state, event, self.clock.now())
         for command in step.commands:
             await self.carry_out(command, step.state)
         if step.state.phase != state.phase:
@@ -147,8 +150,11 @@ class Coordinator:
             case commands.ReadStanding():
                 summary, barred = await self.summary(), await self.stores.evictions.barred()
                 return events.StandingRead(summary.status, summary.deadline, barred.standing.barred)
+            case commands.ReadTokens():
+                without_token = await self.liveness.without_token(question.clients)
+                return events.TokensRead(frozenset(without_token))
             case commands.ReadEvents():
-                patience = max(0.01, question.until - time.time())
+                patience = max(0.01, question.until - self.clock.now())
                 batch = await self.stores.events.read(question.after, patience)
                 return events.EventsRead(tuple(batch))
             case commands.CatchUp():
@@ -163,7 +169,8 @@ class Coordinator:
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
-        """Reads which clients can be selected for a round."""
+        """Reads which clients can be selected for a round, and at what time the round may open."""
+        await self.clock.read()
         summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
         opening = summary.status == "running" and (candidates or blocked)
@@ -248,7 +255,7 @@ class Coordinator:
     async def finish(self) -> None:
         """Ends the run, and moves the entries of its rounds from Redis to blobs."""
         segment = await self.records.seal_rest()
-        await self.stores.state.end(self.fence, time.time(), segment=segment)
+        await self.stores.state.end(self.fence, self.clock.now(), segment=segment)
 
     async def summary(self) -> RunSummary:
         """The run's state without the large fields."""

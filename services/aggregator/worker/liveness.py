@@ -46,7 +46,11 @@ class Liveness:
         if self._clock() - self._started_at >= self._offline_after:
             silences = await self._clients.silences()
             online = {c for c in online if silences.get(c, inf) < self._offline_after}
-        return online - await self._clients.without_token(online)
+        return online - await self.without_token(online)
+
+    async def without_token(self, members: Collection[str]) -> set[str]:
+        """Those of the given members whose token is revoked or has expired."""
+        return await self._clients.without_token(members)
 
     async def candidates(self, round_: int) -> list[str]:
         """Members that may be selected for a round: those that are online and not barred."""

@@ -25,6 +25,7 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadEvents,
     ReadStanding,
     ReadStatus,
+    ReadTokens,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
     CandidatesRead,
@@ -37,6 +38,7 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     RoundRefused,
     StandingRead,
     StatusRead,
+    TokensRead,
 )
 from rampart_fl.services.aggregator.worker.phase_state import MachinePhase
 
@@ -61,6 +63,7 @@ MORE = "more updates may come"
 ENOUGH = "enough updates"
 FEW = "too few updates at the deadline"
 LOST = f"the run is stopping, every client is barred, or {FEW}"
+UNABLE = f"no client can send an update, or {FEW}"
 NEXT = "another round follows"
 LAST = "the run is stopping, or this was the last round"
 
@@ -76,10 +79,13 @@ ARROWS = (
     Arrow("selecting", CandidatesRead, "evaluating", "stopping", (OpenEvaluation,)),
     Arrow("collecting", LeaseTaken, "collecting", ALWAYS, (PrepareRound,)),
     Arrow("collecting", StandingRead, "collecting", MORE),
+    Arrow("collecting", TokensRead, "collecting", MORE),
     Arrow("collecting", EventsRead, "collecting", MORE, ANSWERS),
     Arrow("collecting", StandingRead, "aggregating", ENOUGH, (CloseRound,)),
+    Arrow("collecting", TokensRead, "aggregating", ENOUGH, (CloseRound,)),
     Arrow("collecting", EventsRead, "aggregating", ENOUGH, (*ANSWERS, CloseRound)),
     Arrow("collecting", StandingRead, "failed", LOST, (FailRound,)),
+    Arrow("collecting", TokensRead, "failed", UNABLE, (FailRound,)),
     Arrow("collecting", EventsRead, "failed", FEW, (*ANSWERS, FailRound)),
     Arrow("aggregating", LeaseTaken, "aggregating", ALWAYS, (PrepareRound,)),
     Arrow("aggregating", EventsRead, "aggregating", ALWAYS, ANSWERS),
@@ -106,7 +112,7 @@ TRANSITIONS = frozenset((arrow.source, arrow.event, arrow.target) for arrow in A
 QUESTIONS: dict[MachinePhase, tuple[type[Question], ...]] = {
     "joining": (ReadClients, ReadEvents),
     "selecting": (ReadCandidates, ReadEvents),
-    "collecting": (ReadStanding, ReadEvents),
+    "collecting": (ReadStanding, ReadTokens, ReadEvents),
     "aggregating": (CatchUp, DecideRound),
     "published": (ReadStatus, ReadEvents),
     "failed": (ReadStatus, ReadEvents),

@@ -148,6 +148,13 @@ class ReadStanding:
 
 
 @dataclass(frozen=True)
+class ReadTokens:
+    """Asks which of the clients that an open round waits for have no valid token."""
+
+    clients: frozenset[str]
+
+
+@dataclass(frozen=True)
 class ReadEvents:
     """Asks for the next events; `until` limits how long the worker waits for an event."""
 
@@ -179,6 +186,7 @@ Question = (
     | ReadStatus
     | ReadCandidates
     | ReadStanding
+    | ReadTokens
     | ReadEvents
     | CatchUp
     | DecideRound

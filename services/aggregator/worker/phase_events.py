@@ -52,6 +52,14 @@ class StandingRead:
 
 
 @dataclass(frozen=True)
+class TokensRead:
+    """The answer to `ReadTokens`."""
+
+    without_token: frozenset[str]
+    """Those clients whose token is revoked or has expired."""
+
+
+@dataclass(frozen=True)
 class EventsRead:
     """The answer to `ReadEvents` and `CatchUp`; `events` is empty if none arrived in time."""
 
@@ -85,6 +93,7 @@ PhaseEvent = (
     | StatusRead
     | CandidatesRead
     | StandingRead
+    | TokensRead
     | EventsRead
     | RoundDecided
     | RoundRefused

@@ -26,6 +26,9 @@ from rampart_fl.shared.experiment.selection import quota
 
 POLL = 1.0
 """Seconds between checks of conditions that no event reports, such as deadlines."""
+TOKENS = 5.0
+"""Seconds between two checks of the tokens of the clients that an open round waits for. No event of
+the run reports that a token was revoked or replaced, or has expired."""
 EVALUATION = 600.0
 """Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
 
@@ -67,6 +70,9 @@ class PhaseMachine:
                 return self._select(state, event, now)
             case "collecting", events.StandingRead():
                 return self._review(_with_standing(state, event), (), now)
+            case "collecting", events.TokensRead():
+                known = replace(state, without_token=event.without_token, tokens_read_at=now)
+                return self._review(known, (), now)
             case "collecting", events.EventsRead():
                 return self._collect(state, event.events, now)
             case "aggregating", events.EventsRead():
@@ -139,6 +145,7 @@ class PhaseMachine:
             position=state.position,
             read_position=state.position,
             selected=frozenset(selected),
+            tokens_read_at=now,
         )
         opening = commands.OpenRound(
             number, now, deadline, selected, tickets, barrier=not self._buffered
@@ -179,8 +186,7 @@ class PhaseMachine:
         if state.status == "stopping":
             return _fail(state, answers, "stopped by the operator")
         if not expected:
-            barring = "of this round was evicted" if state.selected else "is quarantined"
-            return _fail(state, answers, f"every client {barring}")
+            return _fail(state, answers, f"every client {_hindrance(state)}")
         if now < state.opened_at:
             # The clock has stepped back. Without this line, the shortest time of the round would
             # grow by the size of the step.
@@ -194,6 +200,9 @@ class PhaseMachine:
                 return self._close(state, answers)
             reason = f"{arrived} of {expected} updates arrived, but {least} are needed"
             return _fail(state, answers, reason)
+        if now - state.tokens_read_at >= TOKENS:
+            waiting = state.selected - state.arrived
+            return PhaseStep(state, answers, commands.ReadTokens(waiting))
         moments = [now + POLL, state.deadline, soonest if soonest > now else None]
         until = min(moment for moment in moments if moment is not None)
         return PhaseStep(state, answers, commands.ReadEvents(state.read_position, until))
@@ -232,6 +241,14 @@ def _with_standing(state: PhaseState, event: events.StandingRead) -> PhaseState:
     return replace(
         state, status=event.status, deadline=event.deadline, barred=event.barred, stale=False
     )
+
+
+def _hindrance(state: PhaseState) -> str:
+    """Why no client can send an update for the open round."""
+    if not state.selected:
+        return "is quarantined"
+    revoked = " or has no valid token" if state.without_token else ""
+    return f"of this round was evicted{revoked}"
 
 
 def _fail(state: PhaseState, answers: tuple[Command, ...], reason: str) -> PhaseStep:

@@ -41,6 +41,10 @@ class PhaseState:
     evicted: frozenset[str] = frozenset()
     """Clients that lost their ticket because they were evicted. The round does not wait for evicted
     clients, even if they are reinstated."""
+    without_token: frozenset[str] = frozenset()
+    """Clients whose token is revoked or has expired. The round does not wait for them."""
+    tokens_read_at: float = 0.0
+    """Unix time at which the worker last learned which clients have a valid token."""
     slots_assigned: bool = False
     """Whether the worker that took over the run in the phase `joining` found assigned slots."""
     stale: bool = True
@@ -56,7 +60,7 @@ class PhaseState:
         >>> PhaseState("collecting", 0, selected=frozenset("abc"), barred=frozenset("b")).expected
         2
         """
-        out = self.barred | (self.evicted - self.arrived)
+        out = self.barred | ((self.evicted | self.without_token) - self.arrived)
         return len(self.selected) - len(self.selected & out)
 
     @property

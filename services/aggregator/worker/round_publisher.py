@@ -1,7 +1,6 @@
 """Ends rounds: publishes their outcomes and records, and deletes blobs that are left behind."""
 
 import logging
-import time
 from collections.abc import Callable
 
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
@@ -13,6 +12,7 @@ from rampart_fl.services.aggregator.worker.open_round import (
     published_record,
 )
 from rampart_fl.services.aggregator.worker.phase_state import PhaseState
+from rampart_fl.services.aggregator.worker.run_clock import RunClock
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.services.aggregator.worker.unused_blobs import UnusedBlobs
 from rampart_fl.shared.protocol.messages import RoundRecord
@@ -28,9 +28,11 @@ class RoundPublisher:
     Args:
         resources: the run, its state, and what computes on it.
         models_kept: number of newest rounds whose global models are kept.
+        clock: the clock by which the rounds were opened.
     """
 
-    def __init__(self, resources: RunResources, models_kept: int) -> None:
+    def __init__(self, resources: RunResources, models_kept: int, clock: RunClock) -> None:
+        self.clock = clock
         self.stores = resources.stores
         self.records = resources.records
         self.round_engine = resources.round_engine
@@ -60,7 +62,7 @@ class RoundPublisher:
 
     async def publish(self, state: PhaseState, opened: OpenRoundData) -> None:
         """Publishes the outcome, then deletes the blobs that are no longer referenced."""
-        closed, now = opened.closed, time.time()
+        closed, now = opened.closed, self.clock.now()
         assert closed is not None
         decided = closed.decided
         record = published_record(self.experiment, state, opened, closed, now)
@@ -84,7 +86,7 @@ class RoundPublisher:
 
     async def fail(self, state: PhaseState, opened: OpenRoundData, reason: str) -> None:
         """Ends a round without an outcome; the models and the pool remain unchanged."""
-        record = failed_record(self.experiment, state, opened, reason, time.time())
+        record = failed_record(self.experiment, state, opened, reason, self.clock.now())
         quarantined = sorted((await self.stores.evictions.barred()).standing.quarantined)
         record = record.model_copy(update={"quarantined": quarantined, "warnings": self.warnings})
         moved = {"position": state.position, "pulls": state.pulls}

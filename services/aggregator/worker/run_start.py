@@ -1,7 +1,6 @@
 """Starts runs: checks experiments, and makes the first model of a run."""
 
 import logging
-import time
 from pathlib import Path
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
@@ -98,7 +97,7 @@ async def start_run(
         file = await _model_of(experiment.start, stores, blobs, models_kept)
         located = experiment.started_from(file)
     spec, snapshot = await compute(RoundEngine.first_model, located, blobs.of_run(run))
-    now, patience = time.time(), experiment.phases.joining.deadline
+    now, patience = await stores.redis.time(), experiment.phases.joining.deadline
     deadline = None if patience is None else now + patience
     state = stores.of_run(run).state
     seed = experiment.seed if predictable else None

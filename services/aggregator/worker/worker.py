@@ -123,9 +123,8 @@ class Worker:
         while True:
             settings = self._settings
             await self._stores.runs.schema()  # Raises an error if this version can't use the state.
-            fence = await self._stores.lease.acquire(
-                settings.worker_id, settings.lease, time.time(), own
-            )
+            now = await self._stores.redis.time()
+            fence = await self._stores.lease.acquire(settings.worker_id, settings.lease, now, own)
             if fence is not None:
                 log.info("lease taken", extra={"fence": fence})
                 return fence
@@ -135,7 +134,8 @@ class Worker:
         settings = self._settings
         while True:
             await asyncio.sleep(settings.lease / 4)
-            await self._stores.lease.renew(settings.worker_id, fence, settings.lease, time.time())
+            now = await self._stores.redis.time()
+            await self._stores.lease.renew(settings.worker_id, fence, settings.lease, now)
 
     # -- the federation ------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from rampart_fl.services.console.commands.connection import (
 from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.reasons import NO_REASON
+from rampart_fl.shared.protocol.runs import OVER
 
 Everywhere = Annotated[
     bool, typer.Option("--everywhere", help="Apply to the whole federation, not only to one run.")
@@ -55,7 +56,10 @@ def reinstate(
     ca: Ca = None,
     as_json: Json = False,
 ) -> None:
-    """Reverses an eviction or a quarantine."""
+    """Reverses an eviction or a quarantine.
+
+    After the end of a run, an evicted client can be reinstated so that it gets the final models.
+    """
     if everywhere:
         refuse_unused(context, "--everywhere applies to all runs", "run")
     decide = _decide_everywhere if everywhere else _decide
@@ -128,6 +132,8 @@ def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) ->
     if info.quarantine is not None:
         now = f"is quarantined until round {info.quarantine.until}"
     if verb == "reinstate":
+        if info.slot is not None and operator.info().state in OVER:
+            now = f"may download the final models of run {operator.run}, which has ended"
         barred = operator.client(client).barred
         result["barred"] = None if barred is None else barred.model_dump(mode="json")
         if barred is not None:

@@ -146,6 +146,9 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     assert [one["client_id"] for one in parsed(rampart("clients", "--json")) if one["evicted"]] == [
         "bob"
     ]
+    assert rampart("reinstate", "bob").out == (
+        f"bob may download the final models of run {hosted.run}, which has ended\n"
+    )
 
 
 def test_commands_decide_proposals_and_switch_the_mode(

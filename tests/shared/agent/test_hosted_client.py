@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rampart_fl.shared.agent import hosted_client as module
 from rampart_fl.shared.agent.acceptance import Policy
@@ -18,6 +19,7 @@ from rampart_fl.shared.agent.client import RequestRefused
 from rampart_fl.shared.agent.host import build_honest_client, check_capabilities
 from rampart_fl.shared.agent.hosted_client import HostedClient
 from rampart_fl.shared.agent.identity import Identity
+from rampart_fl.shared.agent.learning_client import RunFiles
 from rampart_fl.shared.agent.loop import ParticipantError, own_errors
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import Ticket
@@ -182,6 +184,40 @@ async def test_a_client_that_cannot_train_waits_for_the_next_run_if_it_is_told_t
             with pytest.raises(RuntimeError, match="cannot train"):
                 await client.live(tmp_path / "ada", None, leaves=False)
     assert sat_out == ([TRAIN] if stays else [])
+
+
+@pytest.mark.usefixtures("offline")
+async def test_a_client_that_takes_part_in_a_run_tidies_the_folders_of_former_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was offline when these runs ended, so nobody told it that they had ended."""
+    runs, tickets = tmp_path / "ada/runs", [TRAIN.model_copy(update={"run": "test-3"}), BARRED]
+    state = {"model": torch.zeros(2)}
+    for run in ("test-1", "test-2", "test-3"):
+        former = TRAIN.model_copy(update={"run": run})
+        RunFiles(runs / run).keep(former, b"the bytes of an upload", state)
+
+    async def next_run(*_: Any) -> Ticket:
+        return tickets.pop(0)
+
+    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
+        return Experiment.load("digits-benign"), 100
+
+    async def build(*_: Any) -> Any:
+        return None
+
+    async def participate(*arguments: Any) -> Ticket:
+        found = sorted(str(path.relative_to(runs)) for path in runs.glob("*/*"))
+        assert found == ["test-2/personal.safetensors", "test-3/train.kept"]
+        return TRAIN.model_copy(update={"run": "test-3", "kind": "evicted"})
+
+    for double in (next_run, run_experiment, participate):
+        monkeypatch.setattr(module, double.__name__, double)
+    with ThreadPoolExecutor(1) as thread:
+        known = AgentSettings(state=tmp_path, personal_models_kept=1)
+        client = HostedClient(known, Policy(), build, None, thread, 0)
+        await client.live(tmp_path / "ada", None, leaves=False)
+    assert tickets == [], "the client asked for its next run"
 
 
 @pytest.mark.parametrize(

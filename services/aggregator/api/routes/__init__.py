@@ -23,6 +23,7 @@ ANYWHERE: tuple[type[RampartError], ...] = (
     refusals.TooLarge,
     refusals.UnsupportedMedia,
     refusals.InvalidRequest,
+    refusals.TooMany,  # An api process limits the requests that wait on one connection.
     refusals.HeadTooLarge,
     RampartError,
     Unavailable,
@@ -34,6 +35,14 @@ OF_TOKENS = frozenset(
     }
 )
 """Errors about tokens, which routes without tokens never send."""
+RETRY_AFTER: dict[str, Any] = {
+    "Retry-After": {
+        "description": "number of seconds after which the request may succeed",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1, "examples": [60]},
+    }
+}
+"""The header of every response with the status 429."""
 
 
 def problems(*errors: type[RampartError], token: bool = True) -> Responses:
@@ -55,6 +64,7 @@ def problems(*errors: type[RampartError], token: bool = True) -> Responses:
         status: {
             "description": " ".join(lines),
             "content": {"application/problem+json": {"schema": schema}},
+            **({"headers": RETRY_AFTER} if status == refusals.TooMany.status else {}),
         }
         for status, lines in sorted(texts.items())
     }

@@ -54,7 +54,7 @@ async def mint_join_tokens(
     """Makes single-use join tokens for clients; shows each token only once.
 
     If the response is lost, a repeated request with the same `key` makes no further tokens: its
-    response contains the tokens of the first request.
+    response is that of the first request.
     """
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
@@ -69,7 +69,9 @@ async def mint_join_tokens(
         token_hash(token): JoinTokenRecord(expires_at, client_id, body.sample_cap, body.labels)
         for token, client_id in zip(tokens, client_ids, strict=True)
     }
-    if await runtime.stores.join_tokens.add(joins, actor.because(body.reason)) == "over":
+    by = actor.because(body.reason)
+    answer, expires_at = await runtime.stores.join_tokens.add(joins, by)
+    if answer == "over":
         raise refusals.Conflict("join tokens of this key were used or revoked; use a new key")
     return JoinTokens(tokens=tokens, expires_at=expires_at)
 
@@ -98,7 +100,7 @@ async def revoke_join_token(
 @router.post(
     "/clients",
     status_code=201,
-    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict, refusals.TooMany)},
+    responses={201: {**OF_CLIENT}, **problems(refusals.Conflict)},
 )
 async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinRequest) -> Joined:
     """Registers a client that presents a join token; the request is idempotent."""
@@ -129,7 +131,7 @@ async def join(request: Request, runtime: RuntimeDep, token: Bearer, body: JoinR
 
 @router.put(
     "/clients/{client_id}/token",
-    responses=problems(refusals.NotFound, refusals.Conflict, refusals.TooMany),
+    responses=problems(refusals.NotFound, refusals.Conflict),
 )
 async def rotate_token(
     runtime: RuntimeDep, caller: AnyoneDep, client_id: ClientPath, body: TokenChange

@@ -17,6 +17,7 @@ from rampart_fl.services.aggregator.api.routes.clients import ClientPath
 from rampart_fl.services.aggregator.api.routes.tickets import eligible
 from rampart_fl.services.aggregator.api.run_parts import RunParts
 from rampart_fl.services.aggregator.api.runtime import Runtime
+from rampart_fl.services.aggregator.state.eviction_store import Outcome
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.shared.protocol import refusals
 from rampart_fl.shared.protocol.clients import Proposal
@@ -28,6 +29,8 @@ HOUR = 3600
 ANSWERS = 20
 """Maximum number of answers per client, run and hour. Each changed answer adds an event to the
 run's log, and nothing shortens the log before the first round ends."""
+UNDECIDED = (refusals.NotFound, refusals.RunNotFound, refusals.RunOver)
+"""The errors of every route by which an operator decides about a client."""
 
 
 @router.put(
@@ -114,33 +117,39 @@ async def members(
     ]
 
 
-@router.post("/clients/{client_id}/evict", responses=problems(refusals.NotFound, refusals.RunOver))
+@router.post("/clients/{client_id}/evict", responses=problems(*UNDECIDED))
 async def evict(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Evicts a client from the run; only `reinstate` can undo the eviction."""
-    answer, state = await run.stores.evictions.evict(client_id, actor.because(body.reason))
-    if answer == "unknown":
-        raise refusals.NotFound(f"no client {client_id}")
-    if answer == "over":
-        raise refusals.RunOver(f"run {run.run} is {state}, so an eviction would have no effect")
+    outcome = await run.stores.evictions.evict(client_id, actor.because(body.reason))
+    check_decided(run, client_id, outcome, "an eviction")
     return await member(runtime, run, client_id)
 
 
-@router.post("/clients/{client_id}/reinstate", responses=problems(refusals.NotFound))
+@router.post("/clients/{client_id}/reinstate", responses=problems(*UNDECIDED))
 async def reinstate(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
-    """Undoes an eviction or a quarantine; the client then sends a probe, as newcomers do."""
-    answer = await run.stores.evictions.reinstate(client_id, actor.because(body.reason))
-    if answer == "unknown":
-        raise refusals.NotFound(f"no client {client_id}")
+    """Undoes an eviction or a quarantine; the client then sends a probe, as newcomers do.
+
+    After the end of the run, only an eviction can be undone: the client may then download the final
+    models.
+    """
+    outcome = await run.stores.evictions.reinstate(client_id, actor.because(body.reason))
+    check_decided(run, client_id, outcome, "the end of a quarantine")
     return await member(runtime, run, client_id)
 
 
 @router.get("/proposals", dependencies=[OperatorDep], responses=problems(refusals.RunNotFound))
 async def proposals(run: RunDep) -> list[Proposal]:
-    """Lists the evictions that wait for an operator's decision, each with its evidence."""
+    """Lists the evictions that wait for an operator's decision, each with its evidence.
+
+    After the end of the run, no proposal waits any more.
+    """
+    summary = await run.stores.state.summary()
+    if summary is not None and summary.phase == "done":
+        return []
     waiting = (await run.stores.evictions.barred()).proposals
     return [
         Proposal(client_id=client, **why.model_dump(exclude={"kind"}))
@@ -148,40 +157,63 @@ async def proposals(run: RunDep) -> list[Proposal]:
     ]
 
 
-@router.post(
-    "/clients/{client_id}/confirm",
-    responses=problems(refusals.NotFound, refusals.Conflict),
-)
+@router.post("/clients/{client_id}/confirm", responses=problems(*UNDECIDED, refusals.Conflict))
 async def confirm(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
-    """Evicts a client whose eviction was proposed."""
-    answer = await run.stores.evictions.confirm(client_id, actor.because(body.reason))
-    return await member_after(runtime, run, client_id, answer)
+    """Evicts a client whose eviction was proposed.
+
+    If the experiment's evictions apply to the whole federation, this one does so, too.
+    """
+    everywhere = False
+    if await run.stores.state.summary() is not None:
+        eviction = (await run.definition()).experiment.server.eviction
+        everywhere = eviction.scope == "federation"
+    by = actor.because(body.reason)
+    outcome = await run.stores.evictions.confirm(client_id, by, everywhere)
+    return await member_after(runtime, run, client_id, outcome)
 
 
-@router.post(
-    "/clients/{client_id}/dismiss",
-    responses=problems(refusals.NotFound, refusals.Conflict),
-)
+@router.post("/clients/{client_id}/dismiss", responses=problems(*UNDECIDED, refusals.Conflict))
 async def dismiss(
     runtime: RuntimeDep, actor: ActorDep, run: RunDep, client_id: ClientPath, body: ReasonBody
 ) -> Member:
     """Dismisses a proposal: readmits the client and discards the evidence."""
-    answer = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
-    return await member_after(runtime, run, client_id, answer)
+    outcome = await run.stores.evictions.dismiss(client_id, actor.because(body.reason))
+    return await member_after(runtime, run, client_id, outcome)
 
 
-async def member_after(runtime: Runtime, run: RunParts, client_id: str, answer: str) -> Member:
+def check_decided(run: RunParts, client_id: str, outcome: Outcome, decision: str) -> None:
+    """Raises the error that explains why an operator's decision was not carried out.
+
+    Args:
+        run: the run.
+        client_id: the client about which the operator decided.
+        outcome: what became of the decision.
+        decision: names what would have no effect if the run has ended, such as "an eviction".
+    """
+    errors: dict[str, refusals.Refusal] = {
+        "unknown": refusals.NotFound(f"no client {client_id}"),
+        "deleted": refusals.RunNotFound(f"there is no run {run.run}"),
+        "gone": refusals.Conflict(f"there is no proposal to evict {client_id}"),
+        "over": refusals.RunOver(
+            f"run {run.run} is {outcome.state}, so {decision} would have no effect"
+        ),
+    }
+    if outcome.answer in errors:
+        raise errors[outcome.answer]
+
+
+async def member_after(runtime: Runtime, run: RunParts, client_id: str, outcome: Outcome) -> Member:
     """The client's state after an operator's decision on the proposal to evict it.
 
     Raises:
         NotFound: there is no such client.
         Conflict: there was no proposal to evict the client.
+        RunOver, RunNotFound: the run has ended, or was deleted.
     """
     info = await member(runtime, run, client_id)
-    if answer == "gone":
-        raise refusals.Conflict(f"there is no proposal to evict {client_id}")
+    check_decided(run, client_id, outcome, "a decision on a proposal")
     return info
 
 

@@ -53,27 +53,28 @@ async def add_operator(
 ) -> OperatorToken:
     """Adds an operator, and makes the operator's token, which is shown only once.
 
-    If the response is lost, a repeated request with the same `key` has the same token.
+    If the response is lost, a repeated request with the same `key` has the same response.
     Once an operator's token is revoked or has expired, the operator's name can be reused.
     """
     by = actor.because(body.reason)
     (token,) = mint_repeatably(1, body.key, f"operator {body.model_dump_json()}")
     expires_at = None if body.lifetime_seconds is None else by.time + body.lifetime_seconds
-    answer = "taken"
-    if body.name != OWNER:
-        answer = await runtime.stores.operators.add(
-            body.name, body.role, token_hash(token), expires_at, by
-        )
+    taken = refusals.Conflict(f"operator {body.name} already exists; revoke its token first")
+    if body.name == OWNER:
+        raise taken
+    answer, record = await runtime.stores.operators.add(
+        body.name, body.role, token_hash(token), expires_at, by
+    )
     if answer == "taken":
-        raise refusals.Conflict(f"operator {body.name} already exists; revoke its token first")
+        raise taken
     if answer == "over":
         raise refusals.Conflict("the token of this key was revoked or expired; use a new key")
     return OperatorToken(
         name=body.name,
-        role=body.role,
-        created_at=by.time,
-        created_by=by.actor,
-        expires_at=expires_at,
+        role=record.role,
+        created_at=record.created_at,
+        created_by=record.created_by,
+        expires_at=record.expires_at,
         token=token,
     )
 

@@ -115,7 +115,6 @@ async def stream_slot(runtime: RuntimeDep, actor: ActorDep) -> AsyncIterator[Non
 @router.get(
     "/events",
     response_class=EventSourceResponse,
-    responses=problems(refusals.TooMany),
     dependencies=[Depends(stream_slot)],
 )
 async def events(

@@ -112,7 +112,6 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
             **OF_TICKET,
         },
         204: {"description": "Nothing new yet", "headers": TICKET_ETAG},
-        **problems(refusals.TooMany),
     },
 )
 async def ticket(

@@ -57,7 +57,6 @@ BODY = (
     refusals.InvalidUpdate,
     refusals.NotFinite,
     refusals.InvalidClaim,
-    refusals.TooMany,
 )
 """Refusals of requests whose body is an update, in addition to the refusals in `PROBLEMS`, which
 any request can get."""

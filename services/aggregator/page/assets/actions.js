@@ -58,6 +58,13 @@ export const actions = {
     perform: create_client_request(run_id, client_id, "reinstate"),
   }),
   /** @param {string} run_id @param {string} client_id @returns {Action} */
+  reinstate_after_end: (run_id, client_id) => ({
+    title: `Reinstate ${client_id}`,
+    label: "Reinstate",
+    effect: `${client_id} may download the final models of run ${run_id}, which has ended.`,
+    perform: create_client_request(run_id, client_id, "reinstate"),
+  }),
+  /** @param {string} run_id @param {string} client_id @returns {Action} */
   confirm_eviction: (run_id, client_id) => ({
     title: `Confirm the eviction of ${client_id}`,
     label: "Confirm eviction",

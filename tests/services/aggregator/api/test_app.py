@@ -235,6 +235,17 @@ async def test_openapi_describes_uploads_and_the_headers_of_responses(runtime: R
         assert paths[path]["get"]["responses"][status]["headers"].keys() == named, path
 
 
+async def test_openapi_says_that_a_client_learns_when_to_retry(runtime: Runtime) -> None:
+    for path, methods in create_app(runtime).openapi()["paths"].items():
+        for method, operation in methods.items():
+            refused = operation["responses"]["429"]
+            assert refused["description"].count(refusals.TooMany.slug) == 1, (method, path)
+            header = refused["headers"]["Retry-After"]
+            assert header["required"] and header["schema"]["type"] == "integer", (method, path)
+            others = {code for code, one in operation["responses"].items() if "headers" in one}
+            assert {code for code in others if code >= "400"} == {"429"}, (method, path)
+
+
 async def test_openapi_describes_both_forms_of_an_experiment(runtime: Runtime) -> None:
     answer = create_app(runtime).openapi()["paths"]["/v1/runs/{run}/experiment"]["get"]["responses"]
     schema = answer["200"]["content"]["application/json"]["schema"]

@@ -127,6 +127,7 @@ async def test_too_many_pipelined_requests_are_refused(port: int, length: int) -
         answer = await talk(port, 1000 * one)
     assert answer.startswith(b"HTTP/1.1 429")
     assert b"urn:rampart:too-many-requests" in answer
+    assert b"\r\nretry-after: 1\r\n" in answer
     assert answer.count(b"HTTP/1.1") == 1
 
 

@@ -57,7 +57,7 @@ async def eventful(live_run: Any, experiment: Experiment) -> Any:
     await live_run.run.evictions.evict("barred", BY)
     await stores.clients.bar("out", BY)
     await stores.join_tokens.add({"spare": JOIN}, BY)
-    assert await stores.operators.add("vera", "viewer", "t0", None, BY) == "added"
+    assert (await stores.operators.add("vera", "viewer", "t0", None, BY))[0] == "added"
     return live_run
 
 
@@ -102,9 +102,9 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
     before = await eventful.dump()
     assert await eventful.run.evictions.evict("nobody", BY) == ("unknown", "")
     assert await eventful.run.evictions.evict("barred", BY) == ("already", "")
-    assert await eventful.run.evictions.reinstate("a", BY) == "already"
-    assert await eventful.run.evictions.confirm("a", BY) == "gone"
-    assert await eventful.run.evictions.dismiss("a", BY) == "gone"
+    assert await eventful.run.evictions.reinstate("a", BY) == ("already", "")
+    assert await eventful.run.evictions.confirm("a", BY) == ("gone", "")
+    assert await eventful.run.evictions.dismiss("a", BY) == ("gone", "")
     assert await stores.clients.bar("nobody", BY) == "unknown"
     assert await stores.clients.readmit("a", BY) == "already"
     assert await stores.clients.label("nobody", {}, BY) == "unknown"
@@ -115,7 +115,7 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
     assert await stores.clients.change_token("a", "token-barred", NOW, BY) == "taken"
     assert await stores.join_tokens.revoke("nothing", BY) == "unknown"
     assert await stores.join_tokens.revoke("join-a", BY) == "used"
-    assert await stores.operators.add("vera", "operator", "t9", None, BY) == "taken"
+    assert (await stores.operators.add("vera", "operator", "t9", None, BY))[0] == "taken"
     assert await stores.operators.revoke("nobody", BY) == "unknown"
     assert await eventful.run.state.set_status("running", BY) == ("over", "stopping")
     assert await eventful.run.state.set_mode("observe", BY) == ("over", "stopping")

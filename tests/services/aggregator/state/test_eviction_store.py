@@ -42,9 +42,9 @@ async def test_operator_can_evict_and_reinstate_a_client(live_run: Any) -> None:
     }
     standing = await run.tickets.standing("a")
     assert (standing.ticket, standing.eviction.reason) == (None, "a test")
-    assert await run.evictions.reinstate("a", BY) == "reinstated"
-    assert await run.evictions.reinstate("a", BY) == "already"
-    assert await run.evictions.reinstate("nobody", BY) == "unknown"
+    assert await run.evictions.reinstate("a", BY) == ("reinstated", "")
+    assert await run.evictions.reinstate("a", BY) == ("already", "")
+    assert await run.evictions.reinstate("nobody", BY) == ("unknown", "")
     assert await run.evictions.evicted() == {}
     events = await run.events.read("0-0", 0.001)
     assert [e.type for e in events[-2:]] == ["evicted", "reinstated"]
@@ -64,7 +64,7 @@ async def test_published_quarantines_and_proposals_are_stored_with_evidence(away
 
 
 async def test_publishing_a_round_again_does_not_bar_a_reinstated_client(away: Any) -> None:
-    assert await away.run.evictions.reinstate("a", BY) == "reinstated"
+    assert await away.run.evictions.reinstate("a", BY) == ("reinstated", "")
     events = await away.happened()
     await away.quarantine(0, a=held(3))
     assert await away.happened() == events
@@ -125,10 +125,11 @@ async def test_pulls_of_quarantined_clients_are_ignored(away: Any, policy: str) 
 async def test_proposal_is_decided_only_once_and_confirmation_evicts_the_client(away: Any) -> None:
     run = away.run
     for client in ("a", "c", "nobody"):
-        assert await run.evictions.confirm(client, BY) == "gone", "only a proposal can be"
-        assert await run.evictions.dismiss(client, BY) == "gone"
-    assert await run.evictions.confirm("b", BY) == "confirmed"
-    assert await run.evictions.confirm("b", BY) == await run.evictions.dismiss("b", BY) == "gone"
+        assert await run.evictions.confirm(client, BY) == ("gone", ""), "only a proposal can be"
+        assert await run.evictions.dismiss(client, BY) == ("gone", "")
+    assert await run.evictions.confirm("b", BY) == ("confirmed", "")
+    for decide in (run.evictions.confirm, run.evictions.dismiss):
+        assert await decide("b", BY) == ("gone", "")
     barred = await run.evictions.barred()
     assert list(barred.quarantined) == ["a"]
     confirmed = ConfirmedFinding(**FINDING.model_dump(), confirmed="a test")
@@ -137,8 +138,21 @@ async def test_proposal_is_decided_only_once_and_confirmation_evicts_the_client(
     assert event == {"type": "confirmed", "client": "b", "reason": "a test"}
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_confirmed_eviction_can_apply_to_the_whole_federation(
+    away: Any, everywhere: bool
+) -> None:
+    assert await away.run.evictions.confirm("b", BY, everywhere) == ("confirmed", "")
+    (evicted,) = (await away.run.evictions.evicted()).values()
+    barred = (await away.stores.clients.facts(["b"]))["b"].barred
+    assert barred == (evicted if everywhere else None)
+    read = await away.stores.events.read("0-0", 0.001)
+    events = [(event.type, event.fields.get("client")) for event in read]
+    assert (("barred", "b") in events) == everywhere
+
+
 async def test_client_can_take_part_after_its_proposal_is_dismissed(away: Any) -> None:
-    assert await away.run.evictions.dismiss("b", BY) == "dismissed"
+    assert await away.run.evictions.dismiss("b", BY) == ("dismissed", "")
     assert await liveness_of(away).candidates(1) == ["b", "c"]
     (event,) = await away.last_events(1)
     assert event == {"type": "dismissed", "client": "b", "reason": "a test"}
@@ -155,9 +169,9 @@ async def test_eviction_replaces_a_quarantine(away: Any) -> None:
 
 async def test_reinstating_a_client_ends_its_quarantine_or_proposal(away: Any) -> None:
     run = away.run
-    assert await run.evictions.reinstate("a", BY) == "reinstated"
-    assert await run.evictions.reinstate("a", BY) == "already"
-    assert await run.evictions.reinstate("b", BY) == "reinstated"
+    assert await run.evictions.reinstate("a", BY) == ("reinstated", "")
+    assert await run.evictions.reinstate("a", BY) == ("already", "")
+    assert await run.evictions.reinstate("b", BY) == ("reinstated", "")
     assert (await run.evictions.barred()).quarantined == {}
 
 
@@ -170,26 +184,60 @@ async def test_founders_are_the_clients_that_joined_before_round_0_opened(live_r
     assert (await live_run.run.evictions.barred()).standing == Standing(3, 2)
 
 
-async def test_nobody_is_evicted_from_a_run_that_has_ended(away: Any) -> None:
-    run, audit = away.run, away.stores.audit
-    await run.state.end(away.fence, NOW)
-    before = await audit.entries(0, 10)
-    for client in ("a", "c"):
-        answer, state = await run.evictions.evict(client, BY)
-        assert (answer, state) == ("over", (await away.stores.runs.entry(run.run)).state)
-    assert await run.evictions.evict("nobody", BY) == ("unknown", "")
-    assert await run.evictions.evicted() == {}
-    assert await audit.entries(0, 10) == before
+DECISIONS = {"evict": "c", "reinstate": "a", "confirm": "b", "dismiss": "b"}
+"""Each decision, with a client of `away` about which an operator can decide this."""
 
 
-@pytest.mark.parametrize("decision", ["reinstate", "confirm", "dismiss"])
-async def test_decision_after_the_end_of_a_run_does_not_keep_its_events_forever(
+async def ended(away: Any) -> str:
+    """Ends the run; returns its final state."""
+    await away.run.state.end(away.fence, NOW)
+    return str((await away.stores.runs.entry(away.run.run)).state)
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_no_decision_without_effect_is_made_after_the_end_of_a_run(
     away: Any, decision: str
 ) -> None:
+    evictions, audit = away.run.evictions, away.stores.audit
+    state = await ended(away)
+    barred, entries = await evictions.barred(), await audit.entries(0, 10)
+    assert await getattr(evictions, decision)(DECISIONS[decision], BY) == ("over", state)
+    expected = ("gone", "") if decision in ("confirm", "dismiss") else ("unknown", "")
+    assert await getattr(evictions, decision)("nobody", BY) == expected
+    assert (await evictions.barred(), await audit.entries(0, 10)) == (barred, entries)
+
+
+async def test_client_of_a_run_that_has_ended_can_be_reinstated_from_its_eviction(
+    away: Any,
+) -> None:
     run, redis = away.run, away.stores.redis.client
-    await run.state.end(away.fence, NOW)
+    await run.evictions.evict("c", BY)
+    await ended(away)
     await redis.delete(run.events.key)  # as after a day
-    client = "a" if decision == "reinstate" else "b"
-    answer = await getattr(run.evictions, decision)(client, BY)
-    assert answer not in ("already", "gone", "unknown")
-    assert await redis.ttl(run.events.key) > 0
+    assert await run.evictions.reinstate("c", BY) == ("reinstated", "")
+    assert await run.evictions.reinstate("c", BY) == ("already", "")
+    assert await run.evictions.evicted() == {}
+    assert await redis.ttl(run.events.key) > 0, "Redis must not keep the new event forever"
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+async def test_decisions_write_no_key_of_a_deleted_run(away: Any, decision: str) -> None:
+    """An api process may have looked up the run before another process deleted it."""
+    run, runs, redis = away.run, away.stores.runs, away.stores.redis.client
+    client = DECISIONS[decision]
+    if decision == "reinstate":
+        await run.evictions.evict(client, BY)
+    kept = {name: await redis.dump(name) for name in await redis.keys(run.keys.prefix + "*")}
+    await ended(away)
+    assert await runs.delete(run.run, BY) == "deleted"
+    await runs.forget(run.run)
+    decide = getattr(run.evictions, decision)
+    gone = "gone" if decision in ("confirm", "dismiss") else "deleted"
+    assert await decide(client, BY) == (gone, "")
+    assert await redis.keys(run.keys.prefix + "*") == []
+    # Until a worker has removed the run's keys, the proposal and the eviction are still there.
+    for name, value in kept.items():
+        await redis.restore(name, 0, value)
+    entries = await away.stores.audit.entries(0, 20)
+    assert await decide(client, BY) == ("deleted", "")
+    assert await away.stores.audit.entries(0, 20) == entries

@@ -17,8 +17,8 @@ def by(time: float = NOW) -> Attribution:
 async def test_operators_are_added_listed_and_revoked(stores: Stores) -> None:
     operators = stores.operators
     assert await operators.records() == {}
-    assert await operators.add("vera", "viewer", "hash-v", NOW + 9, by()) == "added"
-    assert await operators.add("bob", "operator", "hash-b", None, by()) == "added"
+    assert (await operators.add("vera", "viewer", "hash-v", NOW + 9, by()))[0] == "added"
+    assert (await operators.add("bob", "operator", "hash-b", None, by()))[0] == "added"
     vera = OperatorRecord("viewer", "hash-v", NOW, "ada", NOW + 9)
     assert await operators.of_token("hash-v") == ("vera", vera)
     assert await operators.of_token("garbage") is None
@@ -32,11 +32,11 @@ async def test_operator_name_can_be_reused_only_after_its_token_expires_or_is_re
 ) -> None:
     operators = stores.operators
     await operators.add("vera", "viewer", "one", NOW + 9, by())
-    assert await operators.add("vera", "operator", "two", None, by(NOW + 8)) == "taken"
-    assert await operators.add("vera", "operator", "two", None, by(NOW + 9)) == "added"
-    assert await operators.add("vera", "viewer", "three", None, by(NOW + 99)) == "taken"
+    assert (await operators.add("vera", "operator", "two", None, by(NOW + 8)))[0] == "taken"
+    assert (await operators.add("vera", "operator", "two", None, by(NOW + 9)))[0] == "added"
+    assert (await operators.add("vera", "viewer", "three", None, by(NOW + 99)))[0] == "taken"
     await operators.revoke("vera", by())
-    assert await operators.add("vera", "viewer", "three", None, by()) == "added"
+    assert (await operators.add("vera", "viewer", "three", None, by()))[0] == "added"
     for former in ("one", "two", "three"):
         entry = await operators.of_token(former)
         assert entry is not None

@@ -1,6 +1,7 @@
 """The coordinator with a real Redis, when workers take over in the middle of a run."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +141,29 @@ async def in_open_round(fresh_run: FreshRun) -> tuple[Coordinator, PhaseState]:
     )
     state, _ = await coordinator.take_over()
     return coordinator, state
+
+
+@pytest.mark.parametrize(
+    ("remaining", "step", "phase"),
+    [(60.0, 3600.0, "collecting"), (-1.0, -3600.0, "failed")],
+    ids=["forward", "back"],
+)
+async def test_step_of_the_workers_clock_does_not_move_the_deadline_of_a_round(
+    fresh_run: FreshRun, monkeypatch: pytest.MonkeyPatch, remaining: float, step: float, phase: str
+) -> None:
+    coordinator = await fresh_run.worker()
+    await coordinator.take_over()
+    now = await fresh_run.stores.redis.time()
+    ticket = coordinator.ticket_issuer.first_ticket("ada", 0, None)
+    await fresh_run.run.rounds.open(
+        coordinator.fence, 0, "collecting", now - 2, now + remaining, {"ada": ticket}, ["ada"]
+    )
+    state, event = await coordinator.take_over()
+    moved = time.time() + step
+    monkeypatch.setattr(time, "time", lambda: moved)
+    while state.stale and event is not None:
+        state, event = await coordinator.advance(state, event)
+    assert state.phase == phase
 
 
 async def arguments_of_close_round(

@@ -34,6 +34,7 @@ from rampart_fl.services.aggregator.worker.phase_commands import (
     ReadEvents,
     ReadStanding,
     ReadStatus,
+    ReadTokens,
 )
 from rampart_fl.services.aggregator.worker.phase_events import (
     CandidatesRead,
@@ -46,6 +47,7 @@ from rampart_fl.services.aggregator.worker.phase_events import (
     RoundRefused,
     StandingRead,
     StatusRead,
+    TokensRead,
 )
 from rampart_fl.services.aggregator.worker.phase_machine import PhaseMachine
 from rampart_fl.services.aggregator.worker.phase_state import MachinePhase, PhaseState
@@ -88,7 +90,15 @@ def updates(clients: str, round_: int = 1) -> EventsRead:
 
 JOINING = PhaseState("joining", 0)
 SELECTING = PhaseState("selecting", 1, position="3-0", read_position="5-0")
-OPEN = PhaseState("collecting", 1, opened_at=NOW, deadline=NOW + 60, selected=ABC, stale=False)
+OPEN = PhaseState(
+    "collecting",
+    1,
+    opened_at=NOW,
+    deadline=NOW + 60,
+    selected=ABC,
+    stale=False,
+    tokens_read_at=NOW,
+)
 TWO_OF_THREE = replace(OPEN, arrived=frozenset("ab"))
 CLOSED = replace(OPEN, phase="aggregating")
 REPLAY = PhaseState("aggregating", 1, selected=ABC, position="0-0", closing="2-0")
@@ -138,6 +148,7 @@ def opened(**fields: Any) -> dict[str, Any]:
         "opened_at": NOW,
         "deadline": NOW + 60,
         "read_position": "3-0",
+        "tokens_read_at": NOW,
     } | {
         "selected": ABC,
         **fields,
@@ -456,6 +467,71 @@ STANDINGS = [
         closing="2-0",
     ),
 ]
+OF_TOKENS = [
+    case(
+        "tokens are read every few seconds while the round waits",
+        replace(TWO_OF_THREE, tokens_read_at=NOW - 5),
+        EventsRead(),
+        ReadTokens(frozenset("c")),
+    ),
+    case(
+        "a worker that takes over does not know who has a valid token",
+        replace(OPEN, tokens_read_at=0.0),
+        standing(),
+        ReadTokens(ABC),
+    ),
+    case(
+        "all tokens are valid",
+        replace(OPEN, tokens_read_at=0.0),
+        TokensRead(frozenset()),
+        ReadEvents("0-0", NOW + 1),
+        tokens_read_at=NOW,
+    ),
+    case(
+        "the round does not wait for clients without a valid token",
+        replace(TWO_OF_THREE, deadline=None),
+        TokensRead(frozenset("c")),
+        CloseRound(1, "0-0"),
+        CatchUp("0-0"),
+        machine=UNLIMITED,
+        phase="aggregating",
+        without_token=frozenset("c"),
+    ),
+    case(
+        "the pool does not wait for clients without a valid token",
+        replace(OPEN, arrived=frozenset("a"), position="1-0", read_position="1-0"),
+        TokensRead(frozenset("bc")),
+        CloseRound(1, "1-0"),
+        DecideRound(),
+        machine=BUFFERED,
+        phase="aggregating",
+        closing="1-0",
+        without_token=frozenset("bc"),
+    ),
+    case(
+        "an update counts although its client's token was revoked later",
+        replace(TWO_OF_THREE, without_token=frozenset("a")),
+        TokensRead(frozenset("a")),
+        ReadEvents("0-0", NOW + 1),
+    ),
+    case(
+        "the round waits again for a client that has a new token",
+        replace(TWO_OF_THREE, without_token=frozenset("c")),
+        TokensRead(frozenset()),
+        ReadEvents("0-0", NOW + 1),
+        without_token=frozenset(),
+    ),
+    case(
+        "no client of the round has a valid token",
+        OPEN,
+        TokensRead(ABC),
+        FailRound("every client of this round was evicted or has no valid token"),
+        ReadStatus(),
+        phase="failed",
+        deadline=None,
+        without_token=ABC,
+    ),
+]
 
 
 def got(clients: str, at: str, **fields: Any) -> dict[str, Any]:
@@ -507,7 +583,7 @@ COLLECTED = [
     ),
     case(
         "all came, but the round lasts longer",
-        OPEN,
+        replace(OPEN, tokens_read_at=NOW + 25),
         updates("abc"),
         load(updates("abc")),
         ReadEvents("3-0", NOW + 30),
@@ -555,7 +631,7 @@ COLLECTED = [
     ),
     case(
         "enough have not come just before the deadline",
-        TWO_OF_THREE,
+        replace(TWO_OF_THREE, tokens_read_at=NOW + 55),
         EventsRead(),
         ReadEvents("0-0", NOW + 60),
         now=NOW + 59.5,
@@ -583,7 +659,7 @@ COLLECTED = [
     ),
     case(
         "no deadline, no failure",
-        replace(OPEN, deadline=None),
+        replace(OPEN, deadline=None, tokens_read_at=NOW + 3599),
         EventsRead(),
         ReadEvents("0-0", NOW + 3601),
         now=NOW + 3600,
@@ -942,6 +1018,7 @@ CASES = [
     *JOINED,
     *SELECTED,
     *STANDINGS,
+    *OF_TOKENS,
     *COLLECTED,
     *WITHOUT_A_BARRIER,
     *CLOSING,
@@ -992,6 +1069,7 @@ def test_event_of_another_phase_raises_an_error(state: PhaseState) -> None:
         ClientsRead: ClientsRead("running", None, 3),
         CandidatesRead: CandidatesRead("running", NAMES),
         StandingRead: standing(),
+        TokensRead: TokensRead(frozenset()),
         RoundDecided: RoundDecided(),
         RoundRefused: RoundRefused("no"),
         StatusRead: StatusRead("running"),

@@ -47,6 +47,8 @@ class World:
     stream: list[Event] = field(default_factory=list)
     joined: set[str] = field(default_factory=set)
     barred: set[str] = field(default_factory=set)
+    revoked: set[str] = field(default_factory=set)
+    """Clients without a valid token."""
     tickets: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
     """Clients whose update for the open round was accepted (policy with a barrier)."""
@@ -61,6 +63,11 @@ class World:
     def buffered(self) -> bool:
         """Whether rounds have no barrier."""
         return self.machine.experiment.policy == "buffered"
+
+    @property
+    def free(self) -> set[str]:
+        """Clients that may take part in a round."""
+        return self.joined - self.barred - self.revoked
 
     # -- what happens to a federation ----------------------------------------------------------
 
@@ -77,9 +84,9 @@ class World:
             case "join" if client not in self.joined:
                 self.joined.add(client)
                 self.add("joined", client)
-            case "upload" if client in self.tickets and client not in self.barred:
+            case "upload" if client in self.tickets - self.barred - self.revoked:
                 self.upload(client)
-            case "pull" if self.buffered and client in self.joined - self.tickets - self.barred:
+            case "pull" if self.buffered and client in self.free - self.tickets:
                 self.add("pull", client)
             case "ask":
                 self.add("customize", client)
@@ -100,8 +107,19 @@ class World:
             self.add("update", client)
 
     def operate(self, client: str) -> None:
-        """An operator bars or reinstates a client, or pauses, resumes or stops the federation."""
-        action = self.draws.choice(["bar", "bar", "reinstate", "pause", "resume", "resume", "stop"])
+        """An operator decides about a client or its token, or steers the federation."""
+        actions = [
+            "bar",
+            "bar",
+            "reinstate",
+            "pause",
+            "resume",
+            "resume",
+            "stop",
+            "revoke",
+            "renew",
+        ]
+        action = self.draws.choice(actions)
         if action == "bar" and client not in self.barred:
             self.barred.add(client)
             self.tickets.discard(client)
@@ -112,6 +130,8 @@ class World:
         elif action in ("pause", "resume") and self.status != "stopping":
             self.status = "paused" if action == "pause" else "running"
             self.add(self.status)
+        elif action in ("revoke", "renew"):
+            self.revoked.add(client) if action == "revoke" else self.revoked.discard(client)
         elif action == "stop" and self.draws.random() < 0.2:
             self.status = "stopping"
             self.add("stopping")
@@ -177,11 +197,13 @@ class World:
             case commands.ReadStatus():
                 return events.StatusRead(self.status)
             case commands.ReadCandidates():
-                candidates = tuple(sorted(self.joined - self.barred))
+                candidates = tuple(sorted(self.free))
                 full = self.draws.random() < 0.1
                 return events.CandidatesRead(self.status, candidates, not candidates, full)
             case commands.ReadStanding():
                 return events.StandingRead(self.status, self.deadline, frozenset(self.barred))
+            case commands.ReadTokens():
+                return events.TokensRead(question.clients & self.revoked)
             case commands.ReadEvents():
                 result = self.after(question.after)[: self.draws.randint(1, 4)]
                 if not result:
@@ -194,7 +216,7 @@ class World:
             case commands.DecideRound():
                 return events.RoundDecided()
             case commands.ReadEvaluation():
-                return events.EvaluationRead(self.deadline, bool(self.tickets))
+                return events.EvaluationRead(self.deadline, bool(self.tickets - self.revoked))
 
 
 TRANSITIONS = (

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.integration.in_process_federation import Hosted
 
 Rampart = Callable[..., Any]
@@ -30,3 +32,42 @@ def test_refused_values_are_explained_with_the_names_of_options(
         assert said.code == 1, command
         assert said.err.startswith(f"error: {text}"), said.err
         assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["a?b=1", "a#b", "a%41", "a b", "a&b", "b\u00e4r", "a\\b", "..a"])
+def test_id_with_special_characters_of_urls_is_refused_as_it_was_given(
+    hosted: Hosted, rampart: Rampart, text: str
+) -> None:
+    """The part before such a character is the id of a client, of an operator or of a run."""
+    hosted.join("a")
+    hosted.operator.add_operator("a", "viewer")
+    run = f"{hosted.run}{text[1:]}"
+    for command in (["evict"], ["evict", "--everywhere"], ["reinstate"], ["confirm"], ["dismiss"]):
+        said = rampart(*command, text)
+        assert (said.code, said.err[:20]) == (1, "error: CLIENT: a cli"), said.err
+    for arguments in (["revoke", text], ["label", text, "--clear"], ["clients", text]):
+        said = rampart(*arguments)
+        assert said.code == 1
+        assert "a client id" in said.err, said.err
+    said = rampart("operators", "revoke", text)
+    assert (said.code, said.err[:14]) == (1, "error: NAME: a"), said.err
+    for arguments in (["delete", run], ["runs", run], ["status", "--run", run]):
+        said = rampart(*arguments)
+        assert said.code == 1
+        assert f"there is no run {run}" in said.err, said.err
+    standing = hosted.operator.client("a")
+    assert standing.barred is None and standing.token_expires_at is not None
+    assert not hosted.operator.members("a")
+    assert next(one for one in hosted.operator.operators() if one.name == "a").revoked_at is None
+
+
+@pytest.mark.parametrize("text", ["a/b", "/", "..", ".", "", "a/../a"])
+def test_id_that_would_lead_to_another_url_is_never_sent(
+    hosted: Hosted, rampart: Rampart, text: str
+) -> None:
+    hosted.join("a")
+    for arguments in (["evict", text], ["revoke", text], ["operators", "revoke", text]):
+        said = rampart(*arguments)
+        assert said.code == 1
+        assert said.err.startswith(f"error: {text!r} is not the id or the name of any"), said.err
+    assert not hosted.operator.members("a")

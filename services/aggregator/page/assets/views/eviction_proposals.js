@@ -1,4 +1,4 @@
-/** The proposals to evict clients, which wait for an operator's decision. */
+/** The proposals to evict clients, which wait for an operator's decision until the run ends. */
 
 import { html } from "../vendor/preact.js";
 import { actions } from "../actions.js";
@@ -9,8 +9,8 @@ import { href } from "../router.js";
 
 /** @param {{store: import("../run_store.js").RunStore}} props */
 export function EvictionProposals({ store }) {
-  useStoreTopics(store, "members");
-  if (!store.proposals.length) return null;
+  useStoreTopics(store, "members", "status");
+  if (store.has_ended || !store.proposals.length) return null;
   const refresh = () => store.mark_stale("members", "status");
   return html`<section class="panel urgent" aria-labelledby="proposals">
     <h2 id="proposals">${pluralize(store.proposals.length, "proposal")} to evict</h2>

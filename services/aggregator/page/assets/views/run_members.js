@@ -14,6 +14,7 @@ const NORMAL_STATES = new Set(["online", "offline", "declined"]);
 /** @param {{store: import("../run_store.js").RunStore}} props */
 export function RunMembers({ store }) {
   const version = useStoreTopics(store, "members");
+  useStoreTopics(store, "status"); // After the end of the run, other actions are possible.
   const [filter, set_filter] = useState("");
   const query = filter.trim().toLowerCase();
   const matches = useMemo(
@@ -41,12 +42,7 @@ export function RunMembers({ store }) {
               <td>${member.state}</td>
               <td class="why">${String((member.eviction || member.quarantine || {}).reason || member.reason)}</td>
               <td data-label="Slot" class="number">${member.slot ?? "–"}</td>
-              <td class="actions">
-                ${!store.has_ended &&
-                (member.evicted || member.quarantine
-                  ? html`<${ActionButton} action=${actions.reinstate_client(store.run_id, member.client_id)} on_success=${refresh} />`
-                  : html`<${ActionButton} action=${actions.evict_client(store.run_id, member.client_id)} on_success=${refresh} />`)}
-              </td>
+              <td class="actions"><${MemberAction} store=${store} member=${member} refresh=${refresh} /></td>
             </tr>`,
           )}
         </tbody>
@@ -54,6 +50,15 @@ export function RunMembers({ store }) {
     </div>
     ${matches.length > MAX_MEMBERS_SHOWN && html`<p class="muted">${matches.length - MAX_MEMBERS_SHOWN} more; filter to see them.</p>`}
   </section>`;
+}
+
+/** @param {{store: import("../run_store.js").RunStore, member: any, refresh: () => void}} props */
+function MemberAction({ store, member, refresh }) {
+  const { run_id } = store;
+  const { client_id } = member;
+  if (store.has_ended) return member.evicted && html`<${ActionButton} action=${actions.reinstate_after_end(run_id, client_id)} on_success=${refresh} />`;
+  const action = member.evicted || member.quarantine ? actions.reinstate_client(run_id, client_id) : actions.evict_client(run_id, client_id);
+  return html`<${ActionButton} action=${action} on_success=${refresh} />`;
 }
 
 /** @param {any} member */

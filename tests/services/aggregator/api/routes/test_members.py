@@ -1,19 +1,22 @@
 """Offers, acceptances, tickets, and what a client may see of runs that are not its own."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from rampart_fl.services.aggregator.api.routes.members import ANSWERS
+from rampart_fl.services.aggregator.api.routes.members import ANSWERS, check_decided
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.messages import Ticket
+from rampart_fl.shared.protocol.refusals import RunNotFound
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import RUN, Api, slug
+from tests.services.aggregator.conftest import held
 
 pytestmark = pytest.mark.anyio
 NOW = 1_000_000.0
@@ -201,6 +204,76 @@ async def test_eviction_from_a_run_that_has_ended_is_refused(api: Api) -> None:
     assert "so an eviction would have no effect" in refused.json()["detail"]
     assert (await api.ask("GET", f"{RUN}/members")).json()[0]["evicted"] is False
     assert (await api.ask("POST", "/v1/clients/ada/evict", json={})).json()["barred"] is not None
+
+
+async def test_proposals_do_not_wait_for_a_decision_after_the_end_of_the_run(api: Api) -> None:
+    for name in ("ada", "bob", "cleo"):
+        await answer(api, await enrol(api, name))
+    await api.live_run.open(0, ["ada", "bob", "cleo"])
+    await api.live_run.quarantine(0, ada=held(9), bob=held(9, "proposal"))
+    waiting = (await api.ask("GET", f"{RUN}/proposals")).json()
+    assert [one["client_id"] for one in waiting] == ["bob"]
+    await next_run(api)
+    assert (await api.ask("GET", f"{RUN}/proposals")).json() == []
+    for client, verb, what in [
+        ("ada", "reinstate", "the end of a quarantine"),
+        ("bob", "confirm", "a decision on a proposal"),
+        ("bob", "dismiss", "a decision on a proposal"),
+    ]:
+        refused = await api.ask("POST", f"{RUN}/clients/{client}/{verb}", json={"reason": "odd"})
+        assert (refused.status_code, slug(refused)) == (409, "run-over")
+        text = f"run test-1 is finished, so {what} would have no effect"
+        assert refused.json()["detail"] == text
+    members = {m["client_id"]: m for m in (await api.ask("GET", f"{RUN}/members")).json()}
+    assert members["bob"]["quarantine"]["kind"] == "proposal", "operators still see it"
+
+
+@pytest.mark.parametrize("scope", ["run", "federation"])
+async def test_confirmed_eviction_has_the_scope_that_the_experiment_gives_to_evictions(
+    api: Api, scope: str
+) -> None:
+    ada = await enrol(api, "ada")
+    path = await next_run(api, True, server={"eviction": {"by": "operator", "scope": scope}})
+    await answer(api, ada, path)
+    run = api.live_run.stores.of_run("next-2")
+    live_run = replace(api.live_run, run=run, records=run.records(api.runtime.blobs.of_run("x-1")))
+    await live_run.open(0, ["ada"])
+    await live_run.quarantine(0, ada=held(9, "proposal"))
+    confirmed = await api.ask("POST", f"{path}/clients/ada/confirm", json={"reason": "it is"})
+    assert confirmed.json()["evicted"] is True
+    await next_run(api)
+    assert (await ticket(api, ada)).kind == ("offer" if scope == "run" else "evicted")
+    barred = (await api.ask("GET", "/v1/clients/ada")).json()["barred"]
+    assert (barred is None) == (scope == "run")
+
+
+async def test_client_reinstated_after_the_end_of_its_run_gets_the_final_models(api: Api) -> None:
+    ada = await enrol(api, "ada")
+    await answer(api, ada)
+    await api.ask("POST", f"{RUN}/clients/ada/evict", json={"reason": "odd"})
+    await next_run(api)
+    assert (await ticket(api, ada, run="test-1")).kind == "evicted"
+    refused = await api.ask("GET", f"{RUN}/models/global", ada)
+    assert (refused.status_code, slug(refused)) == (403, "evicted")
+    back = await api.ask("POST", f"{RUN}/clients/ada/reinstate", json={"reason": "a mistake"})
+    assert back.json()["evicted"] is False
+    assert (await ticket(api, ada, run="test-1")).kind == "done"
+    # The tests' run has no model in the blob store, so its absence is all that is left to report.
+    assert (await api.ask("GET", f"{RUN}/models/global", ada)).status_code == 404
+
+
+async def test_decision_about_a_client_of_a_run_that_was_just_deleted_is_refused(api: Api) -> None:
+    await answer(api, await enrol(api, "ada"))
+    await next_run(api)
+    runs, redis = api.live_run.stores.runs, api.live_run.stores.redis.client
+    run = await api.runtime.run("test-1")
+    await runs.delete("test-1", BY)
+    await runs.forget("test-1")
+    for verb in ("evict", "reinstate"):
+        decide = getattr(run.stores.evictions, verb)
+        with pytest.raises(RunNotFound, match="there is no run test-1"):
+            check_decided(run, "ada", await decide("ada", BY), "it")
+    assert await redis.keys(f"{run.stores.keys.prefix}*") == []
 
 
 async def test_barred_client_is_evicted_from_every_run_until_reinstated(api: Api) -> None:

@@ -1,5 +1,7 @@
 """Tests of the routes for operators: add, list and revoke them, and what their tokens permit."""
 
+import json
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -147,6 +149,28 @@ async def test_repeated_request_with_a_key_makes_the_same_tokens(
     assert len((await api.ask("GET", "/v1/audit")).json()) == before + 3
     answer = await api.ask("POST", path, json={**body, "key": "k" * 42})
     assert (answer.status_code, slug(answer)) == (422, "invalid-request")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/join-tokens", {"count": 2, "lifetime": 60}),
+        ("/v1/operators", {"name": "vera", "role": "viewer", "lifetime_seconds": 3600}),
+        ("/v1/operators", {"name": "vera", "role": "viewer"}),
+    ],
+)
+async def test_repeated_request_with_a_key_has_the_first_response(
+    api: Api, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens expire when the first response says, even if another operator repeats it."""
+    body, bob, now = {**body, "key": mint()}, await api.add("bob", "operator"), time.time()
+    first = (await api.ask("POST", path, json=body)).json()
+    monkeypatch.setattr(time, "time", lambda: now + 30)
+    assert (await api.ask("POST", path, bob, json=body)).json() == first
+    if "tokens" in first:
+        joins = api.live_run.stores.join_tokens
+        known = await joins.redis.ask("hget", joins.keys.joins, token_hash(first["tokens"][0]))
+        assert json.loads(known)["expires_at"] == first["expires_at"]
 
 
 async def test_repeated_request_does_not_revive_revoked_or_used_tokens(api: Api) -> None:

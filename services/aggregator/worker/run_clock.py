@@ -1,0 +1,33 @@
+"""The clock of a run: no step of a machine's clock moves the deadline of an open round."""
+
+import time
+from collections.abc import Callable
+
+from rampart_fl.services.aggregator.state.redis_access import RedisAccess
+
+
+class RunClock:
+    """The Unix time of Redis' clock when it was last read, plus the time that has passed since.
+
+    All workers read the same clock, so they agree on a deadline even if their own clocks differ.
+    Between two readings, the clock is monotonic: it does not step, even if an administrator or NTP
+    sets the clock of this machine or of Redis.
+
+    Args:
+        redis: the connection to Redis.
+        elapsed: gives the time in seconds, from any beginning, and never steps.
+    """
+
+    def __init__(self, redis: RedisAccess, elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._redis = redis
+        self._elapsed = elapsed
+        self._offset: float | None = None
+
+    async def read(self) -> None:
+        """Reads Redis' clock; call this method before `now`, and again before each round opens."""
+        self._offset = await self._redis.time() - self._elapsed()
+
+    def now(self) -> float:
+        """The Unix time."""
+        assert self._offset is not None, "Redis' clock has not been read"
+        return self._offset + self._elapsed()

@@ -197,7 +197,7 @@ def test_api_role_experiments_and_messages_import_no_torch_sklearn_or_scipy(room
 def test_import_walk_finds_loaded_and_type_checking_imports() -> None:
     assert "torch" in loaded_modules("rampart_fl.services.aggregator.worker.worker")
     for_type_checking_only = ("rampart_fl.shared.modelspec", False)
-    assert for_type_checking_only in imports("rampart_fl.shared.members")
+    assert for_type_checking_only in imports("rampart_fl.shared.built_experiment")
     assert len(MODULES) > 100
 
 

@@ -33,10 +33,10 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
     federation = LocalFederation(experiment, folder, settings=settings, processes=ForkedProcesses)
     with federation:
         federation.start_clients()
-        while (status := federation.operator.status()).phase != "done":
+        while (status := federation.run.status()).phase != "done":
             federation.processes.check("redis", "aggregator")
             time.sleep(0.5)  # Poll the status until the run ends.
-        records = federation.operator.rounds()
+        records = federation.run.rounds()
     return {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),

@@ -76,7 +76,7 @@ def round_of(folder: Path) -> int:
         known = json.loads((folder / "console.json").read_text())
         operator = Operator(known["url"], known["token"])
         try:
-            return operator.status().round
+            return operator.run().status().round
         finally:
             operator.close()
     except (FileNotFoundError, RampartError, ValueError):

@@ -41,20 +41,9 @@ Token = Annotated[
     ),
 ]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
-Run = Annotated[
-    str | None,
-    typer.Option(
-        "--run",
-        help="Id of a run; by default, the current run, or the newest run if no run is current.",
-    ),
-]
-WhichRun = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="Id of a run; by default, the current run, or the newest run if no run is current.",
-    ),
-]
+RUN_HELP = "Id of a run; by default, the current run, or the newest run if no run is current."
+Run = Annotated[str | None, typer.Option("--run", help=RUN_HELP)]
+WhichRun = Annotated[str | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
 Where = tuple[str | None, str | None, str | None]

@@ -67,7 +67,7 @@ def run(
     with federation:
         federation.start_clients()
         while True:
-            status = federation.operator.status()
+            status = federation.run.status()
             if status.phase == "done":
                 break
             if disturb is None:
@@ -75,9 +75,9 @@ def run(
                 time.sleep(0.2)
             else:
                 disturb(federation, result)
-        result.records = [comparable(record) for record in federation.operator.rounds()]
+        result.records = [comparable(record) for record in federation.run.rounds()]
         result.evicted = status.evicted
-        result.evaluations = federation.operator.evaluations()
+        result.evaluations = federation.run.evaluations()
     result.seconds = time.monotonic() - started
     return result
 

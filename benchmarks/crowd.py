@@ -141,12 +141,11 @@ def measure(
     """All figures of one run; if `events` is false, the cost of an event is not measured."""
     planned = experiment(clients, fraction, rounds + 2)
     with CrowdFederation(planned, folder) as federation:
-        operator, meter = federation.operator, Meter(federation)
-        run = operator.run
+        meter, run = Meter(federation), federation.run
         tokens = [
             token
             for start in range(0, clients, MINTED)
-            for token in operator.mint_unbound(min(MINTED, clients - start)).tokens
+            for token in federation.operator.mint_unbound(min(MINTED, clients - start)).tokens
         ]
         idle, unjoined = meter.memory("api"), meter.processor()
         with subprocess.Popen(
@@ -157,7 +156,7 @@ def measure(
         ) as load:
             assert load.stdin is not None
             assert load.stdout is not None
-            given = {"port": federation.port, "hidden": HIDDEN, "run": run, "tokens": tokens}
+            given = {"port": federation.port, "hidden": HIDDEN, "run": run.id, "tokens": tokens}
             load.stdin.write(json.dumps({**given, "joining": 256}) + "\n")
             load.stdin.flush()
             try:
@@ -167,7 +166,7 @@ def measure(
                 print(joined, joining, file=sys.stderr, flush=True)
                 meter.settle()
                 waiting = meter.memory("api")
-                event = event_cost(federation, meter, run, clients - 1) if events else None
+                event = event_cost(federation, meter, run.id, clients - 1) if events else None
                 load.stdin.write("go\n")
                 load.stdin.flush()
                 marks, statuses = [], dict[str, int]()
@@ -179,7 +178,7 @@ def measure(
                     statuses = report["statuses"]
             finally:
                 load.kill()
-        records = operator.rounds()
+        records = run.rounds()
     updates = len(records[0].participants)
     # The last mark is the run's end, after the evaluation.
     pairs = list(pairwise(marks[1:-1]))

@@ -104,7 +104,7 @@ def waiting(clients: int, traced: bool) -> dict[str, Any]:
         ) as load:
             assert load.stdin is not None
             assert load.stdout is not None
-            given = {"port": federation.port, "hidden": HIDDEN, "run": federation.operator.run}
+            given = {"port": federation.port, "hidden": HIDDEN, "run": federation.run.id}
             load.stdin.write(json.dumps({**given, "tokens": tokens, "joining": 256}) + "\n")
             load.stdin.flush()
             try:

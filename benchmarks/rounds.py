@@ -211,7 +211,7 @@ def measure_rampart(
             watch.add_clients(members)
             watch.start()
             try:
-                while federation.operator.status().phase != "done":
+                while federation.run.status().phase != "done":
                     federation.processes.check(*parts)
                     time.sleep(0.5)
             finally:
@@ -219,7 +219,7 @@ def measure_rampart(
                 for member in members:
                     member.kill()
                     member.wait()
-            records = federation.operator.rounds()
+            records = federation.run.rounds()
     stamps = [record.closed_at for record in records]
     steps = {
         step: statistics.median(r.timings[step] for r in records[1:]) for step in records[0].timings

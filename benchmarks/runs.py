@@ -21,7 +21,7 @@ from pathlib import Path
 import redis
 
 from benchmarks.soak import EXPERIMENT, TwoProcesses, blobs_of, play, processes_of, table
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
 
@@ -57,15 +57,15 @@ def sample(federation: TwoProcesses, client: "redis.Redis[str]") -> dict[str, fl
     }
 
 
-def finish(operator: Operator, federation: TwoProcesses, client: "redis.Redis[str]") -> None:
+def finish(run: OperatedRun, federation: TwoProcesses, client: "redis.Redis[str]") -> None:
     """Waits for the end of the run, and deletes it with its keys and blobs."""
-    while operator.info().state not in OVER:
+    while run.info().state not in OVER:
         federation.processes.check("aggregator", "api", "redis")
         # The samples measure memory, not time, so polling does not distort them.
         time.sleep(POLL)
-    info = operator.info()
+    info = run.info()
     assert info.state == "finished", info
-    operator.delete(info.run)
+    run.delete()
     folder = federation.folder / "blobs/rampart" / info.run
     while folder.exists() or client.keys(f"{PREFIX}run:{info.run}:*"):
         # No event reports that the worker has removed the last blob, so poll.
@@ -89,12 +89,13 @@ def main() -> None:
         )
         operator = federation.operator
         tokens = operator.mint(experiment.client_names).tokens
-        run = play(federation.url, tokens, Path(name) / "clients", given.runs)
-        threading.Thread(target=asyncio.run, args=(run,), daemon=True).start()
+        play_runs = play(federation.url, tokens, Path(name) / "clients", given.runs)
+        run = federation.run  # It was submitted when the federation was founded.
+        threading.Thread(target=asyncio.run, args=(play_runs,), daemon=True).start()
         while len(samples) < given.runs and time.monotonic() - started < 60 * given.minutes:
-            if samples:  # The first run was submitted when the federation was founded.
-                operator.run = operator.submit(experiment).run
-            finish(operator, federation, client)
+            if samples:
+                run = operator.run(operator.submit(experiment).run)
+            finish(run, federation, client)
             samples.append({"run": len(samples) + 1, **sample(federation, client)})
             if given.json is not None:
                 given.json.write_text(json.dumps(samples))

@@ -205,8 +205,7 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
         "OMP_NUM_THREADS": str(given.threads),
     }
     with CrowdFederation(planned, folder, settings=settings) as federation:
-        operator = federation.operator
-        tokens = operator.mint_unbound(given.clients).tokens
+        tokens = federation.operator.mint_unbound(given.clients).tokens
         load = [sys.executable, "-m", "benchmarks.stream_http", "--load", federation.url]
         load += ["--folder", str(folder / "clients"), "--dim", str(given.dim)]
         with subprocess.Popen(
@@ -232,7 +231,7 @@ def round_over_http(given: argparse.Namespace, rule: str, folder: Path) -> dict[
                 clients.stdin.flush()
                 assert clients.stdout.readline() == "posted\n", "the clients did not post"
                 posting = time.perf_counter() - began
-                while not (records := operator.rounds()):
+                while not (records := federation.run.rounds()):
                     federation.processes.check(*PARTS, "redis")
                     time.sleep(0.5)  # Polling is exact enough, because times come from the record.
                 memory.on = False

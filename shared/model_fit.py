@@ -6,8 +6,8 @@ If the model is not compatible, the result says why.
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from rampart_fl.shared.built_experiment import BuiltExperiment
 from rampart_fl.shared.errors import explained, refusal
-from rampart_fl.shared.members import Members
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class _Network:
 
     settings: str
     kinds: tuple[type, ...]
-    members: Members = field(compare=False)
+    built: BuiltExperiment = field(compare=False)
 
 
-def misfits(members: Members) -> Misfits:
+def misfits(built: BuiltExperiment) -> Misfits:
     """Builds the experiment's model without values, and lists what does not fit the model."""
     from rampart_fl.shared.learning.network.models import models
 
-    experiment = members.experiment
+    experiment = built.experiment
     settings = experiment.model_dump_json(
         include={"model": True, "data": {"dataset"}, "personalizer": True, "training": {"privacy"}}
     )
-    kinds = (type(models.parse(experiment.network)), type(members.dataset))
-    return _checked(_Network(settings, (*kinds, type(members.personalizer)), members))
+    kinds = (type(models.parse(experiment.network)), type(built.dataset))
+    return _checked(_Network(settings, (*kinds, type(built.personalizer)), built))
 
 
 @lru_cache(maxsize=1024)
@@ -54,17 +54,17 @@ def _checked(network: _Network) -> Misfits:
     from rampart_fl.shared.learning.training.personalizer_calls import check
     from rampart_fl.shared.learning.training.privacy import require_accountable
 
-    members = network.members
+    built = network.built
     try:
         # A user's personalizer may look at the model's values.
-        build = build_module if members.personalizer.package else outline
-        module = build(members.experiment)
+        build = build_module if built.personalizer.package else outline
+        module = build(built.experiment)
     except Exception as error:  # The code of a user's model may raise anything.
         message = explained(error)
         if message is None:
             raise
         return Misfits([message])
-    personalizer, privacy = members.personalizer, members.experiment.training.privacy
+    personalizer, privacy = built.personalizer, built.experiment.training.privacy
     return Misfits(
         [],
         refusal(check, personalizer, module, spec_of(module)),

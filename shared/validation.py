@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rampart_fl.shared.built_experiment import BuiltExperiment, build_experiment
 from rampart_fl.shared.errors import ConfigurationError, refusal
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
-from rampart_fl.shared.members import Members, build
 from rampart_fl.shared.model_fit import misfits
 
 if TYPE_CHECKING:
@@ -37,48 +37,48 @@ class Constraint:
     """
 
     holds: str
-    broken_by: Callable[[Members], Iterable[str]]
+    broken_by: Callable[[BuiltExperiment], Iterable[str]]
     message: str
 
-    def check(self, members: Members) -> None:
+    def check(self, built: BuiltExperiment) -> None:
         """Raises `ConfigurationError` if the members violate the constraint."""
-        culprits = list(self.broken_by(members))
+        culprits = list(self.broken_by(built))
         if culprits:
             raise ConfigurationError(
                 self.message.format(
                     culprit=culprits[0],
                     culprits=", ".join(culprits),
-                    customizer=members.customizer.name,
-                    personalizer=members.personalizer.name,
+                    customizer=built.customizer.name,
+                    personalizer=built.personalizer.name,
                 )
             )
 
 
-def _stages_without_samples(members: Members, need: "Need") -> list[str]:
+def _stages_without_samples(built: BuiltExperiment, need: "Need") -> list[str]:
     """The stages that need `need`; empty if the experiment names the data set that they need."""
-    server = members.experiment.server
+    server = built.experiment.server
     named = server.root if need == "server_update" else server.public
-    return [] if named is not None else [s for n, s in members.plan.needs().items() if n == need]
+    return [] if named is not None else [s for n, s in built.plan.needs().items() if n == need]
 
 
-def _sample_mismatch(members: Members, table: str) -> list[str]:
+def _sample_mismatch(built: BuiltExperiment, table: str) -> list[str]:
     """An error message if samples of `server.<table>` do not fit the model; otherwise empty."""
     from rampart_fl.shared.learning.data.server_data import require_fit
 
-    held = getattr(members.experiment.server, table)
-    labels = table in ("root", "test") or "labels" in members.plan.needs()
-    data = members.experiment.data
+    held = getattr(built.experiment.server, table)
+    labels = table in ("root", "test") or "labels" in built.plan.needs()
+    data = built.experiment.data
     return [] if held is None else refusal(require_fit, held.dataset, held.size, data, labels)
 
 
-def _unfit_start(members: Members) -> list[str]:
+def _unfit_start(built: BuiltExperiment) -> list[str]:
     """An error message if the starting model's file is missing or does not fit; otherwise empty."""
     from rampart_fl.shared.learning.network.starting_model import read_start
 
-    start = members.experiment.start
+    start = built.experiment.start
     if start is None or start.file is None:
         return []
-    return refusal(lambda: read_start(start, members.spec))
+    return refusal(lambda: read_start(start, built.spec))
 
 
 def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
@@ -114,32 +114,32 @@ def _unrunnable(stages: _Stages, rows: int) -> list[str]:
     return refusal(stages.plan.check_rows, rows)
 
 
-def _too_few_rows(members: Members) -> list[str]:
+def _too_few_rows(built: BuiltExperiment) -> list[str]:
     """An error message if even the largest round has too few rows for a stage; otherwise empty."""
-    plan, experiment = members.plan, members.experiment
+    plan, experiment = built.plan, built.experiment
     kinds = (*plan.pipeline.stages, *plan.detectors, plan.customizer)
     stages = _Stages(experiment.server.model_dump_json(), tuple(map(type, kinds)), plan)
     return _unrunnable(stages, experiment.most_rows)
 
 
-def _without_common_model(members: Members) -> list[str]:
+def _without_common_model(built: BuiltExperiment) -> list[str]:
     """The given settings that have no meaning if the clients have no common model."""
-    if not members.personalizer.simulated_only:
+    if not built.personalizer.simulated_only:
         return []
-    server, training = members.experiment.server, members.experiment.training
+    server, training = built.experiment.server, built.experiment.training
     unfit = {
         "server.detectors": bool(server.detectors),
         "server.customizer": server.customizer != {"name": "global_model"},
         "server.learning_rate": server.learning_rate != 1,
         "server.momentum": server.momentum != 0,
         "server.test": server.test is not None,
-        "fraction": members.experiment.fraction != 1,
-        "policy": members.experiment.policy != "sync",
+        "fraction": built.experiment.fraction != 1,
+        "policy": built.experiment.policy != "sync",
         "training.momentum": training.momentum != 0,
         "training.objective": bool(training.objective),
         "training.privacy": training.privacy is not None,
         "training.output_noise": training.output_noise != 0,
-        "a model with running statistics": bool(members.spec.statistics),
+        "a model with running statistics": bool(built.spec.statistics),
     }
     return [name for name, given in unfit.items() if given]
 
@@ -311,7 +311,7 @@ def validate(experiment: Experiment) -> Experiment:
             "with Experiment.load"
         )
     with plugins.record_lookups(experiment.packages) as packages:
-        members = build(experiment)
+        built = build_experiment(experiment)
         for constraint in CONSTRAINTS:
-            constraint.check(members)
+            constraint.check(built)
     return experiment.model_copy(update={"packages": packages})

@@ -105,20 +105,22 @@ ROOMS = {
     f"{AGGREGATOR}.__main__": {"server", "settings"},
     f"{CONSOLE}.commands": {
         *("studies", "reports", "html_report", "tracking", "stored_run"),
-        *("launcher", "operator", "live_table", "progress", "downloads", "terminal"),
-        *("tables", "folder_lock", "formats", "saved_federation", "event_stream"),
+        *("launcher", "operator", "operated_run", "live_table", "progress", "downloads"),
+        *("terminal", "tables", "folder_lock", "formats", "saved_federation", "event_stream"),
     },
     f"{CONSOLE}.html_report": {"studies", "stored_run", "formats"},
     f"{CONSOLE}.tracking": {"stored_run", "progress", "reports", "event_stream"},
     f"{CONSOLE}.stored_run": {"progress"},
     f"{CONSOLE}.studies": {"launcher", "live_table", "progress"},
-    f"{CONSOLE}.reports": {"operator", "formats"},
+    f"{CONSOLE}.reports": {"operated_run", "formats"},
     f"{CONSOLE}.launcher": {
-        *("operator", "live_table", "downloads", "folder_lock", "saved_federation"),
+        *("operator", "operated_run", "live_table", "downloads"),
+        *("folder_lock", "saved_federation"),
     },
     f"{CONSOLE}.downloads": {"progress"},
-    f"{CONSOLE}.operator": {"aggregator_connection"},
-    f"{CONSOLE}.event_stream": {"aggregator_connection", "operator"},
+    f"{CONSOLE}.operator": {"aggregator_connection", "operated_run"},
+    f"{CONSOLE}.operated_run": {"aggregator_connection"},
+    f"{CONSOLE}.event_stream": {"aggregator_connection", "operated_run"},
     f"{CONSOLE}.aggregator_connection": {"refusal_texts"},
     f"{CONSOLE}.refusal_texts": set[str](),
     f"{CONSOLE}.live_table": {"progress", "tables", "terminal", "formats"},
@@ -128,7 +130,7 @@ ROOMS = {
     f"{CONSOLE}.terminal": set[str](),
     f"{CONSOLE}.folder_lock": set[str](),
     f"{CONSOLE}.saved_federation": set[str](),
-    f"{CONSOLE}.testing": {"launcher", "operator"},
+    f"{CONSOLE}.testing": {"launcher", "operator", "operated_run"},
     f"{CONSOLE}.join_tokens": {"operator"},
     f"{CONSOLE}.app": {"commands"},
     f"{CONSOLE}.__main__": {"app"},
@@ -197,7 +199,7 @@ def test_api_role_experiments_and_messages_import_no_torch_sklearn_or_scipy(room
 def test_import_walk_finds_loaded_and_type_checking_imports() -> None:
     assert "torch" in loaded_modules("rampart_fl.services.aggregator.worker.worker")
     for_type_checking_only = ("rampart_fl.shared.modelspec", False)
-    assert for_type_checking_only in imports("rampart_fl.shared.members")
+    assert for_type_checking_only in imports("rampart_fl.shared.built_experiment")
     assert len(MODULES) > 100
 
 

@@ -31,12 +31,12 @@ def main() -> None:
         LocalFederation(experiment, Path(folder)) as federation,
     ):
         federation.start_clients()
-        for event in federation.operator.events("0-0"):
+        for event in federation.run.events("0-0"):
             if event["type"] == "published":
                 sys.stderr.write(f"round {event['round']} of {ROUNDS}\n")
             if event["type"] == "ended":
                 break
-        shoot(federation.url, federation.token, federation.operator.run)
+        shoot(federation.url, federation.token, federation.run.id)
 
 
 def shoot(url: str, token: str, run: str) -> None:

@@ -15,12 +15,12 @@ from torch import Tensor
 from rampart_fl.services.attacker.cohort_client import CohortClient
 from rampart_fl.shared.agent.learning_client import LearningClient
 from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.client_data import ClientData, poisoned
 from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.learning.training.attacker_probes import initial_parameters, jacobian
 from rampart_fl.shared.learning.training.local import LocalResult
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.robust.engine import Plan
 

@@ -18,6 +18,7 @@ from rampart_fl.shared.agent.http_client import (
     tls_context,
 )
 from rampart_fl.shared.errors import ConfigurationError, RampartError, Unavailable
+from rampart_fl.shared.protocol.operators import WhoAmI
 from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_blocking
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class AggregatorConnection:
 
         return repeat_blocking(attempt, self.url, self._patience)
 
-    def _events(self, path: str, headers: Mapping[str, str]) -> Iterator[ServerSentEvent]:
+    def server_events(self, path: str, headers: Mapping[str, str]) -> Iterator[ServerSentEvent]:
         """Yields the events of a stream until the connection ends.
 
         Raises:
@@ -137,8 +138,13 @@ class AggregatorConnection:
 
             yield repeat_blocking(attempt, self.url, self._patience)
 
-    def _ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
-        """Sends one request, and validates the response as a message of the given type."""
+    def ask(self, message: type[T], method: str, path: str, **options: Any) -> T:
+        """Sends one request, and validates the response as a message of the given type.
+
+        Raises:
+            OperatorRefused, Unavailable: for the same reasons as in `request`.
+            ConfigurationError: as in `request`, or the response is not such a message.
+        """
         answer = self.request(method, path, **options)
         try:
             return TypeAdapter(message).validate_json(answer.content)
@@ -153,6 +159,10 @@ class AggregatorConnection:
             self.request("GET", "/readyz")
         finally:
             self._patience = usual
+
+    def whoami(self) -> WhoAmI:
+        """The name and the role of this connection's operator."""
+        return self.ask(WhoAmI, "GET", "/v1/whoami")
 
     def _refusal(self, answer: httpx.Response) -> RampartError:
         """The error for an answer that reports a failure."""

@@ -4,21 +4,21 @@ import time
 from collections.abc import Iterator
 
 from rampart_fl.services.console.aggregator_connection import StreamLost
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.operated_run import OperatedRun
 
 PAUSE = 0.2
 """Seconds between the end of one connection and the next request, so that an aggregator that closes
 every stream at once does not get requests without a pause."""
 
 
-def follow_events(operator: Operator, patience: float) -> Iterator[dict[str, str]]:
+def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]:
     """Yields the events of a run, beginning with the oldest that the aggregator still has.
 
     After a lost connection, continues with the first event that was not yet read. While there are
     no new events, yields an empty event at each tick that the aggregator sends.
 
     Args:
-        operator: the connection to the aggregator; its own patience limits each request.
+        run: the run; the patience of its connection limits each request.
         patience: seconds to try again if no new connection brings an event or a tick.
     Raises:
         OperatorRefused: the aggregator refuses the request.
@@ -27,7 +27,7 @@ def follow_events(operator: Operator, patience: float) -> Iterator[dict[str, str
     last, alive, give_up = "0-0", True, 0.0
     while True:
         try:
-            for event in operator.events(last, ticks=True):
+            for event in run.events(last, ticks=True):
                 last, alive = event.get("id", last), True
                 yield event
             lost = StreamLost("the aggregator closed the event stream")

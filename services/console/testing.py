@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +20,7 @@ from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.launcher.local_run import LocalRun
 from rampart_fl.services.console.launcher.servers import LocalServers
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.agent.client import AggregatorClient
 from rampart_fl.shared.agent.identity import Identity, establish, token_renewal
@@ -77,6 +79,15 @@ class TestClients:
         """URL of the aggregator."""
         return self.operator.url
 
+    @cached_property
+    def run(self) -> OperatedRun:
+        """The run that the test is about; a test may assign another run.
+
+        By default, this is the run that is current when the test first uses this attribute, or the
+        newest run if no run is current.
+        """
+        return self.operator.run()
+
     def join(self, name: str) -> Identity:
         """The identity of the client with this name; on the first call, the client joins."""
         kept = self.folder / name / "identity.json"
@@ -90,7 +101,7 @@ class TestClients:
 
         async def answer() -> None:
             try:
-                await connection.answer(self.operator.run, True, slot=slot)
+                await connection.answer(self.run.id, True, slot=slot)
             finally:
                 await connection.close()
 
@@ -170,13 +181,13 @@ class TestClients:
             Exception: the exception that made a participant fail.
         """
         give_up = time.monotonic() + patience
-        where: RunInfo | RunStatus = self.operator.info()
+        where: RunInfo | RunStatus = self.run.info()
         while True:
             # A queued run has no status yet, so request its `RunInfo` until the run has started.
             if isinstance(where, RunInfo) and where.state == "queued":
-                where = self.operator.info()
+                where = self.run.info()
             else:
-                where = self.operator.status()
+                where = self.run.status()
                 wanted = (where.round if round_ is None else round_, PHASES.index(phase))
                 if (where.round, PHASES.index(where.phase)) >= wanted:
                     return where
@@ -206,6 +217,7 @@ class RunningFederation(TestClients):
     def __init__(self, local: LocalFederation | LocalRun, folder: Path) -> None:
         super().__init__(local.operator, folder)
         self.local = local
+        self.run = local.run
         self.experiment = local.experiment
 
     def start_clients(self) -> None:

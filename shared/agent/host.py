@@ -11,9 +11,9 @@ from rampart_fl.shared.agent.agent_context import AgentContext, Build, Check
 from rampart_fl.shared.agent.agent_settings import AgentSettings
 from rampart_fl.shared.agent.hosted_client import HostedClient
 from rampart_fl.shared.agent.learning_client import LearningClient
+from rampart_fl.shared.built_experiment import build_for_clients
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.members import build_of_clients
 from rampart_fl.shared.runtime.device import device as named_device
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def check_capabilities(settings: AgentSettings) -> Check:
 
     def check(experiment: Experiment) -> None:
         settings.check_trust(experiment)
-        build_of_clients(experiment)
+        build_for_clients(experiment)
 
     return check
 

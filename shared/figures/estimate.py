@@ -4,9 +4,9 @@ Legend: N clients in a round, C clients of the experiment, B bytes of a model in
 customized models.
 """
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.network.vector import outline, spec_of
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.protocol.traffic import model_bytes

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Decision, Mode, Standing
 from rampart_fl.shared.learning.server_resources import ServerResources
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.modelspec import ModelSpec
 from rampart_fl.shared.robust import statistics
 from rampart_fl.shared.robust.base import Context, Rows, State, Verdict

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.network.votes import ballots
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.robust.certificates import (
     certified_counts,
     doubt,

@@ -13,6 +13,7 @@ from torch import Tensor
 from rampart_fl.shared.attacks.base import DataAttack, Knowledge, ModelAttack
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.schema import Training
 from rampart_fl.shared.learning.data.client_data import ClientData, client_data, poisoned
@@ -24,7 +25,6 @@ from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.learning.training.local import CohortResult, merge, train
 from rampart_fl.shared.learning.training.personalizers import Offers
 from rampart_fl.shared.learning.training.privacy import STEPS
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.reports import with_gap
 from rampart_fl.shared.robust.engine import Plan
 from rampart_fl.shared.runtime.device import to_device

@@ -5,7 +5,7 @@
         running.start_clients()                      # the experiment's own agents, as processes
         running.take_part("mine", MyParticipant())   # a rampart_fl.Participant
         running.wait()                               # until the run has ended
-        assert "mine" in running.operator.rounds()[-1].participants
+        assert "mine" in running.run.rounds()[-1].participants
 
 The federation consists of the real services on loopback: the aggregator, and Redis, which fsyncs
 every write. The federation starts once per session, and is stopped at the end of the session. Each

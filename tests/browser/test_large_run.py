@@ -78,7 +78,7 @@ def test_round_view_links_to_the_next_round_up_to_the_newest(
 
 def test_hostile_names_and_reasons_are_rendered_as_text(visit: Visit, large: MadeUpRun) -> None:
     reason = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
-    large.operator.decide("client-0002", "evict", reason)
+    large.operator.run(large.run).decide("client-0002", "evict", reason)
     page = visit(large.url, f"runs/{large.run}", large.token, refused=(404, 422))
     expect(page.get_by_role("region", name="Clients of the run")).to_contain_text(reason)
     trail = page.get_by_role("list", name="Actions on this run, newest first")

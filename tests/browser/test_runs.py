@@ -78,7 +78,7 @@ def test_run_page_shows_evictions_and_rounds_live(host: Host, visit: Visit) -> N
     hold = Hold(0)
     hosted = start(host, hold, rounds=2)
     page = visit(hosted.url, "runs", token(hosted))
-    page.get_by_role("link", name=hosted.run).click()
+    page.get_by_role("link", name=hosted.run.id).click()
     expect(page.locator(".fact", has_text="Posted")).to_contain_text("2 of 5")
     events = page.get_by_role("list", name="Events, newest first")
     expect(events).not_to_contain_text("evicted")
@@ -87,7 +87,7 @@ def test_run_page_shows_evictions_and_rounds_live(host: Host, visit: Visit) -> N
         expect(events).to_contain_text(name)
         expect(row(page, name)).to_contain_text("evicted")
     expect(page.locator(".fact", has_text="Barred")).to_contain_text("2 evicted")
-    point(page, f"Verdicts of {hosted.run}", ("Home",), "round 0: evicted, score")
+    point(page, f"Verdicts of {hosted.run.id}", ("Home",), "round 0: evicted, score")
     page.keyboard.press("Enter")
     details = page.get_by_role("complementary")
     expect(details).to_contain_text("norm_bound")
@@ -117,8 +117,8 @@ def test_late_update_appears_in_the_matrix_on_arrival(host: Host, visit: Visit) 
     hosted.received(*NAMES[:2])
     hosted.expire()
     hosted.wait("collecting", 1)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
-    matrix = f"Verdicts of {hosted.run}"
+    page = visit(hosted.url, f"runs/{hosted.run.id}", token(hosted))
+    matrix = f"Verdicts of {hosted.run.id}"
     point(page, matrix, ("Home", "ArrowDown", "ArrowDown"), "cleo, round 0: absent")
     hold.on = False
     expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("late")
@@ -131,7 +131,7 @@ def test_every_operator_act_states_its_effect_and_is_audited_with_its_reason(
     hold = Hold(1)
     hosted = start(host, hold, by="operator")
     hosted.wait("collecting", 1)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted), refused=(422,))
+    page = visit(hosted.url, f"runs/{hosted.run.id}", token(hosted), refused=(422,))
     trail = page.get_by_role("list", name="Actions on this run, newest first")
     proposals = page.get_by_role("region", name="2 proposals to evict")
 
@@ -175,13 +175,13 @@ def test_every_operator_act_states_its_effect_and_is_audited_with_its_reason(
 
     page.evaluate("location.hash = '#/runs'")
     page.get_by_text("Submit a run").click()
-    page.get_by_label("Start from the experiment of").select_option(hosted.run)
+    page.get_by_label("Start from the experiment of").select_option(hosted.run.id)
     text = page.get_by_label("Experiment, as TOML or JSON")
     expect(text).to_have_value(re.compile('"name": "scripted"'))
     text.fill("rounds = ")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("status")).to_contain_text("not a TOML file")
-    text.fill(to_toml(hosted.operator.experiment().tables()))
+    text.fill(to_toml(hosted.run.experiment().tables()))
     page.get_by_label("Name of the run").fill("again")
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("status")).to_contain_text("The experiment can run:")
@@ -189,8 +189,8 @@ def test_every_operator_act_states_its_effect_and_is_audited_with_its_reason(
     expect(page.get_by_role("status")).to_contain_text("Submitted as again-")
     again = page.get_by_role("row").filter(has_text="again-")
     expect(again).to_be_visible()
-    page.get_by_label(f"Compare {hosted.run}").check()
-    expect(page.get_by_role("region", name="Comparison")).to_contain_text(hosted.run)
+    page.get_by_label(f"Compare {hosted.run.id}").check()
+    expect(page.get_by_role("region", name="Comparison")).to_contain_text(hosted.run.id)
     done = [(entry.act, entry.reason) for entry in hosted.operator.audit()]
     for entry in (
         ("confirm", "I looked"),
@@ -213,7 +213,7 @@ def test_run_page_reports_a_lost_connection_and_recovers_after_a_restart(
 ) -> None:
     hold = Hold(0)
     hosted = start(host, hold, rounds=2)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted), refused=(0, 503))
+    page = visit(hosted.url, f"runs/{hosted.run.id}", token(hosted), refused=(0, 503))
     expect(page.locator(".fact", has_text="Posted")).to_contain_text("2 of 5")
     lost = page.get_by_text("Connection lost.")
     expect(lost).to_have_count(0)
@@ -235,7 +235,7 @@ def test_run_page_says_that_a_run_waits_for_clients_until_it_starts(
     host: Host, visit: Visit
 ) -> None:
     hosted = host(experiment(3, server=FEDCAP))
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    page = visit(hosted.url, f"runs/{hosted.run.id}", token(hosted))
     heading = page.locator(".heading")
     expect(heading).to_contain_text("waits for clients: 0 of 3 have accepted")
     expect(page.get_by_text("No round has ended yet.")).to_have_count(3)
@@ -258,7 +258,7 @@ def test_run_page_says_that_a_run_waits_for_disk_space_until_there_is_room(
     hosted, hold = host(experiment(3, server=FEDCAP)), Hold(0)
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 0)
-    page = visit(hosted.url, f"runs/{hosted.run}", token(hosted))
+    page = visit(hosted.url, f"runs/{hosted.run.id}", token(hosted))
     heading = page.locator(".heading")
     expect(heading).not_to_contain_text("waits for")
     disk.free, hold.on = 0, False
@@ -275,20 +275,20 @@ def test_run_page_opened_during_an_outage_loads_after_it(host: Host, visit: Visi
     standing = page.get_by_role("region", name="Runs of the client")
     expect(standing).to_contain_text("evicted 1")
     hosted.stop()
-    go(page, f"runs/{hosted.run}", hosted.run)
+    go(page, f"runs/{hosted.run.id}", hosted.run.id)
     expect(page.get_by_role("alert")).to_contain_text("does not answer. The page keeps trying.")
     expect(page.get_by_role("heading")).to_have_count(1)  # No empty list says that nobody acted.
     hosted.resume()
     expect(page.locator(".fact", has_text="Barred")).to_contain_text("2 evicted")
-    point(page, f"Verdicts of {hosted.run}", ("Home",), "round 0: evicted, score")
+    point(page, f"Verdicts of {hosted.run.id}", ("Home",), "round 0: evicted, score")
     expect(page.get_by_role("alert")).to_have_count(0)
-    go(page, f"runs/{hosted.run}/rounds/0", "Round 0")
+    go(page, f"runs/{hosted.run.id}/rounds/0", "Round 0")
     table = page.get_by_role("region", name="Verdicts of the round")
     expect(table.get_by_role("row").nth(1)).to_contain_text("evicted")  # The first is the header.
     go(page, "clients/mallory", "mallory")
     barred = standing.get_by_role("cell", name="evicted", exact=True)
     expect(barred).to_have_count(1)
-    hosted.operator.decide("mallory", "reinstate", "its sensor")
+    hosted.run.decide("mallory", "reinstate", "its sensor")
     expect(barred).to_have_count(0)
     go(page, "runs/none-1", "none-1")
     expect(page.get_by_role("alert")).to_have_text("there is no run none-1")

@@ -40,7 +40,7 @@ def test_a_federation_runs_with_our_rule_and_our_pace(rampart_run):
     assert running.experiment.packages == {"midrange": "my-rules==1.2", "halving": "my-pace==0.1"}
     running.start_clients()
     running.wait(patience=120)
-    first, last = running.operator.rounds()
+    first, last = running.run.rounds()
     assert [verdict.decision for verdict in last.verdicts] == ["accepted"] * 3
     assert first.status == last.status == "published"
 
@@ -56,7 +56,7 @@ def test_an_agent_without_the_package_declines_and_takes_part_in_the_next_run(
         [*command, "--aggregator", running.url, "--state", str(tmp_path)], env=environment
     )
     try:
-        while not (answers := running.operator.members()):
+        while not (answers := running.run.members()):
             assert agent.poll() is None
             time.sleep(0.05)
         (member,) = answers
@@ -65,7 +65,7 @@ def test_an_agent_without_the_package_declines_and_takes_part_in_the_next_run(
         assert expected in member.reason
         running = rampart_run("plain.toml")
         running.wait(patience=120)
-        (record,) = running.operator.rounds()
+        (record,) = running.run.rounds()
         assert record.participants == [member.client_id]
         assert agent.poll() is None
     finally:

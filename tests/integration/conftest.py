@@ -169,7 +169,7 @@ class Arena:
 
     def of_run(self, action: Callable[[RunStores], Any]) -> Any:
         """The result of an action on the state of the run."""
-        return self.stores(lambda stores: action(stores.of_run(self.local.operator.run)))
+        return self.stores(lambda stores: action(stores.of_run(self.local.run.id)))
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
         """The result of an action on the federation's state."""
@@ -185,8 +185,8 @@ class Arena:
 
     def wait_for(self, round_: int, phase: str = "collecting") -> None:
         """Waits until the federation is in this round and phase."""
-        for _ in self.local.operator.events("0-0", ticks=True):
-            status = self.local.operator.status()
+        for _ in self.local.run.events("0-0", ticks=True):
+            status = self.local.run.status()
             if (status.round, status.phase) == (round_, phase):
                 return
         raise AssertionError(f"the stream of events ended before round {round_} was {phase}")
@@ -270,7 +270,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         expired = token_hash(arena.tokens["oldie"])
         arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, None))
         assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
-        arena.local.operator.decide("eve", "evict", "a test")
+        arena.local.run.decide("eve", "evict", "a test")
         arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)
         # After this request, the server has loaded all that it loads only once.
         packed = zstandard.compress(arena.update(float("nan")))

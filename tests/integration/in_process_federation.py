@@ -281,12 +281,12 @@ class Hosted(TestClients):
         agents = self.soon(start())
         self.wait(patience=240)
         # Once its run has ended, an agent keeps only its personal model.
-        until(lambda: not list(state.glob(f"client-*/runs/{self.run}/*.kept")))
+        until(lambda: not list(state.glob(f"client-*/runs/{self.run.id}/*.kept")))
         self.soon(stop())
 
     def join_quickly(self, names: Sequence[str]) -> list[str]:
         """Adds many clients that have accepted the run; returns their tokens."""
-        run, accepted = self.run, AnswerRecord(accept=True, at=0.0)
+        run, accepted = self.run.id, AnswerRecord(accept=True, at=0.0)
         joins, tokens, now = [mint() for _ in names], [mint() for _ in names], time.time()
 
         async def join(stores: Stores) -> None:
@@ -305,22 +305,17 @@ class Hosted(TestClients):
 
     def record(self, round_: int) -> RoundRecord:
         """The record of a finished round."""
-        (record,) = self.operator.rounds(round_, 1)
+        (record,) = self.run.rounds(round_, 1)
         assert record.round == round_
         return record
 
     def model(self, name: str) -> bytes:
         """A model's bytes, as an operator gets them."""
-        return self.operator.request("GET", f"/v1/runs/{self.run}/models/{name}").content
-
-    @property
-    def run(self) -> str:
-        """The run that the test is about."""
-        return self.operator.run
+        return self.run.model(name)
 
     def path(self, rest: str) -> str:
         """The URL of a resource of the run."""
-        return f"{self.url}/v1/runs/{self.run}/{rest}"
+        return f"{self.url}/v1/runs/{self.run.id}/{rest}"
 
     def customize(self, update: bytes, name: str | None = None) -> bytes:
         """The model that a client, or an operator, gets for an update out of turn."""
@@ -333,7 +328,7 @@ class Hosted(TestClients):
 
     def received(self, *names: str) -> None:
         """Waits until the open round has these clients' updates, and no others."""
-        until(lambda: self.operator.status().received == sorted(names))
+        until(lambda: self.run.status().received == sorted(names))
 
     def expire(self) -> None:
         """Brings the deadline of the open round forward to now."""
@@ -348,7 +343,7 @@ class Hosted(TestClients):
 
     def of_run(self, action: Callable[[RunStores], Any]) -> Any:
         """The result of an action on the state of the run."""
-        run = self.run
+        run = self.run.id
         return self.stores(lambda stores: action(stores.of_run(run)))
 
     def stores(self, action: Callable[[Stores], Any]) -> Any:
@@ -382,7 +377,7 @@ def host(experiment: Experiment, folder: Path, redis_url: str, **settings: Any) 
     with ExitStack() as server, Hosted(known, folder, server) as hosted:
         server.enter_context(serving(known))
         hosted.operator.ready()
-        hosted.operator.await_start()
+        hosted.run.await_start()
         try:
             yield hosted
         finally:

@@ -137,7 +137,7 @@ def check_replay(
     uploads = [upload for client in clients.values() for upload in client.uploads]
     again = Replay(experiment, folder / "replay", uploads).run(events)
     assert list(counts)[: len(again.counted)] == again.counted
-    records = test_clients.operator.rounds()
+    records = test_clients.run.rounds()
     assert len(records) == len(again.rounds)
     for record, decided in zip(records, again.rounds, strict=True):
         assert record.models["global"] == decided.snapshot.global_model

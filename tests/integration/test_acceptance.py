@@ -66,19 +66,19 @@ def test_agent_follows_the_owners_policy_and_logs_each_decision(
             accept=write_policy(tmp_path),
         )
         agents = begin(hosted, settings)
-        hosted.operator.run = "scripted-1"
-        until(lambda: [one.accept for one in hosted.operator.members()] == [False])
-        (member,) = hosted.operator.members()
+        hosted.run = hosted.operator.run("scripted-1")
+        until(lambda: [one.accept for one in hosted.run.members()] == [False])
+        (member,) = hosted.run.members()
         assert (member.client_id, member.slot) == ("zoe", None)
         assert member.reason == (
             "training.epochs is 2: this client trains at most 1; "
             "training.privacy is missing, but this client requires it"
         )
-        hosted.operator.steer("stop")
-        hosted.operator.run = hosted.operator.submit(agreed).run
-        until(lambda: hosted.operator.info().state in OVER)
-        assert hosted.operator.info().state == "finished"
-        records = hosted.operator.rounds()
+        hosted.run.steer("stop")
+        hosted.run = hosted.operator.run(hosted.operator.submit(agreed).run)
+        until(lambda: hosted.run.info().state in OVER)
+        assert hosted.run.info().state == "finished"
+        records = hosted.run.rounds()
         end(hosted, agents)
 
     log = list(ActivityLog(tmp_path / "state/client-0").entries())
@@ -102,7 +102,7 @@ def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
 ) -> None:
     definition = experiment(2, rounds=3, room=0, training={"epochs": 2})
     with host(definition, tmp_path, redis_url) as hosted:
-        first, hold = hosted.run, Hold(0)
+        first, hold = hosted.run.id, Hold(0)
         later = hosted.operator.submit(experiment(2, rounds=1, room=0, training={"epochs": 1})).run
         loose = AgentSettings(
             aggregator=hosted.url,
@@ -118,11 +118,11 @@ def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
         agents = begin(hosted, loose.model_copy(update={"accept": tmp_path / "accept.toml"}))
         log = ActivityLog(tmp_path / "state/client-0")
         until(lambda: [entry for entry in log.entries() if entry["what"] == "declined"])
-        hosted.operator.steer("stop")
+        hosted.run.steer("stop")
         hosted.wait("evaluating")
         hosted.expire()
-        hosted.operator.run = later
-        hosted.operator.await_start()
+        hosted.run = hosted.operator.run(later)
+        hosted.run.await_start()
         hosted.scripted(["ada"])
         hosted.wait()
         assert hosted.record(0).participants == ["ada", "zoe"]

@@ -47,8 +47,8 @@ def test_agent_that_missed_the_end_of_a_deleted_run_joins_the_next_run(
     host: Host, tmp_path: Path
 ) -> None:
     hosted, held = host(experiment(1, rounds=1, room=0)), True
-    first = hosted.run
-    second = hosted.operator.submit(experiment(1, rounds=1, room=0)).run
+    first, operator = hosted.run, hosted.operator
+    second = operator.run(operator.submit(experiment(1, rounds=1, room=0)).run)
 
     def hold(ticket: Ticket) -> bool:
         return held and ticket.kind == "evaluate"
@@ -56,10 +56,10 @@ def test_agent_that_missed_the_end_of_a_deleted_run_joins_the_next_run(
     with agent(hosted, tmp_path / "state", hold):
         hosted.wait("evaluating")
         hosted.expire()
-        until(lambda: hosted.operator.info(second).state == "running")
-        hosted.operator.delete(first)
+        until(lambda: second.info().state == "running")
+        first.delete()
         held = False
-        hosted.operator.run = second
+        hosted.run = second
         hosted.wait()
     assert hosted.record(0).participants == ["zoe"]
 

@@ -83,9 +83,9 @@ def test_federation_over_http_matches_the_simulator(host: Host, tmp_path: Path) 
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
         status = hosted.wait(patience=120)
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
 
-    blobs = Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run)
+    blobs = Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run.id)
     for digest, model_D in [
         (records[0].models["global"], first.global_D),
         *((digest, first.models[name]) for name, digest in records[0].customized.items()),
@@ -123,7 +123,7 @@ def test_challenges_over_http_match_the_simulator(host: Host, tmp_path: Path) ->
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
         status = hosted.wait(patience=120)
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     assert any(name.startswith("challenge:") for record in records for name in record.customized)
     for record, simulated in zip(records, expected.records, strict=True):
         assert record.probed == simulated.probed
@@ -159,7 +159,7 @@ def test_every_eviction_mode_over_http_matches_the_simulator(
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
         status = hosted.wait(patience=120)
-    for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
+    for record, simulated in zip(hosted.run.rounds(), expected.records, strict=True):
         assert record.participants == simulated.participants
         assert record.quarantined == simulated.quarantined
         assert record.mode == simulated.mode == experiment.server.eviction.mode
@@ -194,11 +194,11 @@ def test_attacker_groups_over_http_match_the_simulator(
             f"clients-{number}" for number in range(3)
         ]
         hosted.wait(patience=120)
-    last = hosted.operator.rounds()[-1]
+    last = hosted.run.rounds()[-1]
     assert last.norms == pytest.approx(expected.records[-1].norms, rel=1e-3)
     assert last.tested == pytest.approx(expected.records[-1].tested, abs=1)
     assert last.tested["test_samples"] == 100
-    with Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run).open(
+    with Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run.id).open(
         last.models["global"]
     ) as file:
         np.testing.assert_allclose(vector(file.read()), expected.global_D, rtol=0, atol=1e-4)
@@ -215,13 +215,13 @@ def test_scores_of_uncalibrated_uploads_over_http_match_the_simulator(
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
         hosted.wait(patience=120)
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     assert any(record.probed for record in records)
     for record, simulated in zip(records, expected.records, strict=True):
         scores = {v.client: v.score for v in simulated.verdicts}
         assert {v.client: v.score for v in record.verdicts} == pytest.approx(scores, rel=1e-3)
         assert record.norms == pytest.approx(simulated.norms, rel=1e-3)
-    with Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run).open(
+    with Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run.id).open(
         records[-1].models["global"]
     ) as file:
         np.testing.assert_allclose(vector(file.read()), expected.global_D, rtol=0, atol=1e-4)
@@ -239,13 +239,13 @@ def test_running_statistics_over_http_match_the_simulator(host: Host, tmp_path: 
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
         hosted.wait(patience=120)
-    blobs = Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run)
+    blobs = Blobs(tmp_path / "blobs" / hosted.settings.namespace / hosted.run.id)
 
     def read(digest: str) -> np.ndarray:
         with blobs.open(digest) as file:
             return vector(file.read())
 
-    records, end = hosted.operator.rounds(), Learner.of(experiment).spec.trainable
+    records, end = hosted.run.rounds(), Learner.of(experiment).spec.trainable
     assert any(record.probed for record in records)
     last = records[-1]
     np.testing.assert_allclose(read(last.models["global"]), expected.global_D, rtol=0, atol=1e-3)
@@ -284,7 +284,7 @@ def test_diverged_clients_continue_over_http_as_in_the_simulator(
         clients.start()
         hosted.wait(patience=120)
         clients.processes.check()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     decided = [[(v.client, v.decision, v.detector) for v in record.verdicts] for record in records]
     assert [len({decision for _, decision, _ in one}) for one in decided] == [2, 1]
     for record, simulated in zip(records, expected.records, strict=True):
@@ -321,7 +321,7 @@ def test_uploads_in_every_format_are_accepted(host: Host, tmp_path: Path) -> Non
         hosted.wait(patience=120)
         running = [clients.processes[f"agent-{slot}"] for slot in range(3)]
         assert [process.poll() for process in running] == [None] * 3, "they wait for the next run"
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         assert [v.decision for v in record.verdicts] == ["accepted"] * 3
     norms = hosted.record(0).norms
     for name, (dtype, _) in zip(names, formats, strict=True):
@@ -329,7 +329,7 @@ def test_uploads_in_every_format_are_accepted(host: Host, tmp_path: Path) -> Non
         assert norms[name] == pytest.approx(expected[name], rel=tolerance)
 
     async def receipts(stores: Stores) -> list[Receipt]:
-        return await stores.of_run(hosted.run).uploads.receipts(0)
+        return await stores.of_run(hosted.run.id).uploads.receipts(0)
 
     sizes = {receipt.client: receipt.size for receipt in hosted.stores(receipts)}
     assert sizes[names[1]] < 0.6 * sizes[names[0]]

@@ -129,9 +129,9 @@ async def test_api_process_serves_clients_and_operators_over_tls_without_torch(
         assert await stores.of_run(RUN).uploads.receipts(0) == [receipt]
     finally:
         await connection.close()
-    assert operator.status().received == ["ada"]
+    assert operator.run(RUN).status().received == ["ada"]
     assert [client.client_id for client in operator.clients()] == ["ada"]
-    assert operator.rounds() == []
+    assert operator.run(RUN).rounds() == []
 
 
 async def test_untrusted_certificates_and_plain_http_are_refused(api: Any) -> None:

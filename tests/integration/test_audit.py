@@ -55,9 +55,10 @@ def test_audit_log_stays_one_chain_if_one_of_two_processes_is_killed(
         """Evicts and reinstates a client in turn, until `enough` is set or the process ends."""
         operator = Operator(url, tokens[name], patience=0.0)
         try:
+            run = operator.run(hosted.run.id)
             while acknowledged[name] < ACTS or not enough.is_set():
                 verb = ("evict", "reinstate")[acknowledged[name] % 2]
-                operator.decide(name, verb, f"number {acknowledged[name]}")
+                run.decide(name, verb, f"number {acknowledged[name]}")
                 acknowledged[name] += 1
                 if name == "bob" and acknowledged[name] == 5:
                     enough.set()
@@ -80,7 +81,7 @@ def test_audit_log_stays_one_chain_if_one_of_two_processes_is_killed(
 
     entries = list(hosted.operator.audit())
     check_chain(entries)
-    evicted = {client.client_id: client.evicted for client in hosted.operator.members()}
+    evicted = {client.client_id: client.evicted for client in hosted.run.members()}
     for name in NAMES:
         own = [entry for entry in entries[already:] if entry.actor == f"boss-of-{name}"]
         assert {entry.target for entry in own} == {name}

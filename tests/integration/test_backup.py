@@ -47,7 +47,7 @@ def experiment() -> Experiment:
 
 def follow(federation: LocalFederation, until: Callable[[RunStatus], bool]) -> None:
     """Waits until a federation's status meets a condition."""
-    while not until(federation.operator.status()):
+    while not until(federation.run.status()):
         federation.processes.check("redis", "aggregator")
         time.sleep(0.02)
 
@@ -55,9 +55,9 @@ def follow(federation: LocalFederation, until: Callable[[RunStatus], bool]) -> N
 def finish(federation: LocalFederation) -> chaos.Run:
     """Waits for a federation's end; returns its result."""
     follow(federation, lambda status: status.phase == "done")
-    operator = federation.operator
-    records = [chaos.comparable(record) for record in operator.rounds()]
-    return chaos.Run(records, operator.status().evicted, operator.evaluations(), 0.0)
+    run = federation.run
+    records = [chaos.comparable(record) for record in run.rounds()]
+    return chaos.Run(records, run.status().evicted, run.evaluations(), 0.0)
 
 
 def back_up(source: Path, target: Path) -> None:
@@ -94,10 +94,10 @@ def saved(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> S
     ) as federation:
         federation.start_clients()
         follow(federation, lambda status: status.round >= 1)
-        federation.operator.steer("pause")
+        federation.run.steer("pause")
         follow(federation, lambda status: status.phase == "published")
         back_up(federation.folder, paused)
-        opened = federation.operator.steer("resume").round
+        opened = federation.run.steer("resume").round
 
         follow(federation, lambda status: status.round > opened)
         federation.processes.stop("aggregator")
@@ -115,13 +115,13 @@ def go_on(folder: Path, experiment: Experiment) -> chaos.Run:
     with LocalFederation(
         experiment, folder, settings=ONE_THREAD, processes=ForkedProcesses
     ) as federation:
-        standing = federation.operator.status()
+        standing = federation.run.status()
         assert standing.clients == experiment.data.clients
         assert 1 <= standing.round < experiment.rounds
         assert standing.phase != "done"
         federation.clients.restart_group(CLIENTS, None, list(range(experiment.data.clients)))
         if standing.status == "paused":
-            federation.operator.steer("resume")
+            federation.run.steer("resume")
         return finish(federation)
 
 

@@ -38,9 +38,9 @@ def test_every_kth_update_refreshes_the_model_and_a_replay_agrees(
     clients["eve"] = Scripted("eve", scale=10.0)
     hosted.take_part("eve", clients["eve"])
     hosted.wait()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     assert [record.status for record in records] == ["published"] * 8
-    assert hosted.operator.status().evicted == ["eve"]
+    assert hosted.run.status().evicted == ["eve"]
     again = check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
     assert len(again.counted) == 8 * 2
 
@@ -52,10 +52,10 @@ def test_slow_client_blocks_nobody_and_its_stale_update_weighs_less(
     hosted, hold = host(definition), Hold(0)
     clients = hosted.scripted(NAMES[:3]) | hosted.scripted(["dan"], hold=hold)
     hosted.wait("collecting", 3)
-    assert not any("dan" in record.participants for record in hosted.operator.rounds())
+    assert not any("dan" in record.participants for record in hosted.run.rounds())
     hold.on = False
     hosted.wait()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     first = next(record for record in records if "dan" in record.participants)
     assert first.round >= 3
     # It trained for round 0.
@@ -92,7 +92,7 @@ def test_unscreened_updates_reach_no_customized_model(host: Host, tmp_path: Path
     hosted.wait()
     record = hosted.record(1)
     assert [v.client for v in record.verdicts if v.decision == "evicted"] == ["eve"]
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         assert "eve" not in record.customized
         assert not any("eve" in shares for shares in record.mixing.values())
     check_replay(hosted, hosted.of_run, definition, clients, tmp_path)
@@ -103,7 +103,7 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
     hosted, hold, later = host(definition), Hold(0), Hold(3)
     clients = hosted.scripted(NAMES[:3], hold=later) | hosted.scripted(["dan"], hold=hold)
     hosted.wait("collecting", 3)
-    hosted.operator.steer("pause")
+    hosted.run.steer("pause")
     later.on = False
     round_ = hosted.wait("published").round
     # During the pause, all other clients ask for a ticket, and an update arrives.
@@ -111,8 +111,8 @@ def test_a_pause_loses_no_request(host: Host, tmp_path: Path) -> None:
     hold.on = False
     until(lambda: hosted.of_run(lambda run: run.uploads.receipt(0, "update", "dan")))
     until(lambda: len(hosted.of_run(pulls)) >= 4)
-    assert hosted.operator.status().round == round_
-    hosted.operator.steer("resume")
+    assert hosted.run.status().round == round_
+    hosted.run.steer("resume")
     hosted.wait()
     assert "dan" in hosted.record(round_ + 1).participants
     check_replay(hosted, hosted.of_run, definition, clients, tmp_path)

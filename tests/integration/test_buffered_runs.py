@@ -39,7 +39,7 @@ def state_of(running: RunningFederation) -> Callable[[Callable[[RunStores], Any]
             async with aclosing(
                 Stores.connect(url, running.local.redis_password, "rampart")
             ) as stores:
-                return await action(stores.of_run(running.operator.run))
+                return await action(stores.of_run(running.run.id))
 
         return running.soon(act())
 
@@ -83,10 +83,10 @@ def test_shipped_buffered_experiment_runs_and_learns(
     running = rampart_run(Experiment.from_tables(tables))
     running.start_clients()
     status = running.wait(patience=120)
-    records = running.operator.rounds()
+    records = running.run.rounds()
     assert [(r.round, r.status, r.policy) for r in records] == [
         (number, "published", "buffered") for number in range(5)
     ]
     figures = final_figures(running.experiment, [r.metrics for r in records], status.evicted)
     assert figures["accuracy"] > 0.3
-    assert running.operator.evaluations()
+    assert running.run.evaluations()

@@ -29,7 +29,7 @@ def test_round_closes_at_the_deadline_without_a_straggler(host: Host) -> None:
     hosted.scripted(NAMES[:2])
     straggler = hosted.scripted(["cleo"], hold=hold)["cleo"]
     hosted.received("ada", "bob")
-    assert hosted.operator.status().phase == "collecting"
+    assert hosted.run.status().phase == "collecting"
     hosted.expire()
     hosted.wait("collecting", 1)
     record = hosted.record(0)
@@ -41,7 +41,7 @@ def test_round_closes_at_the_deadline_without_a_straggler(host: Host) -> None:
     assert straggler.requests() == [(0, "train"), (1, "probe"), (1, "train"), (1, "evaluate")]
     assert hosted.record(1).participants == NAMES[:3]
     assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], ["cleo"])
-    assert hosted.operator.verdicts(0, 1, "cleo").decisions == ["la"]
+    assert hosted.run.verdicts(0, 1, "cleo").decisions == ["la"]
 
 
 def test_a_client_that_never_uploads_is_absent_and_not_late(host: Host) -> None:
@@ -52,7 +52,7 @@ def test_a_client_that_never_uploads_is_absent_and_not_late(host: Host) -> None:
     hosted.expire()
     hosted.wait("evaluating")
     assert (hosted.record(0).missing, hosted.record(0).late) == (["cleo"], [])
-    assert hosted.operator.verdicts(0, 0, "cleo").decisions == ["-"]
+    assert hosted.run.verdicts(0, 0, "cleo").decisions == ["-"]
 
 
 class Diverging(Scripted):
@@ -89,14 +89,14 @@ def test_too_few_updates_fail_the_round_and_the_next_reuses_its_models(host: Hos
     clients = hosted.scripted(["ada"]) | hosted.scripted(["bob", "cleo"], hold=hold)
     hosted.wait("collecting", 1)
     hosted.received("ada")
-    models = hosted.operator.status().models
+    models = hosted.run.status().models
     hosted.expire()
     hosted.wait("collecting", 2)
     record = hosted.record(1)
     assert (record.status, record.reason) == ("failed", "1 of 3 updates arrived, but 2 are needed")
     assert (record.participants, record.missing) == (["ada"], ["bob", "cleo"])
     assert record.verdicts == []
-    assert hosted.operator.status().models == models
+    assert hosted.run.status().models == models
     hold.on = False
     hosted.wait()
     for client in clients.values():
@@ -121,7 +121,7 @@ def test_a_round_lasts_at_least_its_minimum(host: Host) -> None:
     hosted = host(experiment(2, phases=collecting(min=0.4)))
     hosted.scripted(NAMES[:2])
     hosted.wait()
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         assert record.closed_at - record.opened_at >= 0.4
         assert record.participants == NAMES[:2]
 
@@ -146,13 +146,13 @@ def test_rule_with_too_few_rows_fails_only_that_round(host: Host, rule: Any) -> 
     hosted.wait("collecting", 1)
     newcomer = hosted.scripted(["fay"])["fay"]
     hosted.received("ada", "bob")
-    models = hosted.operator.status().models
+    models = hosted.run.status().models
     hosted.expire()
     hosted.wait("collecting", 2)
     record = hosted.record(1)
     assert record.status == "failed"
     assert record.reason.endswith("rows: n=2, f=1")
-    assert hosted.operator.status().models == models
+    assert hosted.run.status().models == models
     hold.on = False
     hosted.wait()
     assert hosted.record(2).participants == [*NAMES, "fay"]
@@ -167,9 +167,9 @@ def test_run_starts_at_the_joining_deadline_without_absent_clients(host: Host) -
     phases = {**collecting(least=1), "joining": {"deadline": 60}}
     hosted = host(experiment(3, phases=phases))
     hosted.wait("joining")
-    assert hosted.operator.status().deadline is not None
+    assert hosted.run.status().deadline is not None
     hosted.scripted(NAMES[:2])
-    until(lambda: [one.accept for one in hosted.operator.members()] == [True, True])
+    until(lambda: [one.accept for one in hosted.run.members()] == [True, True])
     hosted.expire()
     hosted.wait()
     assert hosted.record(0).participants == NAMES[:2]

@@ -72,10 +72,10 @@ def test_run_ends_without_the_evaluations_of_offline_clients(host: Host) -> None
     hosted.scripted(["ada"])
     hosted.take_part("bob", Scripted("bob", hold=lambda ticket: ticket.kind == "evaluate"))
     hosted.wait("evaluating")
-    until(hosted.operator.evaluations)
+    until(hosted.run.evaluations)
     hosted.vanish("bob")
     hosted.wait()
-    assert hosted.operator.evaluations().keys() == {"ada"}
+    assert hosted.run.evaluations().keys() == {"ada"}
 
 
 def test_customization_out_of_turn_mixes_the_models_of_similar_clients(host: Host) -> None:
@@ -110,7 +110,7 @@ def test_worker_survives_a_replayed_request_whose_update_was_deleted(host: Host)
     hosted.wait("evaluating")
     update = upload_of(hosted.model("reference"))
     made = hosted.customize(update)
-    blobs = Blobs(Path(hosted.settings.blobs) / hosted.settings.namespace / hosted.run)
+    blobs = Blobs(Path(hosted.settings.blobs) / hosted.settings.namespace / hosted.run.id)
     blobs.delete([hashlib.sha256(update).hexdigest()])
 
     async def forget(run: RunStores) -> None:
@@ -142,16 +142,16 @@ def test_heartbeats_determine_which_clients_are_online(
     hosted.vanish("cleo")
 
     def online() -> dict[str, bool]:
-        return {client.client_id: client.online for client in hosted.operator.members()}
+        return {client.client_id: client.online for client in hosted.run.members()}
 
     while (seen := online())["cleo"] or not (seen["ada"] and seen["bob"]):
         hosted.wait("collecting", 0)
     assert gone == "cleo"
-    infos = {client.client_id: client for client in hosted.operator.members()}
+    infos = {client.client_id: client for client in hosted.run.members()}
     assert infos["ada"].ticket is not None
     assert infos["ada"].ticket.kind == "train"
-    assert hosted.operator.status().online == 2
-    assert hosted.operator.status().clients == 3
+    assert hosted.run.status().online == 2
+    assert hosted.run.status().clients == 3
     # Its next request brings it back online.
     ask(hosted, "cleo", "/v1/ticket")
     while not online()["cleo"]:

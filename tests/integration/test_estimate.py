@@ -79,7 +79,7 @@ def test_estimates_are_within_a_factor_of_two_of_a_real_run(
             running.take_part(name, Scripted(name))
         running.wait("done", patience=240)
         memory = peak_memory(running.local.processes["aggregator"].pid)
-        records = running.operator.rounds()
+        records = running.run.rounds()
     down = [size for record in records for size in record.bytes_down.values()]
     up = [size for record in records for size in record.bytes_up.values()]
     assert len(records) == ROUNDS

@@ -44,7 +44,7 @@ def test_clients_are_released_and_probed_after_their_quarantine(host: Host, poli
     hosted = host(experiment_with({"mode": "quarantine", "rounds": 2}, policy=policy, buffer=1.0))
     clients = start(hosted, Hold(-1))
     hosted.wait()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     for record in records:
         back = record.round in (0, 3)
         assert record.participants == (NAMES + HOSTILE if back else NAMES)
@@ -57,16 +57,16 @@ def test_clients_are_released_and_probed_after_their_quarantine(host: Host, poli
         *(("quarantined", name) for name in sorted(2 * HOSTILE)),
         *(("released", name) for name in HOSTILE),
     ]
-    assert hosted.operator.status().evicted == []
+    assert hosted.run.status().evicted == []
 
 
 def test_quarantined_clients_wait_and_operators_see_the_quarantine(host: Host) -> None:
     hosted, hold = host(experiment_with({"mode": "quarantine"}, rounds=2)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
-    status = hosted.operator.status()
+    status = hosted.run.status()
     assert (status.quarantined, status.proposed, status.selected) == (HOSTILE, [], NAMES)
-    shown = {client.client_id: client for client in hosted.operator.members()}
+    shown = {client.client_id: client for client in hosted.run.members()}
     result = shown["mallory"]
     assert not result.evicted and result.eviction is None and result.ticket is None
     assert result.quarantine is not None
@@ -83,53 +83,53 @@ def test_operators_confirm_or_dismiss_proposed_evictions(host: Host) -> None:
     hosted, hold = host(experiment_with({"by": "operator", "patience": 7}, rounds=3)), Hold(1)
     clients = start(hosted, hold)
     hosted.wait("collecting", 1)
-    proposals = hosted.operator.proposals()
+    proposals = hosted.run.proposals()
     assert [one.client_id for one in proposals] == HOSTILE
     for one in proposals:
         assert (one.round, one.until, one.detector, one.threshold) == (0, 8, "norm_bound", 5)
         assert one.score is not None and one.score > 5
-    assert hosted.operator.status().proposed == HOSTILE
+    assert hosted.run.status().proposed == HOSTILE
     series = hosted.operator.request("GET", "/metrics").text
     assert "rampart_proposals 2.0" in series and "rampart_quarantined_clients 2.0" in series
     assert 'rampart_verdicts_total{decision="proposed"} 2.0' in series
     assert out(hosted.record(0)) == dict.fromkeys(HOSTILE, "proposed")
 
-    assert hosted.operator.decide("mallory", "confirm", "I looked").evicted
+    assert hosted.run.decide("mallory", "confirm", "I looked").evicted
     assert hosted.last_ticket("mallory").kind == "evicted"
-    back = hosted.operator.decide("oscar", "dismiss", "its sensor")
+    back = hosted.run.decide("oscar", "dismiss", "its sensor")
     assert not back.evicted and back.quarantine is None
-    assert hosted.operator.proposals() == []
+    assert hosted.run.proposals() == []
     for verb in ("confirm", "dismiss"):
         for name in ("ada", *HOSTILE):
             with pytest.raises(OperatorRefused, match=f"there is no proposal to evict {name}"):
-                hosted.operator.decide(name, verb, "again")
+                hosted.run.decide(name, verb, "again")
         with pytest.raises(OperatorRefused, match="no client nobody"):
-            hosted.operator.decide("nobody", verb, "x")
+            hosted.run.decide("nobody", verb, "x")
     hold.on = False
     hosted.wait()
     # Dismissed while round 1 was open, it is drawn for round 2, and proposed again.
-    assert [record.participants for record in hosted.operator.rounds()[1:]] == [
+    assert [record.participants for record in hosted.run.rounds()[1:]] == [
         NAMES,
         [*NAMES, "oscar"],
     ]
     assert out(hosted.record(2)) == {"oscar": "proposed"}
-    assert hosted.operator.proposals() == []
+    assert hosted.run.proposals() == []
     with pytest.raises(OperatorRefused, match="no effect; `rampart evict --everywhere` bars the"):
-        hosted.operator.decide("oscar", "confirm", "too late")
+        hosted.run.decide("oscar", "confirm", "too late")
     assert (2, "probe") in clients["oscar"].requests()
     assert happened(hosted, "proposed", "confirmed", "dismissed") == [
         ("confirmed", "mallory"),
         ("dismissed", "oscar"),
         *(("proposed", name) for name in [*HOSTILE, "oscar"]),
     ]
-    assert hosted.operator.status().evicted == ["mallory"]
+    assert hosted.run.status().evicted == ["mallory"]
 
 
 def test_undecided_eviction_proposals_lapse(host: Host) -> None:
     hosted = host(experiment_with({"by": "operator", "patience": 1}, rounds=3))
     start(hosted, Hold(-1))
     hosted.wait()
-    kinds = [sorted(set(out(record).values())) for record in hosted.operator.rounds()]
+    kinds = [sorted(set(out(record).values())) for record in hosted.run.rounds()]
     assert kinds == [["proposed"], [], ["proposed"]]
     assert happened(hosted, "dismissed") == [("dismissed", name) for name in HOSTILE]
 
@@ -139,21 +139,21 @@ def test_eviction_mode_can_be_switched_during_a_run(host: Host) -> None:
     start(hosted, hold)
     hosted.wait("collecting", 1)
     first = hosted.record(0)
-    assert out(first) == {} and hosted.operator.status().mode == "observe"
+    assert out(first) == {} and hosted.run.status().mode == "observe"
     assert {v.client: v.asked for v in first.verdicts if v.asked} == dict.fromkeys(
         HOSTILE, "evicted"
     )
     assert sorted(first.weights) == NAMES + HOSTILE, "they count"
-    assert hosted.operator.switch("evict", "it finds them").mode == "evict"
+    assert hosted.run.switch("evict", "it finds them").mode == "evict"
     hold.on = False
     hosted.wait()
     assert out(hosted.record(1)).keys() >= set(HOSTILE)
     assert {hosted.record(1).verdicts[k].decision for k in (3, 4)} == {"evicted"}
-    assert hosted.operator.status().evicted == HOSTILE
+    assert hosted.run.status().evicted == HOSTILE
     assert [hosted.record(k).mode for k in (0, 1)] == ["observe", "evict"]
     assert happened(hosted, "mode") == [("mode", "")]
     with pytest.raises(OperatorRefused, match="finished"):
-        hosted.operator.switch("reject", "too late")
+        hosted.run.switch("reject", "too late")
 
 
 @pytest.mark.parametrize("f", [None, 1])
@@ -167,33 +167,33 @@ def test_detector_abstains_with_a_warning_beyond_the_eviction_budget(
     barred, most = out(hosted.record(0)), 2 if f is None else f
     decisions = list(barred.values())
     assert (decisions.count("evicted"), decisions.count("abstained")) == (most, 3 - most)
-    status = hosted.operator.status()
+    status = hosted.run.status()
     assert len(status.evicted) == most
     assert status.abstained == [c for c, decision in barred.items() if decision == "abstained"]
     assert f"would bar {3 - most} more" in status.warnings[-1]
     assert happened(hosted, "abstained") == [("abstained", "")]
     # An operator's eviction is not limited by the budget, but counts towards it.
     undecided = status.abstained[0]
-    assert hosted.operator.decide(undecided, "evict", "I see it").evicted
+    assert hosted.run.decide(undecided, "evict", "I see it").evicted
     hold.on = False
     hosted.wait()
-    assert undecided in hosted.operator.status().evicted
+    assert undecided in hosted.run.status().evicted
 
 
 def test_reinstating_a_client_restores_the_eviction_budget(host: Host) -> None:
     hosted, hold = host(experiment_with({}, rounds=3, server={"f": 1})), Hold(1)
     start(hosted, hold)
     hosted.wait("collecting", 1)
-    (evicted,) = hosted.operator.status().evicted
+    (evicted,) = hosted.run.status().evicted
     (undecided,) = set(HOSTILE) - {evicted}
     hosted.vanish(evicted)
-    hosted.operator.decide(evicted, "reinstate", "a mistake")
+    hosted.run.decide(evicted, "reinstate", "a mistake")
     hosted.scripted([evicted], scale=10.0)
     hold.on = False
     hosted.wait()
     assert out(hosted.record(1)) == {undecided: "evicted"}
     assert out(hosted.record(2)) == {evicted: "abstained"}
-    assert hosted.operator.status().evicted == [undecided]
+    assert hosted.run.status().evicted == [undecided]
 
 
 def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
@@ -204,11 +204,11 @@ def test_each_client_that_joins_later_raises_f_by_one(host: Host) -> None:
     hosted.wait("collecting", 1)
     assert out(hosted.record(0)) == {"mallory": "abstained"}
     hosted.scripted(["oscar"], scale=10.0)
-    until(lambda: hosted.operator.status().clients == 5)
+    until(lambda: hosted.run.status().clients == 5)
     hold.on = False
     hosted.wait()
     assert sorted(out(hosted.record(1)).values()) == ["evicted"]
-    assert len(hosted.operator.status().evicted) == 1
+    assert len(hosted.run.status().evicted) == 1
 
 
 def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
@@ -216,7 +216,7 @@ def test_rounds_fail_while_every_client_is_quarantined(host: Host) -> None:
     hosted = host(experiment_with(eviction, rounds=4))
     hosted.scripted(NAMES + HOSTILE, scale=10.0)
     hosted.wait()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     assert [record.status for record in records] == ["published", "failed", "failed", "published"]
     assert records[1].reason == records[2].reason == "every client is quarantined"
     away = [record.quarantined for record in records]
@@ -228,8 +228,8 @@ def test_quarantine_survives_an_aggregator_restart(host: Host) -> None:
     start(hosted, hold)
     hosted.wait("collecting", 2)
     hosted.restart()
-    assert hosted.operator.status().quarantined == HOSTILE
+    assert hosted.run.status().quarantined == HOSTILE
     hold.on = False
     hosted.wait()
-    away = [record.quarantined for record in hosted.operator.rounds()]
+    away = [record.quarantined for record in hosted.run.rounds()]
     assert away == [[], HOSTILE, HOSTILE, [], HOSTILE]

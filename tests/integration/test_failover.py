@@ -160,8 +160,8 @@ def test_run_reaches_the_same_result_after_redis_and_worker_failover(
         running.hand_over("two")
         hold.on = False
         running.wait()
-        records = [comparable(record) for record in running.operator.rounds()]
-        assert records == [comparable(record) for record in calm.operator.rounds()]
+        records = [comparable(record) for record in running.run.rounds()]
+        assert records == [comparable(record) for record in calm.run.rounds()]
     finally:
         running.stop()
 

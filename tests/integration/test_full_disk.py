@@ -48,7 +48,7 @@ def put(hosted: Hosted, name: str, update: bytes) -> httpx.Response:
         "Authorization": f"Bearer {hosted.join(name).token}",
         "Content-Type": wire.MEDIA_TYPE,
     }
-    url = f"{hosted.url}/v1/runs/{hosted.run}/rounds/0/update"
+    url = f"{hosted.url}/v1/runs/{hosted.run.id}/rounds/0/update"
     return httpx.put(url, content=update, headers=headers, timeout=30)
 
 
@@ -89,7 +89,7 @@ def test_uploads_get_503_and_aggregation_waits_while_the_disk_is_full(
     assert put(hosted, "cleo", update).status_code == 200
     until(lambda: "waiting for blobs: No space left on device" in caplog.text)
     assert "waiting for Redis" not in caplog.text
-    assert hosted.operator.status().phase == "aggregating"
+    assert hosted.run.status().phase == "aggregating"
     monkeypatch.undo()
     hosted.wait("collecting", 1)
     assert hosted.record(0).participants == NAMES
@@ -118,23 +118,23 @@ def test_a_round_waits_for_disk_space_and_operators_see_why(
 ) -> None:
     caplog.set_level(logging.INFO)
     hosted = host(experiment(3, rounds=2))
-    operator, disk.free = hosted.operator, 100
+    operator, run, disk.free = hosted.operator, hosted.run, 100
     hosted.scripted(NAMES)
-    until(lambda: operator.status().waits_for.startswith("disk: a round of 3 clients needs "))
-    reason = operator.status().waits_for
+    until(lambda: run.status().waits_for.startswith("disk: a round of 3 clients needs "))
+    reason = run.status().waits_for
     assert reason.endswith(" (3 updates, 1 models), but only 100 B of disk space is free")
-    assert operator.info().waits_for == operator.runs()[0].waits_for == reason
-    assert (operator.info().state, operator.status().phase) == ("running", "joining")
+    assert run.info().waits_for == operator.runs()[0].waits_for == reason
+    assert (run.info().state, run.status().phase) == ("running", "joining")
     assert "rampart_waiting_for_disk 1.0" in operator.request("GET", "/metrics").text
     disk.free = 200
-    until(lambda: operator.status().waits_for.endswith(" only 200 B of disk space is free"))
+    until(lambda: run.status().waits_for.endswith(" only 200 B of disk space is free"))
     disk.await_checks()
-    assert operator.status().received == []
+    assert run.status().received == []
 
     disk.free = 2**40
     hosted.wait()
-    assert [record.participants for record in operator.rounds()] == [NAMES, NAMES]
-    assert (operator.status().waits_for, operator.info().waits_for) == ("", "")
+    assert [record.participants for record in run.rounds()] == [NAMES, NAMES]
+    assert (run.status().waits_for, run.info().waits_for) == ("", "")
     assert "rampart_waiting_for_disk 0.0" in operator.request("GET", "/metrics").text
     assert waits(hosted) == [("waiting", reason), ("continued", "")]
     lines = [r.getMessage() for r in caplog.records if "waiting for" in r.getMessage()]
@@ -150,33 +150,33 @@ def test_a_run_that_waits_for_disk_space_survives_a_restart(
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 0)
     disk.free, hold.on = 0, False
-    until(lambda: hosted.operator.status().waits_for)
-    assert (hosted.operator.status().phase, hosted.operator.status().round) == ("published", 0)
+    until(lambda: hosted.run.status().waits_for)
+    assert (hosted.run.status().phase, hosted.run.status().round) == ("published", 0)
     hosted.restart()
     disk.await_checks()
-    assert hosted.operator.status().waits_for.startswith("disk: a round of 3 clients needs ")
+    assert hosted.run.status().waits_for.startswith("disk: a round of 3 clients needs ")
     assert [kind for kind, _ in waits(hosted)] == ["waiting"]
     disk.free = 2**40
     hosted.wait()
-    assert len(hosted.operator.rounds()) == 2
+    assert len(hosted.run.rounds()) == 2
     assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
 
 
 def test_a_run_that_waits_for_disk_space_can_be_paused_and_stopped(host: Host, disk: Disk) -> None:
     hosted, hold = host(experiment(3, rounds=2)), Hold(0)
-    operator = hosted.operator
+    run = hosted.run
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 0)
     disk.free, hold.on = 0, False
-    until(lambda: operator.status().waits_for)
-    operator.steer("pause")
-    until(lambda: not operator.status().waits_for)
-    assert operator.status().phase == "published"
-    operator.steer("resume")
-    until(lambda: operator.status().waits_for)
-    operator.steer("stop")
+    until(lambda: run.status().waits_for)
+    run.steer("pause")
+    until(lambda: not run.status().waits_for)
+    assert run.status().phase == "published"
+    run.steer("resume")
+    until(lambda: run.status().waits_for)
+    run.steer("stop")
     hosted.wait()
-    assert (operator.info().state, operator.status().waits_for) == ("finished", "")
+    assert (run.info().state, run.status().waits_for) == ("finished", "")
     assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"] * 2
     assert hosted.last_ticket("ada").kind == "done"
 
@@ -186,55 +186,53 @@ def test_a_run_that_was_stopped_without_a_worker_no_longer_waits(host: Host, dis
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 0)
     disk.free, hold.on = 0, False
-    until(lambda: hosted.operator.status().waits_for)
+    until(lambda: hosted.run.status().waits_for)
     hosted.stop()
     by = Attribution("owner", "a test", 0.0)
     hosted.of_run(lambda run: run.state.set_status("stopping", by))
     hosted.resume()
     hosted.wait()
-    assert hosted.operator.status().waits_for == ""
+    assert hosted.run.status().waits_for == ""
     assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
 
 
 def test_a_run_that_was_paused_without_a_worker_no_longer_waits(host: Host, disk: Disk) -> None:
     hosted, hold = host(experiment(3, rounds=2)), Hold(0)
-    operator = hosted.operator
+    run = hosted.run
     hosted.scripted(NAMES, hold=hold)
     hosted.wait("collecting", 0)
     disk.free, hold.on = 0, False
-    until(lambda: operator.status().waits_for)
+    until(lambda: run.status().waits_for)
     hosted.stop()
     by = Attribution("owner", "a test", 0.0)
-    hosted.of_run(lambda run: run.state.set_status("paused", by))
+    hosted.of_run(lambda stores: stores.state.set_status("paused", by))
     hosted.resume()
-    assert operator.status().waits_for == ""
+    assert run.status().waits_for == ""
     assert [kind for kind, _ in waits(hosted)] == ["waiting", "continued"]
     disk.free = 2**40
-    operator.steer("resume")
+    run.steer("resume")
     hosted.wait()
-    assert len(operator.rounds()) == 2
+    assert len(run.rounds()) == 2
 
 
 def test_only_the_clients_of_a_round_need_disk_space(host: Host, disk: Disk) -> None:
     hosted = host(experiment(3, rounds=1, fraction=0.3))
     disk.free = 0
     hosted.scripted(NAMES)
-    until(lambda: hosted.operator.status().waits_for.startswith("disk: "))
-    assert hosted.operator.status().waits_for.startswith("disk: a round of 1 clients needs ")
+    until(lambda: hosted.run.status().waits_for.startswith("disk: "))
+    assert hosted.run.status().waits_for.startswith("disk: a round of 1 clients needs ")
     disk.free = 2**40
     hosted.wait()
 
 
 def test_a_run_that_waits_too_long_for_disk_space_is_cancelled(host: Host, disk: Disk) -> None:
     hosted = host(experiment(1, rounds=1))
-    hosted.operator.steer("stop")
-    until(lambda: hosted.operator.info().state == "cancelled")
+    hosted.run.steer("stop")
+    until(lambda: hosted.run.info().state == "cancelled")
     disk.free = 0
-    run = hosted.operator.submit(experiment(1, rounds=1, seed=2), wait_seconds=2).run
-    hosted.operator.run = run
-    hosted.operator.await_start()
+    info = hosted.operator.submit(experiment(1, rounds=1, seed=2), wait_seconds=2)
+    hosted.run = hosted.operator.run(info.run)
+    hosted.run.await_start()
     hosted.scripted(["ada"])
-    until(lambda: hosted.operator.info().state == "cancelled")
-    assert hosted.operator.info().reason.startswith(
-        "the run waited 2 seconds for disk: a round of 1 "
-    )
+    until(lambda: hosted.run.info().state == "cancelled")
+    assert hosted.run.info().reason.startswith("the run waited 2 seconds for disk: a round of 1 ")

@@ -542,14 +542,14 @@ def test_honest_clients_finish_the_round_after_all_attacks(siege: Any) -> None:
     for name in ("bob", "cleo"):
         assert siege.put(name, siege.update(1)).status == 200
     siege.wait_for(1, "evaluating")
-    (record,) = siege.local.operator.rounds(since=1)
+    (record,) = siege.local.run.rounds(since=1)
     assert record.status == "published"
     assert record.participants == ["ada", "bob", "cleo"]
     assert set(record.norms) == set(record.metrics) == {"ada", "bob", "cleo"}
     assert {v.client: v.decision for v in record.verdicts} == dict.fromkeys(
         record.participants, "accepted"
     )
-    assert siege.local.operator.status().evicted == ["eve"]
+    assert siege.local.run.status().evicted == ["eve"]
     kept = list((siege.local.folder / "blobs").glob("*/tmp/*"))
     assert not kept, "refused bytes are gone from the disk"
     assert siege.watch.stop() <= 2 * len(siege.update()) + MARGIN

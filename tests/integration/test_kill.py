@@ -70,7 +70,7 @@ def test_killing_redis_and_clients_changes_nothing(
 
     def disturb(federation: LocalFederation, result: chaos.Run) -> None:
         time.sleep(draws.uniform(0.0, 0.5))
-        if damages and federation.operator.status().phase not in {"joining", "done"}:
+        if damages and federation.run.status().phase not in {"joining", "done"}:
             damages.pop(0)(federation, result)
 
     shaken = chaos.run(experiment, tmp_path, disturb)

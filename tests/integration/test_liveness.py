@@ -34,20 +34,20 @@ def test_api_stays_responsive_during_aggregation(
     hosted.scripted(NAMES)
     try:
         assert begun.wait(60)
-        status = hosted.operator.status()
+        status = hosted.run.status()
         assert (status.phase, status.received) == ("aggregating", NAMES)
         assert len(hosted.operator.clients()) == 3
-        assert hosted.operator.rounds() == []
+        assert hosted.run.rounds() == []
         for path in ("/healthz", "/readyz", "/metrics"):
             assert httpx.get(hosted.url + path, timeout=30).status_code == 200
         bearer = {"Authorization": f"Bearer {hosted.join('ada').token}"}
         ticket = httpx.get(f"{hosted.url}/v1/ticket", headers=bearer, timeout=30)
         assert Ticket.model_validate_json(ticket.content).kind == "wait"
         assert httpx.post(f"{hosted.url}/v1/heartbeat", headers=bearer).status_code == 204
-        assert not hosted.operator.decide("ada", "reinstate", "a test").evicted
-        hosted.operator.steer("pause")
-        assert hosted.operator.status().phase == "aggregating"
-        hosted.operator.steer("resume")
+        assert not hosted.run.decide("ada", "reinstate", "a test").evicted
+        hosted.run.steer("pause")
+        assert hosted.run.status().phase == "aggregating"
+        hosted.run.steer("resume")
     finally:
         may_end.set()
     hosted.wait()

@@ -74,17 +74,17 @@ def test_manual_commands_for_labels_evictions_and_proposals_work(
     assert all(name in listed for name in NAMES)
     assert "round 7" in seventh and "client-03" in seventh
     assert "client-03" in evicted and "client-03" in back
-    assert hosted.operator.status().evicted == []
+    assert hosted.run.status().evicted == []
 
     shell(manual("rampart mode observe"))
-    hosted.operator.switch("evict", "the trial is over")
+    hosted.run.switch("evict", "the trial is over")
     hold.round = 12
     hosted.wait("collecting", 12)
     proposals, confirmed, dismissed = map(shell, manual("rampart proposals").splitlines())
     assert all(name in proposals for name in HOSTILE)
     assert "client-03" in confirmed and "client-05" in dismissed
-    assert hosted.operator.status().evicted == ["client-03"]
-    assert hosted.operator.proposals() == []
+    assert hosted.run.status().evicted == ["client-03"]
+    assert hosted.run.proposals() == []
     hold.on = False
     hosted.wait()
 
@@ -123,7 +123,7 @@ def test_manual_torchrun_command_starts_four_ranks(
         running.take_part(name, Scripted(name))
     until(lambda: len(running.ranks("worker")) == 4)
     running.wait()
-    assert [record.status for record in running.operator.rounds()] == ["published"] * 2
+    assert [record.status for record in running.run.rounds()] == ["published"] * 2
 
 
 @pytest.mark.timeout(300)

@@ -131,7 +131,7 @@ def test_long_poll_returns_204_on_timeout_or_the_new_ticket(arena: Any) -> None:
     assert ticket(arena, "eve", If_None_Match=etag).status == 204, "without Prefer nobody waits"
     assert ticket(arena, "eve", If_None_Match='"other"', Prefer="wait=20").status == 200
 
-    evict = threading.Timer(0.3, arena.local.operator.decide, ("eve", "evict", "a test"))
+    evict = threading.Timer(0.3, arena.local.run.decide, ("eve", "evict", "a test"))
     evict.start()
     news = ticket(arena, "eve", If_None_Match=etag, Prefer="wait=20")
     evict.join()
@@ -141,10 +141,11 @@ def test_long_poll_returns_204_on_timeout_or_the_new_ticket(arena: Any) -> None:
 
 def test_closed_event_stream_frees_its_slot(arena: Any) -> None:
     impatient = Operator(arena.local.url, arena.operator, patience=0.0)
+    run = impatient.run(arena.local.run.id)
 
     def opens() -> bool:
         try:
-            return bool(next(impatient.events("0-0")))
+            return bool(next(run.events("0-0")))
         except Unavailable:
             return False
 
@@ -160,7 +161,7 @@ def test_closed_event_stream_frees_its_slot(arena: Any) -> None:
 
 def test_event_stream_resumes_after_the_last_event_id(arena: Any) -> None:
     def first(count: int, after: str) -> list[dict[str, str]]:
-        events = arena.local.operator.events(after)
+        events = arena.local.run.events(after)
         return [next(events) for _ in range(count)]
 
     received = first(4, "0-0")
@@ -205,7 +206,7 @@ def test_every_encoding_of_an_update_gives_the_same_row(arena: Any) -> None:
             assert reply.status == 200
             digests[round_, client] = json.loads(reply.body)["digest"]
     arena.wait_for(1, "evaluating")
-    for record in arena.local.operator.rounds():
+    for record in arena.local.run.rounds():
         norms[record.round] = record.norms
     exact = float(np.linalg.norm(update_D.astype(np.float64)))
     assert digests[0, "ada"] == digests[0, "bob"] == digests[1, "ada"]

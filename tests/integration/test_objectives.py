@@ -51,7 +51,7 @@ def test_agents_with_local_objectives_match_the_simulator(
     expected, hosted = simulate(experiment), run(host, experiment, tmp_path)
     global_D = torch.from_numpy(vector(hosted.model("global")))
     assert torch.allclose(global_D, expected.global_D, rtol=0, atol=1e-5)
-    for theirs, ours in zip(hosted.operator.rounds(), expected.records, strict=True):
+    for theirs, ours in zip(hosted.run.rounds(), expected.records, strict=True):
         assert theirs.metrics.keys() == ours.metrics.keys()
         for client, metrics in ours.metrics.items():
             assert theirs.metrics[client]["jacobian_norm"] == pytest.approx(
@@ -67,10 +67,10 @@ def test_privacy_noise_is_not_derived_from_the_experiment_seed(
     expected, hosted = simulate(experiment), run(host, experiment, tmp_path)
     global_D = torch.from_numpy(vector(hosted.model("global")))
     assert not torch.allclose(global_D, expected.global_D, rtol=0, atol=1e-2)
-    for theirs, ours in zip(hosted.operator.rounds(), expected.records, strict=True):
+    for theirs, ours in zip(hosted.run.rounds(), expected.records, strict=True):
         for client, metrics in ours.metrics.items():
             assert theirs.metrics[client]["epsilon"] == pytest.approx(metrics["epsilon"])
     for slot, client in enumerate(experiment.client_names):
-        folder = tmp_path / f"agents/client-{slot}/runs/{hosted.run}"
+        folder = tmp_path / f"agents/client-{slot}/runs/{hosted.run.id}"
         kept = load_file(folder / "personal.safetensors")
         assert kept[STEPS] == expected.personal[client][STEPS] > 0

@@ -39,8 +39,8 @@ def test_run_from_an_older_schema_continues_to_the_same_result(
     whole = host(experiment(rounds=4, server=FEDCAP))
     whole.scripted(NAMES)
     whole.wait()
-    expected = [close(chaos.comparable(record)) for record in whole.operator.rounds()]
-    expected_D = vector(whole.operator.model("global"))
+    expected = [close(chaos.comparable(record)) for record in whole.run.rounds()]
+    expected_D = vector(whole.run.model("global"))
 
     namespace = f"t-{secrets.token_hex(6)}"
     restore(dump, redis_url, namespace, tmp_path / "old" / namespace)
@@ -59,13 +59,13 @@ def test_run_from_an_older_schema_continues_to_the_same_result(
         hosted.operator.ready()
         history = json.loads(SCHEMA_1.read_text())["keys"]["history"]["value"]
         stored = [RoundRecord.model_validate_json(history[n]) for n in ("0", "1")]
-        assert hosted.operator.rounds(0, 2) == stored
-        assert hosted.operator.status().received == ["cleo"]
+        assert hosted.run.rounds(0, 2) == stored
+        assert hosted.run.status().received == ["cleo"]
         for name in NAMES:
             hosted.take_part(name, Scripted(name))
         hosted.wait()
-        records = [named(chaos.comparable(record)) for record in hosted.operator.rounds()]
-        result_D = vector(hosted.operator.model("global"))
+        records = [named(chaos.comparable(record)) for record in hosted.run.rounds()]
+        result_D = vector(hosted.run.model("global"))
         hosted.operator.close()
     assert records == expected
     np.testing.assert_allclose(result_D, expected_D, rtol=0, atol=1e-5)

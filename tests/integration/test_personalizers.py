@@ -44,12 +44,12 @@ def test_personal_models_of_agents_match_the_simulator(
     global_D = torch.from_numpy(vector(hosted.model("global")))
     assert torch.allclose(global_D, expected.global_D, rtol=0, atol=1e-5)
     for slot, client in enumerate(experiment.client_names):
-        folder = tmp_path / f"agents/client-{slot}/runs/{hosted.run}"
+        folder = tmp_path / f"agents/client-{slot}/runs/{hosted.run.id}"
         kept = load_file(folder / "personal.safetensors")
         assert kept.keys() == expected.personal[client].keys() != set()
         for key, tensor in expected.personal[client].items():
             assert torch.allclose(kept[key], tensor, rtol=0, atol=1e-5), key
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     metrics = final_figures(experiment, [record.metrics for record in records], [])
     for figure, value in expected.figures.items():
         if figure.startswith("accuracy"):

@@ -29,8 +29,8 @@ def test_run_that_needs_more_memory_than_the_limit_fails_with_the_reason(
 ) -> None:
     server = {"detectors": ["fedredefense"]}
     hosted = host(experiment(3, 1, server=server), pool_memory=TINY)
-    until(lambda: hosted.operator.info().state == "failed")
-    assert "but RAMPART_POOL_MEMORY is 1 B" in hosted.operator.info().reason
+    until(lambda: hosted.run.info().state == "failed")
+    assert "but RAMPART_POOL_MEMORY is 1 B" in hosted.run.info().reason
     with pytest.raises(RampartError, match="but RAMPART_POOL_MEMORY is 1 B"):
         hosted.operator.submit(experiment(3, 1, seed=2, server=server), "again")
 
@@ -66,7 +66,7 @@ def test_rounds_with_rows_in_files_publish_the_same_models(
             hosted.scripted(NAMES[:3])
             hosted.take_part("dan", Scripted("dan", scale=10.0))
             hosted.wait()
-            results.append(outcome(hosted.operator.rounds()))
+            results.append(outcome(hosted.run.rounds()))
         made.append(len(files))
     assert made[0] == 0 and made[1] >= 2
     assert results[0] == results[1]

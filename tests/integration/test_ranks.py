@@ -79,15 +79,15 @@ def test_killing_ranks_during_a_round_does_not_change_the_result(
     first, second = running.ranks("worker")
     second.suspend()  # Rank 0 then waits for it in the middle of a computation.
     hold.on = False
-    until(lambda: len(running.operator.status().received) == 4)
+    until(lambda: len(running.run.status().received) == 4)
     first.kill()
     second.resume()
     until(lambda: not second.is_running())
     restarted(running)
     running.wait()
 
-    assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())
-    assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
+    assert outcome(running.run.rounds()) == outcome(calm.run.rounds())
+    assert running.run.status().evicted == calm.run.status().evicted == ["eve"]
     assert bool(object_server.reads) == remote
 
 
@@ -100,6 +100,6 @@ def test_run_with_a_stage_that_ranks_cannot_divide_fails_with_the_reason(
     running.operator.ready()
     for name in NAMES[:3]:
         running.join(name)
-    until(lambda: running.operator.info().state == "failed")
-    assert "'fedredefense' works on whole rows" in running.operator.info().reason
+    until(lambda: running.run.info().state == "failed")
+    assert "'fedredefense' works on whole rows" in running.run.info().reason
     assert all(rank.is_running() for rank in running.ranks("worker")), "the next run may start"

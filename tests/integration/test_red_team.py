@@ -219,7 +219,7 @@ def test_colluders_that_join_first_cooperate_in_the_first_round(
     until(lambda: sum(polls(log) == 3 for log in [*requests.values()]) == 2)
     team.hosted.scripted(["zoe"])
     team.hosted.wait()
-    for record in team.hosted.operator.rounds():
+    for record in team.hosted.run.rounds():
         assert record.norms["mal"] == record.norms["moe"]
 
 
@@ -236,7 +236,7 @@ def test_evicted_attacker_that_rejoins_is_screened_as_a_newcomer(
     assert len(status.evicted) == 2
     assert "mal" in status.evicted
     (back,) = set(status.evicted) - {"mal"}
-    records = team.hosted.operator.rounds()
+    records = team.hosted.run.rounds()
     evictions = {
         verdict.client: record
         for record in records
@@ -261,7 +261,7 @@ def test_tap_gives_attackers_the_updates_of_honest_clients(
     team.attack('{"name": "mimic", "knows": "full", "target": 1}', ["mal", "moe"], [3, 4])
     status = team.hosted.wait()
     assert status.warnings[0] == TAP_ENABLED
-    for record in team.hosted.operator.rounds():
+    for record in team.hosted.run.rounds():
         assert record.warnings == [TAP_ENABLED]
         assert record.norms["mal"] == record.norms["moe"] == record.norms["ben"]
         assert len({record.norms[name] for name in ("ann", "ben", "cat")}) == 3
@@ -284,7 +284,7 @@ def test_norm_riding_needs_full_knowledge_to_stay_below_the_threshold(
     spec = {"name": "norm_riding", "knows": knows, "threshold": 3.0}
     team.attack(json.dumps(spec), ["mal", "moe"], [2, 3])
     status = team.hosted.wait()
-    first, *later = team.hosted.operator.rounds()
+    first, *later = team.hosted.run.rounds()
     below = pytest.approx([0.999 * 3.0] * 2, rel=1e-4)
     assert [first.norms[name] for name in ("mal", "moe")] == below
     assert first.customized.keys() >= {"ann", "mal"}
@@ -339,7 +339,7 @@ def test_attacks_over_http_match_the_simulator(
     spec = attack if isinstance(attack, str) else json.dumps(attack)
     team.attack(spec, [definition.client_names[slot] for slot in hostile], hostile)
     team.hosted.wait()
-    records = team.hosted.operator.rounds()
+    records = team.hosted.run.rounds()
     assert len(records) == len(expected) == 3
     for record, simulated in zip(records, expected, strict=True):
         assert record.norms == pytest.approx(simulated.norms, rel=1e-3)
@@ -350,7 +350,7 @@ def test_attacks_over_http_match_the_simulator(
 def test_tap_accepts_only_its_own_token(host: Host) -> None:
     tap = mint()
     hosted = host(experiment(1, rounds=1), test_tap=SecretStr(tap))
-    path = f"{hosted.url}/v1/runs/{hosted.run}/test-tap/rounds/0/train?patience=0"
+    path = f"{hosted.url}/v1/runs/{hosted.run.id}/test-tap/rounds/0/train?patience=0"
     token = hosted.join("ann").token
     for other in (token, hosted.settings.operator_token.get_secret_value(), mint()):
         assert httpx.get(path, headers={"Authorization": f"Bearer {other}"}).status_code == 401
@@ -363,14 +363,11 @@ def test_tap_route_is_absent_without_its_setting(host: Host) -> None:
     hosted = host(experiment(1, rounds=1))
     token = hosted.settings.operator_token.get_secret_value()
     answer = httpx.get(
-        f"{hosted.url}/v1/runs/{hosted.run}/test-tap/rounds/0/train",
+        f"{hosted.url}/v1/runs/{hosted.run.id}/test-tap/rounds/0/train",
         headers={"Authorization": f"Bearer {token}"},
     )
     assert answer.status_code == 404
-    assert (
-        hosted.operator.status().warnings == []
-        or TAP_ENABLED not in hosted.operator.status().warnings
-    )
+    assert hosted.run.status().warnings == [] or TAP_ENABLED not in hosted.run.status().warnings
 
 
 def test_scheduled_attack_changes_during_the_run(red_team: Callable[..., RedTeam]) -> None:
@@ -385,7 +382,7 @@ def test_scheduled_attack_changes_during_the_run(red_team: Callable[..., RedTeam
     )
     team.attack(plan, ["mal"], [2])
     team.hosted.wait()
-    norms = [record.norms["mal"] for record in team.hosted.operator.rounds()]
+    norms = [record.norms["mal"] for record in team.hosted.run.rounds()]
     assert norms[1] > 10 * norms[0]
     assert norms[2] / norms[1] == pytest.approx(10, rel=0.3)
     assert norms[3] < norms[2] / 10
@@ -399,7 +396,7 @@ def test_gap_inflation_over_http_reports_its_gap_with_a_norm_riding_update(
     team.defend(["ann", "ben"])
     team.attack('{"name": "gap_inflation", "gap": 99, "attack": "norm_riding"}', ["mal"], [2])
     team.hosted.wait()
-    (record,) = team.hosted.operator.rounds()
+    (record,) = team.hosted.run.rounds()
     assert record.metrics["mal"]["loss_gap"] == 99
     assert record.norms["mal"] == pytest.approx(9.99, rel=1e-4)
     known = Knowledge(participants=3, attackers=1)

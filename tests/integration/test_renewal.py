@@ -31,5 +31,5 @@ def test_clients_renew_tokens_during_a_run_and_old_tokens_are_rejected(
         assert httpx.post(f"{hosted.url}/v1/heartbeat", headers=bearer).status_code == 401
     hold.on = False
     hosted.wait()
-    assert [record.participants for record in hosted.operator.rounds()] == [NAMES, NAMES]
-    assert hosted.operator.evaluations().keys() == set(NAMES)
+    assert [record.participants for record in hosted.run.rounds()] == [NAMES, NAMES]
+    assert hosted.run.evaluations().keys() == set(NAMES)

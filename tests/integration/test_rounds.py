@@ -26,13 +26,13 @@ def test_every_client_takes_part_in_every_round(host: Host) -> None:
     hosted = host(experiment(3, rounds=3))
     clients = hosted.scripted(NAMES[:3])
     hosted.wait()
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         assert record.status == "published"
         assert record.participants == NAMES[:3]
     for client in clients.values():
         assert client.requests() == [(0, "train"), (1, "train"), (2, "train"), (2, "evaluate")]
         assert hosted.last_ticket(client.name).kind == "done"
-    assert hosted.operator.evaluations() == {name: {"test_samples": 1.0} for name in NAMES[:3]}
+    assert hosted.run.evaluations() == {name: {"test_samples": 1.0} for name in NAMES[:3]}
 
 
 def welcomed(probe_D: np.ndarray, rows: list[np.ndarray], reference_D: np.ndarray) -> np.ndarray:
@@ -99,7 +99,7 @@ def test_clients_are_drawn_by_seed_and_probed_after_a_missed_round(host: Host) -
     clients = hosted.scripted(NAMES[:5])
     hosted.wait()
     before: set[str] = set(NAMES)
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         drawn = select(seed, record.round, NAMES[:5], 0.6)
         assert len(drawn) == 3
         assert record.participants == list(drawn)
@@ -110,7 +110,7 @@ def test_clients_are_drawn_by_seed_and_probed_after_a_missed_round(host: Host) -
             expected = ["train"] if client.name in drawn else []
             expected = ["probe", *expected] if client.name in record.probed else expected
             assert [kind for kind in kinds if kind != "evaluate"] == expected
-    assert len({tuple(record.participants) for record in hosted.operator.rounds()}) > 1
+    assert len({tuple(record.participants) for record in hosted.run.rounds()}) > 1
 
 
 def test_an_evicted_client_is_never_drawn_again(host: Host) -> None:
@@ -122,7 +122,7 @@ def test_an_evicted_client_is_never_drawn_again(host: Host) -> None:
     hosted.take_part("eve", clients["eve"])
     hosted.wait()
     candidates, last = set(NAMES[:5]), -1
-    for record in hosted.operator.rounds():
+    for record in hosted.run.rounds():
         assert record.participants == list(select(seed, record.round, candidates, 0.6))
         if "eve" in record.participants:
             (verdict,) = [v for v in record.verdicts if v.client == "eve"]
@@ -132,7 +132,7 @@ def test_an_evicted_client_is_never_drawn_again(host: Host) -> None:
             candidates.remove("eve")
             last = record.round
     assert 0 <= last < rounds - 1
-    assert hosted.operator.status().evicted == ["eve"]
+    assert hosted.run.status().evicted == ["eve"]
     assert hosted.last_ticket("eve").kind == "evicted"
     assert hosted.last_ticket("eve").reason
 
@@ -146,10 +146,10 @@ def test_reconnecting_client_keeps_its_identity_and_ticket(host: Host) -> None:
     while len(stuck.tickets) < 2:
         hosted.wait("collecting", 1)
     hosted.vanish("cleo")
-    assert hosted.operator.status().round == 1
+    assert hosted.run.status().round == 1
     again = hosted.scripted(["cleo"])["cleo"]
     hosted.wait()
     assert again.tickets[0] == stuck.tickets[1]
     assert again.requests() == [(1, "train"), (2, "train"), (2, "evaluate")]
-    assert [c.client_id for c in hosted.operator.members()] == NAMES[:3]
-    assert all(record.participants == NAMES[:3] for record in hosted.operator.rounds())
+    assert [c.client_id for c in hosted.run.members()] == NAMES[:3]
+    assert all(record.participants == NAMES[:3] for record in hosted.run.rounds())

@@ -42,13 +42,13 @@ count = {{ min = 1.0 }}
 
 def outcome(hosted: Hosted) -> list[dict[str, Any]]:
     """The records of a run, without times."""
-    return [chaos.comparable(record) for record in hosted.operator.rounds()]
+    return [chaos.comparable(record) for record in hosted.run.rounds()]
 
 
 def play(hosted: Hosted, run: str, disturb: Callable[[Hold], None] | None = None) -> None:
     """Plays a run with scripted clients to its end; `disturb` acts while they hold round 1 back."""
-    hosted.operator.run = run
-    hosted.operator.await_start()
+    hosted.run = hosted.operator.run(run)
+    hosted.run.await_start()
     hold = Hold(1 if disturb is not None else -1)
     hosted.scripted(NAMES, hold=hold)
     if disturb is not None:
@@ -71,28 +71,28 @@ def test_each_of_three_runs_gets_the_same_result_as_alone(
         folder = tmp_path / f"alone-{number}"
         folder.mkdir()
         with hosting(definition, folder, redis_url) as one:
-            play(one, one.run)
+            play(one, one.run.id)
             alone.append(outcome(one))
     hosted = host(three()[0])
-    names = [hosted.run, *(hosted.operator.submit(definition).run for definition in three()[1:])]
-    waiting = hosted.operator.info(names[2]).waits_for
+    names = [hosted.run.id, *(hosted.operator.submit(definition).run for definition in three()[1:])]
+    waiting = hosted.operator.run(names[2]).info().waits_for
     assert waiting == f"the end of {names[0]} and 1 more run"
     for run in names:
         play(hosted, run, lambda _: hosted.restart())
-        assert hosted.operator.info(run).state == "finished"
+        assert hosted.run.info().state == "finished"
     results = []
     for run in names:
-        hosted.operator.run = run
+        hosted.run = hosted.operator.run(run)
         results.append(outcome(hosted))
     assert results == [alone[0], alone[1], alone[0]]
 
 
 def test_no_response_contains_the_secret_seed_of_a_run(host: Host) -> None:
     hosted = host(experiment(rounds=2), predictable_draws=False)
-    play(hosted, hosted.run)
+    play(hosted, hosted.run.id)
     state = hosted.of_run(lambda run: run.state.read())
     assert state.server_seed != state.experiment.seed
-    base = f"{hosted.url}/v1/runs/{hosted.run}"
+    base = f"{hosted.url}/v1/runs/{hosted.run.id}"
     headers = {"Authorization": f"Bearer {hosted.settings.operator_token.get_secret_value()}"}
     pages = ["", "/experiment", "/rounds/current", "/rounds", "/rounds/1", "/figures", "/verdicts"]
     pages += ["/members", "/proposals", "/evaluations"]
@@ -110,7 +110,7 @@ def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(
     host: Host, tmp_path: Path
 ) -> None:
     hosted = host(three()[0])
-    first, second = hosted.run, hosted.operator.submit(three()[2]).run
+    first, second = hosted.run.id, hosted.operator.submit(three()[2]).run
     play(hosted, first)
     play(hosted, second)
     kept = outcome(hosted)
@@ -119,7 +119,7 @@ def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(
     before = {path.name: path.read_bytes() for path in (folder / second).glob("??/*")}
     shared = {path.name for path in (folder / first).glob("??/*")} & before.keys()
     assert digest in shared
-    hosted.operator.delete(first)
+    hosted.operator.run(first).delete()
     until(lambda: not (folder / first).exists())
     assert {path.name: path.read_bytes() for path in (folder / second).glob("??/*")} == before
     assert outcome(hosted) == kept
@@ -130,18 +130,19 @@ def test_deleting_a_run_frees_only_its_own_blobs_even_if_others_are_equal(
 def test_a_run_that_exceeds_the_disk_quota_waits_until_others_are_deleted(host: Host) -> None:
     first, second, third = three()
     hosted = host(first, disk_quota=estimate(first).disk_bytes)
-    operator, run = hosted.operator, hosted.run
+    operator, played = hosted.operator, hosted.run
     with pytest.raises(OperatorRefused, match="RAMPART_DISK_QUOTA is"):
         operator.submit(experiment(20, rounds=3, server=FEDCAP))
-    play(hosted, run)
-    impatient, waiting = operator.submit(third, wait_seconds=2).run, operator.submit(second).run
-    until(lambda: operator.info(impatient).state == "cancelled")
-    reason = operator.info(impatient).reason
+    play(hosted, played.id)
+    impatient = operator.run(operator.submit(third, wait_seconds=2).run)
+    waiting = operator.run(operator.submit(second).run)
+    until(lambda: impatient.info().state == "cancelled")
+    reason = impatient.info().reason
     assert reason.startswith("the run waited 2 seconds for disk: the run needs an estimated")
-    until(lambda: operator.info(waiting).waits_for.startswith("disk: the run needs an estimated"))
-    operator.delete(run)
-    play(hosted, waiting)
-    assert operator.info(waiting).state == "finished"
+    until(lambda: waiting.info().waits_for.startswith("disk: the run needs an estimated"))
+    played.delete()
+    play(hosted, waiting.id)
+    assert waiting.info().state == "finished"
 
 
 def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
@@ -150,7 +151,7 @@ def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
     A client's token is valid in both runs, but each run accepts only what its own ticket asks for.
     """
     hosted = host(three()[0])
-    first, second = hosted.run, hosted.operator.submit(three()[1]).run
+    first, second = hosted.run.id, hosted.operator.submit(three()[1]).run
 
     def refusal(run: str) -> str:
         """Why a run refuses an upload of ada, who has a ticket for round 1 of the other run."""
@@ -160,7 +161,7 @@ def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
         return str(httpx.put(url, content=b"an update", headers=headers).json()["type"])
 
     def evict(hold: Hold) -> None:
-        hosted.operator.decide("cleo", "evict", "odd")
+        hosted.run.decide("cleo", "evict", "odd")
         assert refusal(second) == "urn:rampart:not-started"
 
     def look_back(hold: Hold) -> None:
@@ -168,10 +169,10 @@ def test_runs_share_no_tickets_evictions_or_models(host: Host) -> None:
 
     play(hosted, first, evict)
     digest = hosted.record(0).models["global"]
-    assert hosted.operator.status().evicted == ["cleo"]
+    assert hosted.run.status().evicted == ["cleo"]
 
     play(hosted, second, look_back)
-    assert hosted.operator.status().evicted == []
+    assert hosted.run.status().evicted == []
     assert hosted.record(0).participants == NAMES, "an eviction belongs to its run"
     assert hosted.record(0).probed == [], "everybody begins anew"
     bearer = {"Authorization": f"Bearer {hosted.join('ada').token}"}
@@ -194,16 +195,15 @@ def test_a_client_that_is_barred_takes_part_in_no_later_run(host: Host) -> None:
         },
     )
     hosted = host(definition)
-    first, second = hosted.run, hosted.operator.submit(experiment(clients=2, rounds=1)).run
-    hosted.operator.run = first
+    second = hosted.operator.submit(experiment(clients=2, rounds=1)).run
     hosted.scripted(NAMES[:2])
     hosted.scripted(["cleo"], scale=100.0)
     hosted.wait()
-    assert hosted.operator.status().evicted == ["cleo"]
+    assert hosted.run.status().evicted == ["cleo"]
     (barred,) = [one for one in hosted.operator.clients() if one.barred is not None]
     assert barred.client_id == "cleo"
-    hosted.operator.run = second
-    hosted.operator.await_start()
+    hosted.run = hosted.operator.run(second)
+    hosted.run.await_start()
     hosted.scripted(NAMES)
     hosted.wait()
     assert hosted.last_ticket("cleo").run == ""
@@ -227,29 +227,30 @@ def test_agents_take_part_in_every_run_whichever_process_is_killed(tmp_path: Pat
         experiments[0], tmp_path, settings=settings, processes=ForkedProcesses
     ) as federation:
         operator = federation.operator
-        runs = [operator.run, *(operator.submit(definition).run for definition in experiments[1:])]
+        later = [operator.submit(definition).run for definition in experiments[1:]]
+        runs = [federation.run, *map(operator.run, later)]
         federation.start_clients()
         for run, damage in zip(runs, damages, strict=True):
-            operator.run = run
-            while operator.info().state == "queued" or operator.status().round < 1:
+            while run.info().state == "queued" or run.status().round < 1:
                 federation.processes.check("redis", "aggregator")
                 time.sleep(0.1)
             damage(federation, disturbed)
-            while operator.status().phase != "done":
+            while run.status().phase != "done":
                 federation.processes.check("redis", "aggregator", "clients-0")
                 time.sleep(0.1)
             chaos.kill_aggregator(federation, disturbed)
         assert disturbed.kills[::2] == ["aggregator", "redis", "clients-0"]
         results = []
         for run in runs:
-            operator.run = run
-            assert operator.evaluations().keys() == set(experiments[0].client_names)
-            results.append([chaos.comparable(record) for record in operator.rounds()])
+            assert run.evaluations().keys() == set(experiments[0].client_names)
+            results.append([chaos.comparable(record) for record in run.rounds()])
         assert [len(records) for records in results] == [4, 4, 4]
         assert chaos.difference({"records": results[0]}, {"records": results[2]}) is None
         assert results[0] != results[1]
         folders = tmp_path.glob("clients/clients-0/client-0/runs/*")
-        assert [folder.name for folder in folders] == runs[-1:], "former runs left nothing to keep"
+        assert [folder.name for folder in folders] == [runs[-1].id], (
+            "former runs left nothing to keep"
+        )
         kept = list(tmp_path.glob("clients/clients-0/client-*/runs/*/*.kept"))
         until(lambda: not [path for path in kept if path.exists()])
 
@@ -270,7 +271,7 @@ def held(hosted: Hosted) -> tuple[set[str], dict[str, bytes]]:
 def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
     """One run stays, while three others are played and deleted."""
     hosted = host(three()[0])
-    play(hosted, hosted.run)
+    play(hosted, hosted.run.id)
     # The api records the time of a client's last request with some delay.
     until(lambda: hosted.stores(lambda stores: stores.clients.silences()).keys() == {*NAMES})
     before = held(hosted)
@@ -279,7 +280,7 @@ def test_a_deleted_run_leaves_redis_and_blobs_as_they_were(host: Host) -> None:
         run = hosted.operator.submit(definition).run
         play(hosted, run)
         assert held(hosted)[0] - before[0], "the run has keys"
-        hosted.operator.delete(run)
+        hosted.run.delete()
         until(lambda: not hosted.stores(lambda stores: stores.runs.deleted_runs()))
         keys, blobs = held(hosted)
         assert (keys ^ before[0], blobs.keys() ^ before[1].keys()) == (set(), set())

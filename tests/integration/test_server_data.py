@@ -102,7 +102,7 @@ def test_api_stays_responsive_while_weights_are_learned(
     try:
         assert begun.wait(60)
         for _ in range(20):
-            assert federation.operator.status().phase == "aggregating"
+            assert federation.run.status().phase == "aggregating"
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert httpx.get(federation.url + path, timeout=30).status_code == 200
     finally:

@@ -113,10 +113,10 @@ def test_clients_may_load_only_their_own_groups_model(host: Host) -> None:
     for name in NAMES[:3]:
         connection = hosted.client(name)
         try:
-            assert vector(hosted.soon(connection.model(hosted.run, digests[OWN[name]]))).size
+            assert vector(hosted.soon(connection.model(hosted.run.id, digests[OWN[name]]))).size
             for group in set(GROUPS) - {OWN[name]}:
                 with pytest.raises(RequestRefused, match="403 forbidden"):
-                    hosted.soon(connection.model(hosted.run, digests[group]))
+                    hosted.soon(connection.model(hosted.run.id, digests[group]))
         finally:
             hosted.soon(connection.close())
     # A customized model out of turn is the model of the client's group, too.
@@ -212,13 +212,13 @@ def test_votes_of_agents_match_the_simulator(host: Host, tmp_path: Path) -> None
     expected, hosted = simulate(run), host(run)
     with learning(hosted, run, tmp_path):
         hosted.wait()
-    result = hosted.operator.evaluations()
+    result = hosted.run.evaluations()
     assert expected.votes and result.keys() == expected.votes.keys()
     for name, counts in expected.votes.items():
         for what, count in counts.items():
             # Float32 sums in another order may turn a vote that was nearly a tie.
             assert abs(result[name][what] - count) <= 1, (name, what)
-    for record, simulated in zip(hosted.operator.rounds(), expected.records, strict=True):
+    for record, simulated in zip(hosted.run.rounds(), expected.records, strict=True):
         assert record.assignment == simulated.assignment
         assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
 
@@ -264,7 +264,7 @@ def test_fedfomo_weights_of_agents_match_the_simulator(host: Host, tmp_path: Pat
     expected, hosted = simulate(run), host(run)
     with learning(hosted, run, tmp_path):
         hosted.wait()
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     weights = []
     for record, simulated in zip(records[:2], expected.records, strict=False):
         assert record.assignment == simulated.assignment
@@ -326,8 +326,8 @@ def test_restart_during_a_round_does_not_change_the_result(
             hold.on = False
             hosted.wait()
             stands = hosted.of_run(lambda run: run.state.read()).snapshot
-            records = [chaos.comparable(record) for record in hosted.operator.rounds()]
-            blobs = Blobs(folder / "blobs" / hosted.settings.namespace / hosted.run)
+            records = [chaos.comparable(record) for record in hosted.run.rounds()]
+            blobs = Blobs(folder / "blobs" / hosted.settings.namespace / hosted.run.id)
             recorded = hosted.of_run(lambda run: run.records(blobs).blob_digests())
             # All blobs that are still needed exist, and no others.
             assert set(blobs.digests()) == stands.blobs() | recorded

@@ -53,8 +53,8 @@ def test_standby_takes_over_and_reaches_the_same_result(
     holds[1].on = False
     running.wait()
 
-    assert outcome(running.operator.rounds()) == outcome(calm.operator.rounds())
-    assert running.operator.status().evicted == calm.operator.status().evicted == ["eve"]
+    assert outcome(running.run.rounds()) == outcome(calm.run.rounds())
+    assert running.run.status().evicted == calm.run.status().evicted == ["eve"]
     # A worker serves only the operational routes; only an api admits clients.
     worker = f"http://127.0.0.1:{running.ports['one']}"
     assert httpx.get(f"{worker}/healthz").status_code == 200

@@ -38,11 +38,11 @@ def test_run_starts_from_the_last_model_of_another_run(tmp_path: Path) -> None:
     with testing.run(first, tmp_path / "federation") as running:
         running.start_clients()
         running.wait("done", patience=120)
-        held = running.operator.model("global")
-        running.operator.run = running.operator.submit(second).run
-        until(lambda: running.operator.info().state in OVER)
-        info, records = running.operator.info(), running.operator.rounds()
-        reached = vector(running.operator.model("global"))
+        held = running.run.model("global")
+        running.run = running.operator.run(running.operator.submit(second).run)
+        until(lambda: running.run.info().state in OVER)
+        info, records = running.run.info(), running.run.rounds()
+        reached = vector(running.run.model("global"))
     assert (info.state, info.reason) == ("finished", "")
     fresh = set(records[1].participants) - set(records[0].participants)
     assert fresh, "nobody trains for the first time in the second round"
@@ -66,9 +66,9 @@ def test_missing_starting_model_fails_only_its_run(tmp_path: Path) -> None:
         running.operator.submit(lost)
         running.operator.submit(first)
         running.start_clients()
-        last = running.operator.about("first-3")
+        last = running.operator.run("first-3")
         until(lambda: last.info().state in OVER)
-        info = running.operator.info("lost-2")
+        info = running.operator.run("lost-2").info()
     assert info.state == "failed"
     assert "there is no run 'nothing-7'" in info.reason
 
@@ -87,16 +87,16 @@ def test_only_the_last_model_of_a_run_is_kept_by_default(host: Callable[..., Hos
         (0, "the model of run 'scripted-1' after round 0 is not kept; only the models of"),
         (7, "run 'scripted-1' published no model in round 7"),
     ):
-        operator.run = operator.submit(starting(run="scripted-1", round=round_)).run
-        info = operator.await_start()
+        run = operator.run(operator.submit(starting(run="scripted-1", round=round_)).run)
+        info = run.await_start()
         assert info.state == "failed"
         assert reason in info.reason
     for start in ({"run": "scripted-1", "round": 1}, {"run": "scripted-1"}):
-        operator.run = operator.submit(starting(**start)).run
-        assert operator.await_start().state == "running"
+        hosted.run = operator.run(operator.submit(starting(**start)).run)
+        assert hosted.run.await_start().state == "running"
         assert hosted.model("global") == last
-        operator.steer("stop")
-        until(lambda: operator.info().state in OVER)
+        hosted.run.steer("stop")
+        until(lambda: hosted.run.info().state in OVER)
 
 
 def test_models_of_earlier_rounds_are_kept_on_request(host: Callable[..., Hosted]) -> None:
@@ -104,14 +104,14 @@ def test_models_of_earlier_rounds_are_kept_on_request(host: Callable[..., Hosted
     hosted.scripted(["ada", "bob"])
     hosted.wait()
     operator = hosted.operator
-    models = {record.round: record.models["global"] for record in operator.rounds()}
+    models = {record.round: record.models["global"] for record in hosted.run.rounds()}
     assert len(set(models.values())) == 4
     digest = sha256(hosted.model("global")).hexdigest()
     assert digest == models[3]
     for round_, state in ((1, "failed"), (2, "running")):
-        operator.run = operator.submit(starting(run="scripted-1", round=round_)).run
-        assert operator.await_start().state == state
-    assert sha256(hosted.model("global")).hexdigest() == models[2]
+        run = operator.run(operator.submit(starting(run="scripted-1", round=round_)).run)
+        assert run.await_start().state == state
+    assert sha256(run.model("global")).hexdigest() == models[2]
 
 
 def test_starting_model_files_outside_the_configured_folder_are_refused(

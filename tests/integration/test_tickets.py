@@ -53,7 +53,7 @@ def test_ticket_includes_its_model_if_the_client_accepts_and_lacks_it(host: Host
     assert along.headers["content-type"] == wire.MEDIA_TYPE
     assert along.headers["etag"] == plain.headers["etag"] == f'"{ticket.etag}"'
     assert Ticket.model_validate_json(along.headers[wire.TICKET_HEADER]) == ticket
-    assert along.content == get(f"/v1/runs/{hosted.run}/models/{digest}").content
+    assert along.content == get(f"/v1/runs/{hosted.run.id}/models/{digest}").content
 
     other = get("/v1/ticket", **{"Accept": wire.MEDIA_TYPE, "Rampart-Model": "0" * 64})
     assert other.content == along.content
@@ -62,7 +62,7 @@ def test_ticket_includes_its_model_if_the_client_accepts_and_lacks_it(host: Host
 
     hold.on = False
     hosted.wait()
-    done = get(f"/v1/ticket?run={hosted.run}", Accept=wire.MEDIA_TYPE)
+    done = get(f"/v1/ticket?run={hosted.run.id}", Accept=wire.MEDIA_TYPE)
     assert Ticket.model_validate_json(done.content).kind == "done"
 
 
@@ -75,7 +75,7 @@ def test_an_upload_may_wait_for_the_next_ticket_and_its_model(host: Host) -> Non
     def put(round_: int, patience: int) -> tuple[Receipt, httpx.Response]:
         preferences = {"Accept": wire.MEDIA_TYPE, "Prefer": f"wait={patience}"}
         headers = {**bearer, **preferences, "Content-Type": wire.MEDIA_TYPE}
-        url = f"{hosted.url}/v1/runs/{hosted.run}/rounds/{round_}/update"
+        url = f"{hosted.url}/v1/runs/{hosted.run.id}/rounds/{round_}/update"
         answer = httpx.put(url, content=update, headers=headers, timeout=60)
         assert answer.status_code == 200
         text = answer.headers.get(wire.RECEIPT_HEADER) or answer.content
@@ -109,7 +109,7 @@ def test_upload_keeps_waiting_through_a_round_without_its_client(host: Host) -> 
     with ThreadPoolExecutor(1) as thread:
         put = thread.submit(
             httpx.put,
-            f"{hosted.url}/v1/runs/{hosted.run}/rounds/0/update",
+            f"{hosted.url}/v1/runs/{hosted.run.id}/rounds/0/update",
             content=upload_of(first.content),
             headers={**bearer, "Content-Type": wire.MEDIA_TYPE},
             timeout=90,
@@ -134,7 +134,7 @@ def test_stale_buffered_upload_gets_the_next_ticket(
     with ThreadPoolExecutor(1) as thread:
         put = thread.submit(
             httpx.put,
-            f"{hosted.url}/v1/runs/{hosted.run}/rounds/0/update",
+            f"{hosted.url}/v1/runs/{hosted.run.id}/rounds/0/update",
             content=upload_of(first.content),
             headers={**preferences, "Content-Type": wire.MEDIA_TYPE},
             timeout=60,

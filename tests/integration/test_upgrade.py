@@ -114,7 +114,7 @@ def running(tmp_path: Path, redis_url: str) -> Iterator[Upgraded]:
 @pytest.fixture
 def prober(running: Upgraded) -> Prober:
     """A prober for paths that need only Redis, and for a path that needs blobs."""
-    run = f"/v1/runs/{running.operator.run}"
+    run = f"/v1/runs/{running.run.id}"
     paths = ["/v1/runs", f"{run}/rounds/current", f"{run}/rounds?limit=1", f"{run}/models/global"]
     return Prober(running.ports["api"], running.settings["RAMPART_OPERATOR_TOKEN"], paths)
 
@@ -126,7 +126,7 @@ def finish(running: Upgraded, host: Callable[..., Hosted]) -> None:
     calm = host(EXPERIMENT)
     calm.scripted(NAMES)
     calm.wait()
-    records, expected = running.operator.rounds(), calm.operator.rounds()
+    records, expected = running.run.rounds(), calm.run.rounds()
     assert list(map(comparable, records)) == list(map(comparable, expected))
     assert blobs_digest(records[-1]) == blobs_digest(expected[-1])
 
@@ -176,7 +176,7 @@ def test_upgrade_to_the_next_schema_converts_the_state_and_fails_no_request(
     for name in ("api-3", "api-4", "worker-3", "worker-4"):
         running.drain(name)
     before = running.dump()
-    assert before[f"{{{running.namespace}}}:run:{running.operator.run}:seats".encode()]
+    assert before[f"{{{running.namespace}}}:run:{running.run.id}:seats".encode()]
     running.start("worker", "worker-1")
     running.start("api", "api-1")
     running.refused("worker-1")

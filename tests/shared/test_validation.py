@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rampart_fl.shared.built_experiment import build_experiment
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.members import build
 from rampart_fl.shared.simulation import Simulation, simulate
 from rampart_fl.shared.validation import CONSTRAINTS, Constraint, validate
 
@@ -144,8 +144,8 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
 def test_broken_constraint_is_rejected_with_its_message(constraint: Constraint) -> None:
     tables, message = BREAKS[constraint.holds]
     experiment = Experiment.from_tables(tables)
-    members = build(experiment)
-    assert [row.holds for row in CONSTRAINTS if list(row.broken_by(members))] == [constraint.holds]
+    built = build_experiment(experiment)
+    assert [row.holds for row in CONSTRAINTS if list(row.broken_by(built))] == [constraint.holds]
     with pytest.raises(ConfigurationError) as refusal:
         validate(experiment)
     assert str(refusal.value) == message

@@ -3,10 +3,10 @@
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.ranks import Ranks
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import of_model
 from rampart_fl.shared.learning.network.vector import outline, spec_of
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.round.rounds import check_divides
 

@@ -16,7 +16,7 @@ def show_history(
     """
     enrolled = operator.client(client)  # Raises an error if the client is not enrolled.
     runs = operator.runs(before, last)
-    readers = (RunReader(operator.about(info.run), info) for info in runs)
+    readers = (RunReader(operator.run(info.run), info) for info in runs)
     parts = list(history(readers, client))
     if as_json:
         emit([part.as_json() for part in parts])

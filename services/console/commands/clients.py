@@ -45,7 +45,7 @@ def clients(
         refuse_unused(context, "a client's history covers all runs", "run", "everywhere")
     if everywhere:
         refuse_unused(context, "--everywhere lists the clients of all runs", "run")
-    operator = connect(url, token, ca, run)
+    operator = connect(url, token, ca)
     if client is not None:
         from rampart_fl.services.console.commands.client_history import show_history
 
@@ -54,7 +54,7 @@ def clients(
     if everywhere:
         _print_clients(operator.clients(), as_json)
         return
-    members = operator.members()
+    members = operator.run(run).members()
     if as_json:
         emit([client.model_dump(mode="json") for client in members])
         return

@@ -24,7 +24,7 @@ def compare(
             "compare needs at least two run ids; the command `rampart runs` lists all runs"
         )
     operator = connect(url, token, ca)
-    readers = [RunReader.of(operator, run) for run in runs]
+    readers = [RunReader.of(operator.run(run)) for run in runs]
     figures = [reader.figures for reader in readers]
     settings = differences([reader.experiment.tables() for reader in readers])
     if as_json:

@@ -41,40 +41,23 @@ Token = Annotated[
     ),
 ]
 Ca = Annotated[str | None, typer.Option(envvar="RAMPART_CA_CERTIFICATE", help="CA bundle for TLS.")]
-Run = Annotated[
-    str | None,
-    typer.Option(
-        "--run",
-        help="Id of a run; by default, the current run, or the newest run if no run is current.",
-    ),
-]
-WhichRun = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="Id of a run; by default, the current run, or the newest run if no run is current.",
-    ),
-]
+RUN_HELP = "Id of a run; by default, the current run, or the newest run if no run is current."
+Run = Annotated[str | None, typer.Option("--run", help=RUN_HELP)]
+WhichRun = Annotated[str | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Reason = Annotated[str, typer.Option(help="Reason, recorded in the audit log.")]
-Where = tuple[str | None, str | None, str | None, str | None]
-"""The options of a connection: URL, token, CA bundle and run."""
+Where = tuple[str | None, str | None, str | None]
+"""The options of a connection: URL, token and CA bundle."""
 
 
-def connect(
-    url: str | None,
-    token: str | None,
-    ca: str | None,
-    run: str | None = None,
-    patience: float = 10.0,
-) -> Operator:
-    """Connects an operator to the aggregator and the run that the options specify.
+def connect(url: str | None, token: str | None, ca: str | None, patience: float = 10.0) -> Operator:
+    """Connects an operator to the aggregator that the options specify.
 
     Without a URL, connects to the federation in the folder RAMPART_FEDERATION, or else to the
     newest running federation in ./runs. Without a token, uses the token saved with the URL.
 
     Args:
-        url, token, ca, run: the values of the options; None if an option is not given.
+        url, token, ca: the values of the options; None if an option is not given.
         patience: seconds to wait for an aggregator that does not answer.
     Raises:
         BadParameter: an option is empty, or the options and the saved federations do not determine
@@ -84,7 +67,7 @@ def connect(
         if value == "":
             raise typer.BadParameter(f"{option} is empty")
     where = _address(url, token or secret("RAMPART_OPERATOR_TOKEN"))
-    operator = Operator(where.url, where.token, ca, patience, run)
+    operator = Operator(where.url, where.token, ca, patience)
     OPENED.callback(operator.close)
     return operator
 

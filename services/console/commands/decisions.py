@@ -41,8 +41,9 @@ def evict(
     """Evicts a client from a run, or bars it from the whole federation."""
     if everywhere:
         refuse_unused(context, "--everywhere applies to all runs", "run")
-    decide = _decide_everywhere if everywhere else _decide
-    decide("evict", client, reason, (url, token, ca, run), as_json)
+        _decide_everywhere("evict", client, reason, (url, token, ca), as_json)
+    else:
+        _decide("evict", client, run, reason, (url, token, ca), as_json)
 
 
 def reinstate(
@@ -62,15 +63,16 @@ def reinstate(
     """
     if everywhere:
         refuse_unused(context, "--everywhere applies to all runs", "run")
-    decide = _decide_everywhere if everywhere else _decide
-    decide("reinstate", client, reason, (url, token, ca, run), as_json)
+        _decide_everywhere("reinstate", client, reason, (url, token, ca), as_json)
+    else:
+        _decide("reinstate", client, run, reason, (url, token, ca), as_json)
 
 
 def proposals(
     run: Run = None, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
 ) -> None:
     """Lists the evictions that wait for `confirm` or `dismiss`, with their evidence."""
-    pending = connect(url, token, ca, run).proposals()
+    pending = connect(url, token, ca).run(run).proposals()
     if as_json:
         emit([one.model_dump(mode="json") for one in pending])
         return
@@ -91,7 +93,7 @@ def confirm(
     as_json: Json = False,
 ) -> None:
     """Confirms a proposal: evicts the client."""
-    _decide("confirm", client, reason, (url, token, ca, run), as_json)
+    _decide("confirm", client, run, reason, (url, token, ca), as_json)
 
 
 def dismiss(
@@ -104,7 +106,7 @@ def dismiss(
     as_json: Json = False,
 ) -> None:
     """Dismisses a proposal: readmits the client and discards the evidence."""
-    _decide("dismiss", client, reason, (url, token, ca, run), as_json)
+    _decide("dismiss", client, run, reason, (url, token, ca), as_json)
 
 
 def mode(
@@ -120,25 +122,28 @@ def mode(
 
     The mode applies to the next round that closes, and to all later rounds.
     """
-    status = connect(url, token, ca, run).switch(mode, reason)
+    status = connect(url, token, ca).run(run).switch(mode, reason)
     text = f"{status.run} decides in mode {status.mode} from the next round that closes"
     say(as_json, status.model_dump(mode="json"), text)
 
 
-def _decide(verb: str, client: str, reason: str, where: Where, as_json: bool) -> None:
+def _decide(
+    verb: str, client: str, run: str | None, reason: str, where: Where, as_json: bool
+) -> None:
     operator = connect(*where)
-    info = operator.decide(client, verb, reason)
+    chosen = operator.run(run)
+    info = chosen.decide(client, verb, reason)
     result, now = info.model_dump(mode="json"), "is evicted" if info.evicted else "may take part"
     if info.quarantine is not None:
         now = f"is quarantined until round {info.quarantine.until}"
     if verb == "reinstate":
-        if info.slot is not None and operator.info().state in OVER:
-            now = f"may download the final models of run {operator.run}, which has ended"
+        if info.slot is not None and chosen.info().state in OVER:
+            now = f"may download the final models of run {chosen.id}, which has ended"
         barred = operator.client(client).barred
         result["barred"] = None if barred is None else barred.model_dump(mode="json")
         if barred is not None:
             now = (
-                f"is no longer evicted from run {operator.run}, but is still barred from the "
+                f"is no longer evicted from run {chosen.id}, but is still barred from the "
                 f"federation ({barred.reason}); --everywhere readmits it"
             )
     say(as_json, result, f"{client} {now}")

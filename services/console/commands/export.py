@@ -21,7 +21,7 @@ def export(
     from rampart_fl.services.console.reports.run_reader import RunReader
 
     operator = connect(url, token, ca)
-    provenance = write(RunReader.of(operator, run), folder)
+    provenance = write(RunReader.of(operator.run(run)), folder)
     number = len(provenance["models"])
     models = f"{number} model{'' if number == 1 else 's'}"
     text = f"{run}: {models} and all records are in {folder}"

@@ -84,9 +84,10 @@ def matrix(
     """
     from rampart_fl.services.console import downloads
     from rampart_fl.services.console.folder_lock import locked
-    from rampart_fl.services.console.studies.matrix import follow, plan
+    from rampart_fl.services.console.studies.matrix_cells import plan
     from rampart_fl.services.console.studies.matrix_figures import Matrix
     from rampart_fl.services.console.studies.matrix_report import markdown, write
+    from rampart_fl.services.console.studies.matrix_runs import follow
     from rampart_fl.services.console.studies.plots import MatplotlibMissing
     from rampart_fl.services.console.studies.pools import pool
     from rampart_fl.shared.experiment import Experiment

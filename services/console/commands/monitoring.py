@@ -19,7 +19,7 @@ from rampart_fl.services.console.commands.unused import refuse_unused
 from rampart_fl.services.console.event_stream import follow_events
 from rampart_fl.services.console.formats import percent
 from rampart_fl.services.console.live_table import MODELS, LiveTable, two_lines
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.services.console.tables import print_table
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.figures.client_metrics import accuracy, attack_success
@@ -34,7 +34,7 @@ def status(
     run: Run = None, url: Url = None, token: Token = None, ca: Ca = None, as_json: Json = False
 ) -> None:
     """Shows the status of a run: phase, round, clients, and uploads received."""
-    state = connect(url, token, ca, run).status()
+    state = connect(url, token, ca).run(run).status()
     if as_json:
         emit(state.model_dump(mode="json"))
         return
@@ -67,9 +67,9 @@ def rounds(
     """Lists finished rounds, or shows one round with its verdicts, scores and reasons."""
     if number is not None:
         refuse_unused(context, "a number shows only this round", "last")
-    operator = connect(url, token, ca, run)
+    shown = connect(url, token, ca).run(run)
     if number is not None:
-        records = operator.rounds(number, 1)
+        records = shown.rounds(number, 1)
         if not records or records[0].round != number:
             raise RampartError(f"round {number} has not ended, or its record is no longer kept")
         if as_json:
@@ -77,8 +77,8 @@ def rounds(
             return
         _show_verdicts(records[0])
         return
-    current = operator.status().round
-    records = operator.rounds(max(0, current - last + 1), last, mixing=as_json)
+    current = shown.status().round
+    records = shown.rounds(max(0, current - last + 1), last, mixing=as_json)
     if as_json:
         emit([record.model_dump(mode="json") for record in records])
         return
@@ -159,25 +159,25 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Follows a run until it ends; shows a live table, or prints one line per event."""
-    operator = connect(url, token, ca, run, PATIENCE)
-    wait_for_start(operator)
+    watched = connect(url, token, ca, PATIENCE).run(run)
+    wait_for_start(watched)
     if events or as_json:
-        _print_events(operator, as_json)
+        _print_events(watched, as_json)
     else:
-        follow(operator)
+        follow(watched)
 
 
-def _print_events(operator: Operator, as_json: bool) -> None:
+def _print_events(run: OperatedRun, as_json: bool) -> None:
     """Prints each event of a run on one line, until the run ends."""
     shown = over = False
-    for event in follow_events(operator, PATIENCE):
+    for event in follow_events(run, PATIENCE):
         if not event and over:
             # All events of a run that is over arrive before the next tick, so none is left.
             if not shown:
-                sys.stderr.write(f"the events of {operator.run} are no longer kept\n")
+                sys.stderr.write(f"the events of {run.id} are no longer kept\n")
             return
         if not event:
-            over = operator.status().phase == "done"
+            over = run.status().phase == "done"
             continue
         shown = True
         if as_json:
@@ -189,7 +189,7 @@ def _print_events(operator: Operator, as_json: bool) -> None:
             return
 
 
-def wait_for_start(operator: Operator) -> None:
+def wait_for_start(run: OperatedRun) -> None:
     """Waits until a run has started; while the run is queued, prints what the run waits for.
 
     Raises:
@@ -200,19 +200,19 @@ def wait_for_start(operator: Operator) -> None:
         sys.stderr.write(f"{info.run} waits for {info.waits_for}\n")
         sys.stderr.flush()
 
-    info = operator.await_start(float("inf"), tell)
+    info = run.await_start(float("inf"), tell)
     if info.started_at is None:
         raise RampartError(f"run {info.run} did not start ({info.state}): {info.reason}")
 
 
-def follow(operator: Operator) -> None:
+def follow(run: OperatedRun) -> None:
     """Shows a run as a live table until the run ends."""
-    records = operator.rounds(mixing=False)
+    records = run.rounds(mixing=False)
     with LiveTable() as view:
         while True:
-            state = operator.status()
+            state = run.status()
             since = records[-1].round + 1 if records else 0
-            records += operator.rounds(since, mixing=False)
+            records += run.rounds(since, mixing=False)
             view.show(state, records)
             if state.phase == "done":
                 return

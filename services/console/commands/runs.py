@@ -78,13 +78,11 @@ def run(
         say(as_json, needs.model_dump(mode="json"), _needs(needs))
         return
     info = operator.submit(chosen, name, submission, wait, reason)
-    operator.run = info.run
-    if not followed:
-        say(as_json, info.model_dump(mode="json"), _line(info))
-        return
-    wait_for_start(operator)
-    follow(operator)
-    info = operator.info()
+    if followed:
+        submitted = operator.run(info.run)
+        wait_for_start(submitted)
+        follow(submitted)
+        info = submitted.info()
     say(as_json, info.model_dump(mode="json"), _line(info))
 
 
@@ -139,7 +137,7 @@ def runs(
         refuse_unused(context, "an id shows only this run", "last", "before")
     operator = connect(url, token, ca)
     if run is not None:
-        one = operator.info(run)
+        one = operator.run(run).info()
         if as_json:
             emit(one.model_dump(mode="json"))
             return
@@ -173,7 +171,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Deletes a run that is queued or has ended, with its records, models and updates."""
-    connect(url, token, ca).delete(run, reason)
+    connect(url, token, ca).run(run).delete(reason)
     say(as_json, {"run": run, "deleted": True}, f"{run} is deleted")
 
 

@@ -23,7 +23,7 @@ def pause(
     as_json: Json = False,
 ) -> None:
     """Pauses a run: no further round opens until `resume`."""
-    _steer("pause", reason, (url, token, ca, run), as_json)
+    _steer("pause", run, reason, (url, token, ca), as_json)
 
 
 def resume(
@@ -35,7 +35,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Resumes a run after `pause`."""
-    _steer("resume", reason, (url, token, ca, run), as_json)
+    _steer("resume", run, reason, (url, token, ca), as_json)
 
 
 def stop(
@@ -47,10 +47,10 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """Ends a run after clients have evaluated the final models; cancels a queued run."""
-    _steer("stop", reason, (url, token, ca, run), as_json)
+    _steer("stop", run, reason, (url, token, ca), as_json)
 
 
-def _steer(verb: str, reason: str, where: Where, as_json: bool) -> None:
-    status = connect(*where).steer(verb, reason)
+def _steer(verb: str, run: str | None, reason: str, where: Where, as_json: bool) -> None:
+    status = connect(*where).run(run).steer(verb, reason)
     text = f"{status.run} is {status.state}, round {status.round}"
     say(as_json, status.model_dump(mode="json"), text)

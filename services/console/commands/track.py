@@ -64,8 +64,8 @@ def track(
 
         if not re.fullmatch(RUN_ID, source):
             raise ConfigurationError(f"{source} is neither a folder nor the id of a run")
-        operator, called = connect(url, token, ca, source, PATIENCE), name or source
-        wait_for_start(operator)
-        reader = RunReader.of(operator, source)
+        tracked, called = connect(url, token, ca, PATIENCE).run(source), name or source
+        wait_for_start(tracked)
+        reader = RunReader.of(tracked)
         run = track_live(reader, opened(reader.experiment.name, called))
     sys.stdout.write(f"{called}: {len(run.records)} rounds, {len(run.models)} models\n")

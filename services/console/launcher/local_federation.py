@@ -1,10 +1,12 @@
 """A whole federation on this machine: real Redis, aggregator, clients and attackers on loopback."""
 
+from functools import cached_property
 from pathlib import Path
 
 from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.processes import Processes
 from rampart_fl.services.console.launcher.servers import START, LocalServers
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.toml import to_toml
@@ -44,6 +46,11 @@ class LocalFederation(LocalServers):
             experiment, self.folder, self.operator, self.processes, per_process, tap
         )
 
+    @cached_property
+    def run(self) -> OperatedRun:
+        """The run of the experiment; it exists as soon as the servers have started."""
+        return self.operator.run()
+
     def start_servers(self) -> None:
         """Starts Redis and the aggregator, and waits until the run has started.
 
@@ -51,7 +58,7 @@ class LocalFederation(LocalServers):
             RunEnded: the run has ended already, for example in an earlier execution of the folder.
         """
         super().start_servers()
-        started = self.operator.await_start(START)
+        started = self.run.await_start(START)
         if started.state in OVER:
             raise RunEnded(
                 f"run {started.run} has already ended ({started.state}): {started.reason}"

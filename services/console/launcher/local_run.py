@@ -8,7 +8,8 @@ from typing import Self
 
 from rampart_fl.services.console.launcher.client_processes import ClientProcesses
 from rampart_fl.services.console.launcher.servers import START, LocalServers
-from rampart_fl.services.console.operator import POLL, Operator
+from rampart_fl.services.console.operated_run import POLL, OperatedRun
+from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import ConfigurationError, RampartError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.runs import OVER
@@ -40,7 +41,7 @@ class LocalRun:
         self.clients = ClientProcesses(
             experiment, self.folder, self.operator, self.processes, test_tap=tap
         )
-        self.run: str | None = None
+        self._run: OperatedRun | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -53,10 +54,16 @@ class LocalRun:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
+    @property
+    def run(self) -> OperatedRun:
+        """The run of the experiment, which exists after `submit`."""
+        assert self._run is not None
+        return self._run
+
     def submit(self) -> None:
         """Submits the experiment, and waits until its run has started."""
-        self.run = self.operator.run = self.operator.submit(self.experiment).run
-        started = self.operator.await_start(START)
+        self._run = self.operator.run(self.operator.submit(self.experiment).run)
+        started = self._run.await_start(START)
         if started.state in OVER:
             raise ConfigurationError(
                 f"run {started.run} has already ended ({started.state}): {started.reason}"
@@ -76,20 +83,20 @@ class LocalRun:
         """Stops the run's clients, ends and deletes the run, and leaves the servers running."""
         self.processes.stop_all()
         try:
-            if self.run is not None:
-                self._end(self.run)
+            if self._run is not None:
+                self._end(self._run)
         finally:
             self.operator.close()
 
-    def _end(self, run: str) -> None:
+    def _end(self, run: OperatedRun) -> None:
         """Stops and deletes a run; evicts all members, so that the run does not wait for them."""
         with suppress(RampartError):  # The run may have ended already.
-            self.operator.steer("stop")
-        while self.operator.info().state not in OVER:
+            run.steer("stop")
+        while run.info().state not in OVER:
             with suppress(RampartError):
-                for member in self.operator.members():
+                for member in run.members():
                     if not member.evicted:
-                        self.operator.decide(member.client_id, "evict", "the run was abandoned")
+                        run.decide(member.client_id, "evict", "the run was abandoned")
             # More members may join while the run stops; the next iteration evicts them.
             time.sleep(POLL)
-        self.operator.delete(run)
+        run.delete()

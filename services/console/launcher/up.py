@@ -79,8 +79,8 @@ def up(
                 webbrowser.open(f"{federation.url}/")
             federation.start_clients()
             records = follow(federation, view)
-            status = federation.operator.status()
-            evaluations = federation.operator.evaluations()
+            status = federation.run.status()
+            evaluations = federation.run.evaluations()
             if open_page:
                 keep(federation)
         except Unavailable:
@@ -126,9 +126,9 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
     records: list[RoundRecord] = []
     while True:
         federation.processes.check("redis", "aggregator")
-        status = federation.operator.status()
+        status = federation.run.status()
         since = records[-1].round + 1 if records else 0
-        records += federation.operator.rounds(since)
+        records += federation.run.rounds(since)
         view.show(status, records)
         if status.phase == "done":
             return records

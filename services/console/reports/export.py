@@ -21,7 +21,7 @@ class DigestMismatch(RampartError):
     title = "Damaged"
 
 
-def export(run: RunReader, path: Path) -> dict[str, Any]:
+def export(reader: RunReader, path: Path) -> dict[str, Any]:
     """Writes an ended run to a new folder; returns the content of `provenance.json`.
 
     The folder contains `run.json`, `experiment.toml`, `figures.json`, `rounds.jsonl` (one line per
@@ -33,13 +33,13 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
         DigestMismatch: the aggregator sent a model that differs from the model in the run's last
             record.
     """
-    info = run.info
+    info = reader.info
     if info.state not in OVER:
         raise ConfigurationError(f"run {info.run} is {info.state}; export it after it has ended")
     models: dict[str, str] = {}
 
     def lines() -> Iterator[str]:
-        for record in run.records(mixing=True):
+        for record in reader.records(mixing=True):
             if record.status == "published":
                 models.clear()
                 models.update(record.models_by_name)
@@ -47,13 +47,13 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
 
     with new_folder(path) as folder:
         folder.json(info.model_dump(mode="json"), "run.json")
-        folder.text(to_toml(run.experiment.tables()), "experiment.toml")
-        folder.json([one.model_dump(mode="json") for one in run.members], "members.json")
+        folder.text(to_toml(reader.experiment.tables()), "experiment.toml")
+        folder.json([one.model_dump(mode="json") for one in reader.members], "members.json")
         folder.lines(lines(), "rounds.jsonl")
-        folder.json(run.figures, "figures.json")
-        folder.json(run.evaluations, "evaluations.json")
+        folder.json(reader.figures, "figures.json")
+        folder.json(reader.evaluations, "evaluations.json")
         for name, digest in sorted(models.items()):
-            content = run.operator.model(digest)
+            content = reader.run.model(digest)
             if folder.write([content], "models", f"{name}.safetensors") != digest:
                 raise DigestMismatch(
                     f"model {name} of run {info.run} does not have the digest {digest}"
@@ -67,9 +67,9 @@ def export(run: RunReader, path: Path) -> dict[str, Any]:
             "started_at": info.started_at,
             "ended_at": info.ended_at,
             "models": models,
-            "packages": run.experiment.packages,
-            "aggregator": run.operator.url,
-            "exported_by": run.operator.whoami().name,
+            "packages": reader.experiment.packages,
+            "aggregator": reader.run.connection.url,
+            "exported_by": reader.run.connection.whoami().name,
             "exported_at": time.time(),
             "versions": {"rampart-fl": version("rampart-fl"), "python": platform.python_version()},
         }

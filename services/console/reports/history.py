@@ -50,15 +50,15 @@ class RunParticipation:
         return asdict(self)
 
 
-def history(runs: Iterable[RunReader], client: str) -> Iterator[RunParticipation]:
+def history(readers: Iterable[RunReader], client: str) -> Iterator[RunParticipation]:
     """What a client did in each of the runs; leaves out runs that do not list the client.
 
     The aggregator's responses contain only this client's row, so a response is small even if the
     run is large.
     """
-    for run in runs:
-        for member in run.operator.members(client) if run.started else ():
-            yield part(run.info, member, run.matrices(client), client)
+    for reader in readers:
+        for member in reader.run.members(client) if reader.started else ():
+            yield part(reader.info, member, reader.matrices(client), client)
 
 
 def part(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.comparison import run_figures
 from rampart_fl.shared.figures.run_result import RunFigures
@@ -23,22 +23,21 @@ class RunReader:
     """One run of a federation; its parts are read on demand.
 
     Args:
-        operator: a connection for this run.
-        info: the run.
+        run: the run.
+        info: the run's state.
     """
 
-    operator: Operator
+    run: OperatedRun
     info: RunInfo
 
     @staticmethod
-    def of(operator: Operator, run: str) -> "RunReader":
-        """A reader of the run with this id.
+    def of(run: OperatedRun) -> "RunReader":
+        """A reader of this run in its current state.
 
         Raises:
-            OperatorRefused: there is no such run.
+            OperatorRefused: the run does not exist.
         """
-        own = operator.about(run)
-        return RunReader(own, own.info())
+        return RunReader(run, run.info())
 
     @property
     def started(self) -> bool:
@@ -48,12 +47,12 @@ class RunReader:
     @cached_property
     def experiment(self) -> Experiment:
         """The whole experiment."""
-        return self.operator.experiment()
+        return self.run.experiment()
 
     @cached_property
     def members(self) -> list[Member]:
         """The clients that answered the run's offer, or take part in the run."""
-        return self.operator.members() if self.started else []
+        return self.run.members() if self.started else []
 
     @property
     def slots(self) -> dict[str, int]:
@@ -64,7 +63,7 @@ class RunReader:
         """The records of all rounds, one page at a time."""
         since = 0
         while self.started:
-            page = self.operator.rounds(since, PAGE, mixing)
+            page = self.run.rounds(since, PAGE, mixing)
             yield from page
             if len(page) < PAGE:
                 return
@@ -73,12 +72,12 @@ class RunReader:
     def matrices(self, client: str) -> Iterator[VerdictMatrix]:
         """The verdicts on one client in all rounds, up to 1,000 rounds at a time."""
         for first in range(0, self.info.round + 1 if self.started else 0, MATRIX):
-            yield self.operator.verdicts(first, first + MATRIX - 1, client)
+            yield self.run.verdicts(first, first + MATRIX - 1, client)
 
     @cached_property
     def evaluations(self) -> dict[str, dict[str, float]]:
         """The metrics that clients measured for the final models, keyed by client."""
-        return self.operator.evaluations() if self.started else {}
+        return self.run.evaluations() if self.started else {}
 
     @cached_property
     def figures(self) -> RunFigures:

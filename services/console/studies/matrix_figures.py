@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from rampart_fl.services.console.studies.matrix import NOBODY, MatrixCell
+from rampart_fl.services.console.studies.matrix_cells import NOBODY, MatrixCell
 
 ACCURACIES = {
     "local": "after local training",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rampart_fl.services.console.studies import plots
-from rampart_fl.services.console.studies.matrix import LOCAL_ONLY, NOBODY
+from rampart_fl.services.console.studies.matrix_cells import LOCAL_ONLY, NOBODY
 from rampart_fl.services.console.studies.matrix_figures import (
     ACCURACIES,
     COSTLY,

@@ -38,28 +38,28 @@ def track_live(reader: RunReader, tracker: Tracker) -> FinishedRun:
         reader: reads the run.
         tracker: an unused tracker.
     """
-    run, operator, began = reader.info.run, reader.operator, reader.info.started_at
+    run, began = reader.run, reader.info.started_at
     assert began is not None
 
     def finished(folder: Path) -> FinishedRun:
-        export(RunReader.of(operator, run), folder / run)
-        return read_run(folder / run)
+        export(RunReader.of(run), folder / reader.info.run)
+        return read_run(folder / reader.info.run)
 
     return copy(reader.experiment, rounds(reader), finished, tracker, began)
 
 
 def rounds(reader: RunReader) -> Iterator[TrackedRound]:
     """Yields the rounds of a run, each as soon as it has ended."""
-    operator, acts, slots = reader.operator, dict[str, str](), dict[str, int]()
+    run, acts, slots = reader.run, dict[str, str](), dict[str, int]()
 
     def records(since: int, last: float) -> Iterator[RoundRecord]:
-        while since <= last and (page := operator.rounds(since, PAGE, mixing=False)):
+        while since <= last and (page := run.rounds(since, PAGE, mixing=False)):
             yield from (record for record in page if record.round <= last)
             since = page[-1].round + 1
 
     def ended() -> Iterator[RoundRecord]:
         since, over = 0, False
-        for event in follow_events(operator, PATIENCE):
+        for event in follow_events(run, PATIENCE):
             # If the event that ends a round is lost during a restart, the round's record is read
             # at the next event that ends a round or the run.
             kind = event.get("type", "tick")
@@ -74,12 +74,12 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
             elif kind == "tick":
                 # All events of a run that is over arrive before the next tick, so stop at this
                 # tick.
-                over = operator.info().state in OVER
+                over = run.info().state in OVER
 
     for_records, for_metrics = tee(ended())
     for record, newest in zip(for_records, newer(one.metrics for one in for_metrics), strict=True):
         if not slots.keys() >= newest.keys():
-            slots |= RunReader(operator, reader.info).slots
+            slots |= RunReader(run, reader.info).slots
         curves = curve_point(newest, honest_clients(reader.experiment, slots))
         yield TrackedRound(record, curves, dict(acts))
         acts.clear()

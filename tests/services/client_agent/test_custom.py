@@ -95,7 +95,7 @@ def test_documented_client_takes_part_beside_ordinary_clients(
             running.operator.decide_everywhere(name, "evict", "the test is over")
         ended.result(30)
     assert running.local.processes["own"].wait(30) == 0
-    records = running.operator.rounds()
+    records = running.run.rounds()
     assert [record.participants for record in records] == [names] * 3
     for name in names[2:]:
         first, last = records[0].metrics[name], records[-1].metrics[name]
@@ -140,8 +140,8 @@ def test_documented_plain_client_takes_part(
         running.local.processes.start(name, command)
     running.wait(patience=90)
     assert [running.local.processes[name].wait(30) for name in "ab"] == [0, 0]
-    assert [record.participants for record in running.operator.rounds()] == [["a", "b"]] * 3
-    assert running.operator.evaluations().keys() == {"a", "b"}
+    assert [record.participants for record in running.run.rounds()] == [["a", "b"]] * 3
+    assert running.run.evaluations().keys() == {"a", "b"}
 
 
 @pytest.mark.processes

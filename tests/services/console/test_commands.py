@@ -73,7 +73,7 @@ def test_version_option_prints_the_installed_version(rampart: Rampart) -> None:
 
 def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart: Rampart) -> None:
     # All steps use one federation; each step depends on the steps before it.
-    while hosted.operator.status().online < 3:
+    while hosted.run.status().online < 3:
         hosted.wait("collecting", 1)
     status = parsed(rampart("status", "--json"))
     assert (status["phase"], status["round"], status["online"]) == ("collecting", 1, 3)
@@ -84,7 +84,7 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
 
         async def hold(stores: Stores) -> None:
             fence = int(await stores.redis.ask("get", stores.keys.fence))
-            await stores.of_run(hosted.run).state.hold(fence, reason)
+            await stores.of_run(hosted.run.id).state.hold(fence, reason)
 
         hosted.stores(hold)
 
@@ -121,8 +121,8 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     assert "is barred" in rampart("evict", "cleo", "--everywhere", "--reason", "stolen").out
     said = rampart("reinstate", "cleo").out
     assert said == (
-        f"cleo is no longer evicted from run {hosted.run}, but is still barred from the federation "
-        "(stolen); --everywhere readmits it\n"
+        f"cleo is no longer evicted from run {hosted.run.id}, but is still barred from the "
+        "federation (stolen); --everywhere readmits it\n"
     )
     assert parsed(rampart("reinstate", "cleo", "--json"))["barred"]["reason"] == "stolen"
     assert "may take part" in rampart("reinstate", "cleo", "--everywhere").out
@@ -147,7 +147,7 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
         "bob"
     ]
     assert rampart("reinstate", "bob").out == (
-        f"bob may download the final models of run {hosted.run}, which has ended\n"
+        f"bob may download the final models of run {hosted.run.id}, which has ended\n"
     )
 
 
@@ -218,7 +218,8 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
         models={"global": "cd" * 32},
     )
     records = [record]
-    known = SimpleNamespace(rounds=lambda *_, **__: records, status=lambda: status)
+    run = SimpleNamespace(rounds=lambda *_, **__: records, status=lambda: status)
+    known = SimpleNamespace(run=lambda _: run)
     monkeypatch.setattr("rampart_fl.services.console.commands.monitoring.connect", lambda *_: known)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("TERM", "dumb")  # A terminal of 80 columns, without codes for bold text.
@@ -270,7 +271,7 @@ def test_watch_follows_a_run_to_its_end(hosted: Hosted, rampart: Rampart, flags:
     said = rampart("watch", *flags)
     timer.join()
     assert said.code == 0
-    assert hosted.operator.status().phase == "done"
+    assert hosted.run.status().phase == "done"
     if flags == ["--json"]:
         events = [json.loads(line) for line in said.out.splitlines()]
         assert {"id", "type"} <= events[-1].keys()
@@ -286,14 +287,14 @@ def test_watch_follows_a_run_to_its_end(hosted: Hosted, rampart: Rampart, flags:
     assert again.code == 0
     assert again.out == said.out
     if flags:
-        assert [event["type"] for event in islice(hosted.operator.events(), 4)] == BEGINNING
+        assert [event["type"] for event in islice(hosted.run.events(), 4)] == BEGINNING
 
         async def forget(stores: Stores) -> None:
-            await stores.redis.ask("delete", stores.of_run(hosted.run).state.keys.events)
+            await stores.redis.ask("delete", stores.of_run(hosted.run.id).state.keys.events)
 
         hosted.stores(forget)
         late = rampart("watch", *flags)
-        expected = f"the events of {hosted.run} are no longer kept\n"
+        expected = f"the events of {hosted.run.id} are no longer kept\n"
         assert (late.code, late.out, late.err) == (0, "", expected)
 
 
@@ -319,8 +320,8 @@ def test_every_command_fails_if_the_aggregator_is_unreachable(
     rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Impatient(Operator):
-        def __init__(self, url: str, token: str, ca: str | None, _: float, run: str | None) -> None:
-            super().__init__(url, token, ca, patience=0.01, run=run)
+        def __init__(self, url: str, token: str, ca: str | None, _: float) -> None:
+            super().__init__(url, token, ca, patience=0.01)
 
     monkeypatch.setattr(connection, "Operator", Impatient)
     where = ["--url", "http://127.0.0.1:1", "--token", "a" * 20]

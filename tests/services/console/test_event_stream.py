@@ -8,6 +8,7 @@ import pytest
 
 from rampart_fl.services.console.aggregator_connection import OperatorRefused
 from rampart_fl.services.console.event_stream import follow_events
+from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.shared.errors import Unavailable
 
@@ -29,11 +30,11 @@ def stream(body: bytes, lost: bool = False) -> httpx.Response:
     return httpx.Response(200, headers=headers, stream=content)
 
 
-def operator_of(answer: Callable[[httpx.Request], httpx.Response]) -> Operator:
-    operator = Operator("http://test", "t" * 43, run="x-1", patience=5.0)
+def run_of(answer: Callable[[httpx.Request], httpx.Response]) -> OperatedRun:
+    operator = Operator("http://test", "t" * 43, patience=5.0)
     operator.close()
     operator._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
-    return operator
+    return operator.run("x-1")
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +59,11 @@ def test_stream_continues_after_the_last_event_of_a_lost_connection() -> None:
         positions.append(request.headers["last-event-id"])
         return next(answers)
 
-    operator = operator_of(answer)
-    events = list(islice(follow_events(operator, 60.0), 4))
+    run = run_of(answer)
+    events = list(islice(follow_events(run, 60.0), 4))
     assert events == [{"id": "1-0", "n": 1}, {"id": "2-0", "n": 2}, {}, {"id": "3-0", "n": 3}]
     assert positions == ["0-0", "1-0", "1-0", "2-0"]
-    operator.close()
+    run.connection.close()
 
 
 @pytest.mark.parametrize(
@@ -75,19 +76,19 @@ def test_stream_that_is_always_lost_at_once_is_an_error(lost: bool, reason: str)
         opened.append(request)
         return stream(b"", lost)
 
-    operator = operator_of(answer)
+    run = run_of(answer)
     with pytest.raises(Unavailable, match=reason):
-        next(follow_events(operator, 0.0))
+        next(follow_events(run, 0.0))
     assert len(opened) == 1
-    operator.close()
+    run.connection.close()
 
 
 def test_refusal_ends_the_stream() -> None:
     problem = {"type": "urn:rampart:unauthorized", "detail": "revoked"}
     answers = iter([stream(b"event: tick\n\n"), httpx.Response(401, json=problem)])
-    operator = operator_of(lambda _: next(answers))
-    events = follow_events(operator, 60.0)
+    run = run_of(lambda _: next(answers))
+    events = follow_events(run, 60.0)
     assert next(events) == {}
     with pytest.raises(OperatorRefused, match="revoked"):
         next(events)
-    operator.close()
+    run.connection.close()

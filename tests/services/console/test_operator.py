@@ -1,4 +1,4 @@
-"""An operator's connection to an aggregator: errors, pages and the stream of events."""
+"""An operator's connection to an aggregator: errors and pages."""
 
 from collections.abc import Callable
 
@@ -17,16 +17,17 @@ def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
         base_url="http://test",
         transport=httpx.MockTransport(lambda _: httpx.Response(200, text=body)),
     )
+    run = operator.run("x-1")
     for ask in (
-        operator.status,
-        operator.rounds,
+        run.status,
+        run.rounds,
+        run.evaluations,
         operator.clients,
-        operator.evaluations,
         lambda: operator.mint(["ada"]),
         lambda: operator.mint_unbound(1),
-        lambda: operator.decide("ada", "evict", "why"),
-        lambda: operator.steer("pause"),
-        lambda: next(operator.events()),
+        lambda: run.decide("ada", "evict", "why"),
+        lambda: run.steer("pause"),
+        lambda: next(operator.run().events()),
     ):
         with pytest.raises(ConfigurationError, match="'http://test' does not seem to be an"):
             ask()
@@ -41,7 +42,7 @@ def damaged() -> httpx.Response:
 
 def answered(make_answer: Callable[[], httpx.Response]) -> Operator:
     """An operator whose every request gets this answer, and who does not repeat requests."""
-    operator = Operator("http://test", "t" * 43, patience=0.0, run="x-1")
+    operator = Operator("http://test", "t" * 43, patience=0.0)
     operator.close()
     operator._http = httpx.Client(
         base_url="http://test", transport=httpx.MockTransport(lambda _: make_answer())
@@ -50,11 +51,11 @@ def answered(make_answer: Callable[[], httpx.Response]) -> Operator:
 
 
 REQUESTS: dict[str, Callable[[Operator], object]] = {
-    "delete": lambda operator: operator.delete("x-1"),
+    "delete": lambda operator: operator.run("x-1").delete(),
     "revoke": lambda operator: operator.revoke("ada"),
     "revoke operator": lambda operator: operator.revoke_operator("bob"),
-    "status": lambda operator: operator.status(),
-    "events": lambda operator: next(operator.events()),
+    "status": lambda operator: operator.run("x-1").status(),
+    "events": lambda operator: next(operator.run("x-1").events()),
 }
 
 
@@ -71,7 +72,7 @@ def test_redirect_is_an_error_and_never_a_success(request_of: Callable[[Operator
 def test_other_statuses_below_400_are_no_success() -> None:
     operator = answered(lambda: httpx.Response(304))
     with pytest.raises(ConfigurationError, match=r"does not seem to be an aggregator.* 304"):
-        operator.delete("x-1")
+        operator.run("x-1").delete()
     operator.close()
 
 
@@ -87,22 +88,6 @@ def test_damaged_answers_and_temporary_failures_are_retried(
     operator = answered(make_answer)
     with pytest.raises(Unavailable, match=f"http://test.*: {reason}"):
         request_of(operator)
-    operator.close()
-
-
-def test_event_stream_is_opened_again_after_a_temporary_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    stream = b'id: 1-0\ndata: {"type": "opened"}\n\n'
-    headers = {"Content-Type": "text/event-stream"}
-    answers = iter([httpx.Response(503), httpx.Response(200, headers=headers, content=stream)])
-    operator = Operator("http://test", "t" * 43, run="x-1")
-    operator.close()
-    operator._http = httpx.Client(
-        base_url="http://test", transport=httpx.MockTransport(lambda _: next(answers))
-    )
-    assert list(operator.events()) == [{"id": "1-0", "type": "opened"}]
     operator.close()
 
 
@@ -134,55 +119,6 @@ def test_paginated_lists_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) ->
     operator.close()
 
 
-def test_await_start_reports_each_reason_for_waiting_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rampart_fl.services.console.operator.POLL", 0.0)
-    entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
-    entry |= {"run": "x-2", "submitted_by": "ada", "rounds": 1}
-    steps = ["the end of x-1", "the end of x-1", "disk: it is full", "disk: it is full", ""]
-    answers = iter(
-        {**entry, "state": "queued" if step else "running", "waits_for": step} for step in steps
-    )
-    operator = Operator("http://test", "t" * 43, run="x-2")
-    operator.close()
-    operator._http = httpx.Client(
-        base_url="http://test",
-        transport=httpx.MockTransport(lambda _: httpx.Response(200, json=next(answers))),
-    )
-    reasons: list[str] = []
-    info = operator.await_start(tell=lambda queued: reasons.append(queued.waits_for))
-    assert (info.state, reasons) == ("running", ["the end of x-1", "disk: it is full"])
-    operator.close()
-
-
 def test_url_with_an_invalid_port_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="Invalid port: 'abc'"):
         Operator("http://127.0.0.1:abc", "t" * 43)
-
-
-def test_events_are_parsed_with_their_ids_however_the_stream_is_split() -> None:
-    """Line endings vary, comments are ignored, and an event may have several data lines."""
-    pieces = [
-        b": hello\n\nid: 1-0\r\nevent: joined\r\nda",
-        b'ta: {"type": "joined",\r\ndata: "client": "\xc3',
-        b'\xa4da"}\r\n\r\nevent: tick\n\n',
-        b'id:2-0\ndata:{"type":"opened"}\n\nid: 3-0\ndata: {"cut',
-    ]
-    requests: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        return httpx.Response(
-            200, headers={"Content-Type": "text/event-stream"}, content=iter(pieces)
-        )
-
-    operator = Operator("http://test", "t" * 43, run="digits-1")
-    operator.close()
-    operator._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
-    joined = {"id": "1-0", "type": "joined", "client": "äda"}
-    opened = {"id": "2-0", "type": "opened"}
-    assert list(operator.events("0-7")) == [joined, opened]
-    assert list(operator.events(ticks=True)) == [joined, {}, opened]
-    assert [request.headers.get("last-event-id") for request in requests] == ["0-7", None]
-    operator.close()

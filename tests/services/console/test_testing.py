@@ -21,7 +21,7 @@ def test_abandoned_run_is_deleted_before_the_next_run_starts(
     rampart_run: Run, rampart_federation: LocalServers
 ) -> None:
     first = rampart_run(experiment(2, rounds=9))
-    former = first.operator.run
+    former = first.run.id
     for name in NAMES:
         first.take_part(name, Scripted(name, hold=Hold(1)))
     first.wait("collecting", 1)
@@ -29,11 +29,11 @@ def test_abandoned_run_is_deleted_before_the_next_run_starts(
 
     second = rampart_run(experiment(2, rounds=1))
     assert second.url == first.url
-    assert [info.run for info in rampart_federation.operator.runs()] == [second.operator.run]
+    assert [info.run for info in rampart_federation.operator.runs()] == [second.run.id]
     for name in NAMES:
         second.take_part(name, Scripted(name))
     second.wait()
-    assert [record.participants for record in second.operator.rounds()] == [NAMES]
+    assert [record.participants for record in second.run.rounds()] == [NAMES]
     assert {client.client_id for client in second.operator.clients()} >= set(NAMES)
 
 
@@ -45,7 +45,7 @@ def test_agents_keep_their_identity_across_runs(
         running.start_clients()
         running.wait()
         names = running.experiment.client_names
-        assert [record.participants for record in running.operator.rounds()] == [names]
+        assert [record.participants for record in running.run.rounds()] == [names]
 
 
 def test_waiting_for_a_queued_run_times_out_with_the_reason(
@@ -54,13 +54,14 @@ def test_waiting_for_a_queued_run_times_out_with_the_reason(
     """The aggregator refuses to give the status of a queued run, which has none yet."""
     first = rampart_run(experiment(2, rounds=1))
     operator = rampart_federation.operator
-    queued = operator.about(operator.submit(experiment(2, rounds=1)).run)
+    queued = operator.run(operator.submit(experiment(2, rounds=1)).run)
     with pytest.raises(OperatorRefused, match="has not started"):
         queued.status()
-    clients = TestClients(queued, tmp_path)
-    with clients, pytest.raises(TimeoutError, match=f"queued.*the end of {first.operator.run}"):
+    clients = TestClients(operator, tmp_path)
+    clients.run = queued
+    with clients, pytest.raises(TimeoutError, match=f"queued.*the end of {first.run.id}"):
         clients.wait(patience=0)
-    operator.delete(queued.run)
+    queued.delete()
 
 
 def test_dismiss_bars_clients_that_joined_by_themselves(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment.phases import Span
 from rampart_fl.shared.experiment.schema import Experiment, Table
@@ -19,7 +20,6 @@ from rampart_fl.shared.experiment.shipped import SHIPPED, find, shipped
 from rampart_fl.shared.experiment.sweep import Sweep
 from rampart_fl.shared.learning.data.datasets import datasets
 from rampart_fl.shared.learning.network.vector import build_module, flatten
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.validation import validate
 
 SMALL: dict[str, Any] = {"name": "small", "data": {"dataset": "digits"}, "model": "mlp"}

@@ -10,6 +10,7 @@ import torch
 from rampart_fl.shared.agent.learning_client import client_experiment
 from rampart_fl.shared.attacks.data import attacks as data_attacks
 from rampart_fl.shared.attacks.model import attacks as model_attacks
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError, UnknownMember
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.families import plugins
@@ -20,7 +21,6 @@ from rampart_fl.shared.learning.network.models import models
 from rampart_fl.shared.learning.training.objectives import objectives
 from rampart_fl.shared.learning.training.personalizers import personalizers
 from rampart_fl.shared.learning.training.schedules import schedules
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.robust import aggregate
 from rampart_fl.shared.robust.customizers import customizers
 from rampart_fl.shared.robust.detectors import detectors

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.estimate import PROCESS, SKETCH, VECTORS, estimate, of_model
 from rampart_fl.shared.learning.network.vector import build_module, spec_of
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.protocol.estimates import Estimate
 from rampart_fl.shared.robust.view import WINDOW
 from rampart_fl.shared.simulation import simulate

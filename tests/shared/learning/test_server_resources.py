@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.network.vector import build_module, flatten, initial_model, load
 from rampart_fl.shared.learning.server_resources import ServerResources
 from rampart_fl.shared.learning.training.cohort import Batches
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.robust import Context, Report, Rows, State
 from rampart_fl.shared.robust.base import Rule
 from rampart_fl.shared.robust.context import Need

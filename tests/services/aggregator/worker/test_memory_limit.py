@@ -11,9 +11,9 @@ from rampart_fl.services.aggregator.worker.byte_size import readable
 from rampart_fl.services.aggregator.worker.memory_limit import memory_for_blocks
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.round_engine import RoundEngine
+from rampart_fl.shared.built_experiment import build_plan
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
-from rampart_fl.shared.members import build_plan
 from rampart_fl.shared.robust.shards import Part
 from tests.other_device import DEVICE, other_device
 

@@ -54,7 +54,7 @@ async def tamper(stores: Stores, command: str, *args: Any) -> None:
 def test_audit_verify_detects_a_tampered_log(hosted: Hosted, rampart: Rampart) -> None:
     hosted.operator.mint(["ada"])
     for number in range(3):
-        hosted.operator.steer(("pause", "resume")[number % 2], f"reason {number}")
+        hosted.run.steer(("pause", "resume")[number % 2], f"reason {number}")
     whole = [entry.model_dump_json() for entry in hosted.operator.audit()]
     assert len(whole) == 5
     head = good(rampart("audit", "--head")).strip()
@@ -97,7 +97,7 @@ def test_audit_verify_detects_a_tampered_log(hosted: Hosted, rampart: Rampart) -
     assert f"no entry has the head {head}" in audit_output("--head", head)
     restore()
     # A kept head remains valid after the log has grown.
-    hosted.operator.steer("resume", "reason 3")
+    hosted.run.steer("resume", "reason 3")
     assert "6 entries" in good(rampart("audit", "--verify", "--head", head))
     assert rampart("audit", head).code == 2
     for mistyped in ("xyz", head[:-1], f"{head}0", head[:-1] + "g"):

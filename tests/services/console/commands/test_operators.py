@@ -61,12 +61,13 @@ def test_invalid_durations_are_refused(text: str) -> None:
 def test_revoking_a_viewer_ends_its_event_stream(hosted: Hosted) -> None:
     viewer = Operator(hosted.url, hosted.operator.add_operator("vera", "viewer").token)
     try:
-        events = viewer.events(ticks=True)
+        run = viewer.run()
+        events = run.events(ticks=True)
         next(events)
         hosted.operator.revoke_operator("vera")
         assert len(list(islice(events, 8))) < 8, "the stream ends"
         with pytest.raises(OperatorRefused, match="the token of vera was revoked"):
-            next(viewer.events())
+            next(run.events())
         with pytest.raises(OperatorRefused, match="the token of vera was revoked"):
             viewer.whoami()
     finally:

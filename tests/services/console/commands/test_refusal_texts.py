@@ -41,7 +41,7 @@ def test_id_with_special_characters_of_urls_is_refused_as_it_was_given(
     """The part before such a character is the id of a client, of an operator or of a run."""
     hosted.join("a")
     hosted.operator.add_operator("a", "viewer")
-    run = f"{hosted.run}{text[1:]}"
+    run = f"{hosted.run.id}{text[1:]}"
     for command in (["evict"], ["evict", "--everywhere"], ["reinstate"], ["confirm"], ["dismiss"]):
         said = rampart(*command, text)
         assert (said.code, said.err[:20]) == (1, "error: CLIENT: a cli"), said.err
@@ -57,7 +57,7 @@ def test_id_with_special_characters_of_urls_is_refused_as_it_was_given(
         assert f"there is no run {run}" in said.err, said.err
     standing = hosted.operator.client("a")
     assert standing.barred is None and standing.token_expires_at is not None
-    assert not hosted.operator.members("a")
+    assert not hosted.run.members("a")
     assert next(one for one in hosted.operator.operators() if one.name == "a").revoked_at is None
 
 
@@ -70,4 +70,4 @@ def test_id_that_would_lead_to_another_url_is_never_sent(
         said = rampart(*arguments)
         assert said.code == 1
         assert said.err.startswith(f"error: {text!r} is not the id or the name of any"), said.err
-    assert not hosted.operator.members("a")
+    assert not hosted.run.members("a")

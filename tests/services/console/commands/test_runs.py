@@ -30,11 +30,11 @@ def hosted(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
         token = hosted.settings.operator_token.get_secret_value()
         monkeypatch.setenv("RAMPART_OPERATOR_TOKEN", token)
         hosted.scripted(["ada", "bob"])
-        hosted.operator.run = "scripted-1"
-        until(lambda: hosted.operator.info().state in OVER)
+        hosted.run = hosted.operator.run("scripted-1")
+        until(lambda: hosted.run.info().state in OVER)
         hosted.operator.submit(SECOND, name="second")
-        hosted.operator.run = "second-2"
-        hosted.operator.await_start()
+        hosted.run = hosted.operator.run("second-2")
+        hosted.run.await_start()
         yield hosted
 
 
@@ -49,7 +49,7 @@ def finish(hosted: Hosted) -> None:
 
     hosted.soon(decline())
     hosted.scripted(["ada", "bob"])
-    until(lambda: hosted.operator.info().state in OVER)
+    until(lambda: hosted.run.info().state in OVER)
 
 
 def test_compare_shows_settings_and_results_of_both_runs(hosted: Hosted, rampart: Rampart) -> None:
@@ -64,7 +64,7 @@ def test_compare_shows_settings_and_results_of_both_runs(hosted: Hosted, rampart
     assert [one["run"] for one in content["runs"]] == ["second-2", "scripted-1"]
     assert [one["rounds"] for one in content["runs"]] == [1, 3]
     assert content["settings"]["seed"] == [2, 0]
-    records = hosted.operator.about("scripted-1").rounds()
+    records = hosted.operator.run("scripted-1").rounds()
     sent = sum(sum(r.bytes_down.values()) + sum(r.bytes_up.values()) for r in records)
     assert content["runs"][1]["bytes"] == sent > 0
 
@@ -88,21 +88,21 @@ def test_export_contains_records_models_and_evaluations(
 ) -> None:
     out = tmp_path / "out"
     said = json.loads(good(rampart("export", "scripted-1", str(out), "--json")))
-    operator = hosted.operator.about("scripted-1")
+    run = hosted.operator.run("scripted-1")
     lines = (out / "rounds.jsonl").read_text().splitlines()
-    assert [RoundRecord.model_validate_json(line) for line in lines] == operator.rounds()
+    assert [RoundRecord.model_validate_json(line) for line in lines] == run.rounds()
     assert any(RoundRecord.model_validate_json(line).mixing for line in lines)
     assert sorted(path.name for path in (out / "models").iterdir()) == [
         *("ada.safetensors", "bob.safetensors", "global.safetensors"),
     ]
     for name, digest in said["models"].items():
-        assert (out / f"models/{name}.safetensors").read_bytes() == operator.model(digest)
-    assert (out / "models/global.safetensors").read_bytes() == operator.model("global")
-    assert json.loads((out / "run.json").read_text()) == operator.info().model_dump(mode="json")
-    assert json.loads((out / "evaluations.json").read_text()) == operator.evaluations()
+        assert (out / f"models/{name}.safetensors").read_bytes() == run.model(digest)
+    assert (out / "models/global.safetensors").read_bytes() == run.model("global")
+    assert json.loads((out / "run.json").read_text()) == run.info().model_dump(mode="json")
+    assert json.loads((out / "evaluations.json").read_text()) == run.evaluations()
     assert (said["submission"], said["exported_by"]) == ("founding", "owner")
     assert good(rampart("report", str(out), "--out", str(tmp_path / "r.html")))
-    assert operator.info().experiment in (tmp_path / "r.html").read_text()
+    assert run.info().experiment in (tmp_path / "r.html").read_text()
     again = rampart("export", "scripted-1", str(out))
     assert (again.code, "is not an empty folder" in again.err) == (1, True)
 
@@ -135,7 +135,7 @@ def test_cancelled_runs_have_no_round_and_say_why_they_ended(
     assert "fourth-4 queued: waits for the end of second-2 and 1 more run\n" in rampart("runs").out
     good(rampart("stop", "third-3", "--reason", "a mistake"))
     good(rampart("stop", "second-2"))  # This run has started, and waits for clients.
-    until(lambda: hosted.operator.info("second-2").state == "cancelled")
+    until(lambda: hosted.run.info().state == "cancelled")
     listed = good(rampart("runs"))
     assert re.search(r"scripted-1 .* 3 of 3 ", listed)
     for run in ("second-2", "third-3"):
@@ -187,9 +187,9 @@ def test_path_of_a_starting_model_is_relative_to_the_working_directory(
     with contextlib.chdir(own):
         said = rampart("run", "started.toml", "--check")
         assert (said.code, f"there is no file {own / 'start.safetensors'}" in said.err) == (1, True)
-        (own / "start.safetensors").write_bytes(hosted.operator.about("scripted-1").model("global"))
+        (own / "start.safetensors").write_bytes(hosted.operator.run("scripted-1").model("global"))
         info = json.loads(good(rampart("run", "started.toml", "--json")))
-    definition = hosted.operator.about(info["run"]).experiment()
+    definition = hosted.operator.run(info["run"]).experiment()
     assert definition.start is not None and definition.start.file == str(own / "start.safetensors")
 
 

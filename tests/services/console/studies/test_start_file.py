@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rampart_fl.services.console.studies import matrix, sweeps
+from rampart_fl.services.console.studies import matrix_runs, sweeps
+from rampart_fl.services.console.studies.matrix_cells import plan
 from rampart_fl.services.console.studies.reproduction import runs
 from rampart_fl.services.console.studies.reproduction.cells import TableCell
 from rampart_fl.services.console.studies.start_file import folder_of, start_digest
@@ -41,8 +42,8 @@ def fill(path: Path, value: float) -> None:
 
 
 def run_matrix(tables: dict[str, Any], folder: Path) -> None:
-    cells = matrix.plan(Experiment.from_tables(tables), ["none"], ["median"])
-    matrix.follow(cells, folder, None, lambda cell, figures: None)
+    cells = plan(Experiment.from_tables(tables), ["none"], ["median"])
+    matrix_runs.follow(cells, folder, None, lambda cell, figures: None)
 
 
 def run_sweep(tables: dict[str, Any], folder: Path) -> None:

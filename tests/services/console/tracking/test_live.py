@@ -38,7 +38,7 @@ def tracked(hosted: Hosted, tracker: Tracker) -> Iterator[None]:
     """Tracks the run in a thread; on exit, the run continues, and is tracked to its end."""
     token = hosted.settings.operator_token.get_secret_value()
     operator = Operator(hosted.url, token, patience=60.0)
-    reader = RunReader.of(operator, hosted.run)
+    reader = RunReader.of(operator.run(hosted.run.id))
     with ThreadPoolExecutor(1) as thread:
         tracking = thread.submit(track_live, reader, tracker)
         try:
@@ -56,16 +56,16 @@ def test_each_round_is_tracked_once_even_if_the_aggregator_restarts(hosted: Host
         until(lambda: [number for number, *_ in notebook.rounds] == [0])
         assert notebook.parameters["rounds"] == "3"
         hosted.restart()
-        hosted.operator.decide("bob", "evict", "a test")
+        hosted.run.decide("bob", "evict", "a test")
     assert [number for number, *_ in notebook.rounds] == [0, 1, 2]
-    records = hosted.operator.rounds()
+    records = hosted.run.rounds()
     assert [at for *_, at in notebook.rounds] == [record.closed_at for record in records]
     acts = [events for _, _, events, _ in notebook.rounds]
     assert acts == [{}, {"bob": "evicted: a test"}, {}]
     assert [metrics["updates"] for _, metrics, _, _ in notebook.rounds] == [3.0, 2.0, 2.0]
     assert notebook.end_facts["evicted"] == "bob"
     provenance = json.loads(notebook.files["provenance.json"])
-    assert provenance["run"] == hosted.run
+    assert provenance["run"] == hosted.run.id
     assert set(provenance["models"]) == {"global", "ada", "cleo"}
     assert len(notebook.files["models/global.safetensors"]) > 0
     assert not notebook.failed

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rampart_fl.shared.built_experiment import build_experiment
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.learning.data.client_data import ClientData, client_data
@@ -24,7 +25,6 @@ from rampart_fl.shared.learning.training.personalizers import (
     personalizers,
 )
 from rampart_fl.shared.learning.training.schedules import Schedule, schedules
-from rampart_fl.shared.members import build
 from rampart_fl.shared.model_fit import misfits
 from rampart_fl.shared.simulation.exact_round import ExactRound
 
@@ -265,7 +265,7 @@ def test_wrong_module_is_refused_with_the_name_of_the_model(
     own_member(models, own_model(module))
     with pytest.raises(ConfigurationError, match=f"model 'own' of my-package==1 {problem}"):
         initial_model(experiment(model="own"))
-    (message,) = misfits(build(experiment(model="own"))).samples
+    (message,) = misfits(build_experiment(experiment(model="own"))).samples
     assert message.startswith("model 'own' of my-package==1")
 
 
@@ -274,7 +274,7 @@ def test_errors_of_a_model_name_it(own_member: OwnMember) -> None:
     with pytest.raises(KeyError) as caught:
         initial_model(experiment(model="own"))
     assert caught.value.__notes__ == [NOTE]
-    assert misfits(build(experiment(model="own"))).samples == [f"KeyError: 'a' ({NOTE})"]
+    assert misfits(build_experiment(experiment(model="own"))).samples == [f"KeyError: 'a' ({NOTE})"]
     own_member(models, own_model(Forward(on_real_samples)))
     with pytest.raises(KeyError) as caught:
         train(model="own")
@@ -292,5 +292,5 @@ def test_error_of_an_objective_does_not_name_the_personalizer(own_member: OwnMem
 
 def test_personalizer_refusal_at_validation_names_it(own_member: OwnMember) -> None:
     own_member(personalizers, own_personalizer("check", KeyError("a")))
-    found: Mapping[str, Any] = vars(misfits(build(experiment(personalizer="own"))))
+    found: Mapping[str, Any] = vars(misfits(build_experiment(experiment(personalizer="own"))))
     assert found["personalizer"] == [f"KeyError: 'a' ({NOTE})"]

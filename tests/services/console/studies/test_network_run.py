@@ -10,13 +10,9 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.console.operator import Operator
-from rampart_fl.services.console.studies.matrix import (
-    MatrixCell,
-    figures_of,
-    plan,
-    run_or_continue,
-    run_services,
-)
+from rampart_fl.services.console.studies.matrix_cells import MatrixCell, plan
+from rampart_fl.services.console.studies.matrix_runs import figures_of
+from rampart_fl.services.console.studies.network_run import run_or_continue, run_services
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
 from tests.services.console.studies.test_batch import until
@@ -25,7 +21,7 @@ pytestmark = pytest.mark.processes
 RUN = """
 import json, sys
 from pathlib import Path
-from rampart_fl.services.console.studies.matrix import run_or_continue
+from rampart_fl.services.console.studies.network_run import run_or_continue
 from rampart_fl.shared.experiment import Experiment
 
 run_or_continue(Experiment.from_tables(json.loads(sys.argv[1])), Path(sys.argv[2]))
@@ -80,7 +76,7 @@ def round_of(folder: Path) -> int:
         known = json.loads((folder / "console.json").read_text())
         operator = Operator(known["url"], known["token"])
         try:
-            return operator.status().round
+            return operator.run().status().round
         finally:
             operator.close()
     except (FileNotFoundError, RampartError, ValueError):

@@ -1,4 +1,4 @@
-"""The members that an experiment names: stages, data set, model, personalizer, attacks."""
+"""Builds the objects that an experiment names, such as its rule, data set and personalizer."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Members:
+class BuiltExperiment:
     """An experiment and the objects built from it, which the constraints in `validation` check."""
 
     experiment: Experiment
@@ -37,7 +37,7 @@ class Members:
         return spec_of(outline(self.experiment))
 
 
-def build(experiment: Experiment) -> Members:
+def build_experiment(experiment: Experiment) -> BuiltExperiment:
     """Builds an experiment's stages, data set and other members, even if they do not fit together.
 
     Raises:
@@ -47,16 +47,16 @@ def build(experiment: Experiment) -> Members:
     from rampart_fl.shared.attacks.model import attacks as model_attacks
 
     plan = build_plan(experiment)
-    dataset, personalizer = build_of_clients(experiment)
+    dataset, personalizer = build_for_clients(experiment)
     for group in experiment.attackers:
         if group.attack is not None:
             model_attacks.parse(group.attack)
         if group.data_attack is not None:
             data_attacks.parse(group.data_attack)
-    return Members(experiment, plan, dataset, personalizer)
+    return BuiltExperiment(experiment, plan, dataset, personalizer)
 
 
-def build_of_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
+def build_for_clients(experiment: Experiment) -> "tuple[Dataset, Personalizer]":
     """Builds the data set, the personalizer and the other members that clients need.
 
     Args:

@@ -32,6 +32,7 @@ SAME_VERDICTS = {
     "05c69bcd9c78bc77": "546047d882b76888",
     "0f5865a084c37c0e": "546047d882b76888",
     "b63e946098de514f": "546047d882b76888",
+    "fe951c6e43666428": "546047d882b76888",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -40,7 +41,8 @@ the earlier one: `python -m benchmarks.detection.same` repeats cached runs. 90e3
 vectors that it no longer needs. ba4a855b: under the buffered policy, which no recorded run uses, no
 challenge stays in a row. 05c69bcd: the engine checks that detectors judge every row. 0f5865a0: too
 few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts.
-b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses."""
+b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
+fe951c6e: imports a module under its new name."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

@@ -109,9 +109,10 @@ class AggregatorConnection:
         """
         try:
             with self._event_stream(path, headers) as source, httpx_errors(self._server):
-                yield from source.iter_sse()
-        except SSEError as error:
-            raise self._stranger(f"GET {path}", str(error)) from None
+                try:
+                    yield from source.iter_sse()
+                except SSEError as error:  # For httpx, this is an error of the connection, too.
+                    raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
             raise StreamLost(f"{self.url}{path}: {error}") from None
 

@@ -28,6 +28,7 @@ def test_error_names_a_server_that_is_not_an_aggregator(body: str) -> None:
         lambda: run.decide("ada", "evict", "why"),
         lambda: run.steer("pause"),
         lambda: next(operator.run().events()),
+        lambda: next(run.events()),
     ):
         with pytest.raises(ConfigurationError, match="'http://test' does not seem to be an"):
             ask()

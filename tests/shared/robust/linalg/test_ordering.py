@@ -165,12 +165,13 @@ def test_part_of_the_columns_has_the_bits_of_all_columns() -> None:
             assert torch.equal(compute(own), compute(Rows.of(block_ND))[first:])
 
 
+@pytest.mark.parametrize("rule", ["bulyan", "mean_around_median"])
 def test_equally_near_values_of_mixed_rows_give_the_same_mean_in_every_precision(
-    monkeypatch: pytest.MonkeyPatch,
+    rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stages = ["nnm", rule]
     for seed in range(74, 190, 5):
         block_ND = torch.randn(20, 300, generator=torch.Generator().manual_seed(seed))
-        stages = ["nnm", "bulyan"]
         exact_D = aggregate(block_ND.double(), stages, f=3).float()
         for kernels in ("auto", "torch"):
             monkeypatch.setenv("RAMPART_KERNELS", kernels)

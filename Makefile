@@ -55,8 +55,9 @@ demo: $(READY) ## Run 14 honest clients and 6 sign flippers, with and without th
 	$(BIN)/rampart up digits-sign-flip $(if $(OPEN),--open,--beside digits-undefended)
 
 test: EXAMPLES := rampart
-test: test-fast ## Run every test but the longest: those that start processes run three at a time
-	$(QUICKLY) $(BIN)/python -m pytest -q -m 'processes and not long and not containers and not browser' -n 3
+test: test-fast ## Run every test but the longest: slow tests and those that start processes run three at a time
+	$(QUICKLY) $(BIN)/python -m pytest -q -n 3 \
+		-m '(processes or slow) and not long and not containers and not browser'
 
 test-long: $(READY) ## Run the longest tests: repeated kills, every mode of eviction
 	$(BIN)/python -m pytest -q -m long
@@ -76,9 +77,9 @@ test-gpu: $(READY) ## Run the tests of devices, and of services over HTTP, on th
 	RAMPART_TEST_DEVICE=cuda $(BIN)/python -m pytest -q $(DEVICE_TESTS)
 	RAMPART_DEVICE=cuda $(BIN)/python -m pytest -q -n 3 $(SERVICE_TESTS)
 
-test-fast: $(READY) ## Run the tests that start no processes, on all cores
-	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not containers and not browser' -n auto \
-		--dist worksteal --hypothesis-profile=$(EXAMPLES)
+test-fast: $(READY) ## Run the tests that start no processes and are not slow, on all cores
+	$(QUICKLY) $(BIN)/python -m pytest -q -m 'not processes and not slow and not containers and not browser' \
+		-n auto --dist worksteal --hypothesis-profile=$(EXAMPLES)
 
 check: $(READY) ## Lint, formatting, types, architecture
 	$(BIN)/ruff check .

@@ -42,12 +42,14 @@ def test_agreement_of_the_cpu_with_itself_is_exact() -> None:
     assert alike and "| digits-hmsdfl | 0.0e+00 | equal |" in text
 
 
+@pytest.mark.slow
 def test_agreement_compares_rounds_on_another_device_with_the_cpu() -> None:
     with PretendedDevice():
         text, alike = gpu.agreement(NAME, ("digits-hmsdfl",))
     assert alike and re.search(r"\| digits-hmsdfl \| [\d.]+e[-+]\d\d \| equal \|", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", NAME])
 @pytest.mark.usefixtures("_no_images_are_remembered")
 def test_cell_trains_on_random_images_without_cifar_10(

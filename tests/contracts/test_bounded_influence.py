@@ -138,6 +138,7 @@ def test_influence_stays_bounded_behind_every_pre_aggregator(before: str, expone
             check(pipeline, seed, [exponent] * F, same=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(UNBOUNDED))
 def test_rules_declared_without_robustness_can_be_moved_arbitrarily_far(name: str) -> None:
     pipeline = Pipeline.of({"name": name, **NEEDS.get(name, {})}, f=F)

@@ -276,6 +276,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
 """How every stage is built, by family and name."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
 def test_stage_needs_less_memory_than_the_pool_exactly_if_it_streams(
     name: str, large: Rows, windows_of_2_mib: None, no_large_block_is_kept: None
@@ -356,6 +357,7 @@ def test_history_takes_the_memory_that_the_stage_declares(name: str, tmp_path: P
     assert 0.9 * declared < held < declared + 6 * LONG * 4 + (4 << 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rule foolsgold", "detector cross_round"])
 def test_rows_that_a_stage_keeps_in_a_file_are_in_memory_only_piece_by_piece(
     name: str, large: Rows, windows_of_2_mib: None

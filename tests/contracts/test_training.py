@@ -96,6 +96,7 @@ def alone(learner: Learner, data: ClientData, model_D: Tensor, batches: Batches)
     return after_D
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str
@@ -125,6 +126,7 @@ TERMS_BY_PRECISION = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("terms", "dtype", "tolerance"),
     TERMS_BY_PRECISION,

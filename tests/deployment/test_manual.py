@@ -79,6 +79,7 @@ def test_documented_commands_and_options_exist(manual: str) -> None:
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, f"rampart {name}{rest}"
 
 
+@pytest.mark.slow
 def test_every_command_block_is_run_by_a_test_or_marked_untested(manual: str, root: Path) -> None:
     calls = [
         node

@@ -37,6 +37,7 @@ MOST_NODES = 40
 """A picture with more boxes than this is illegible."""
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_up_to_date() -> None:
     assert render(TEXT) == TEXT, (
         "run `python -m tools.architecture` and commit docs/architecture.md"

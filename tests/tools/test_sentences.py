@@ -176,6 +176,7 @@ def test_place_names_the_innermost_function_class_or_variable() -> None:
     }
 
 
+@pytest.mark.slow
 def test_same_seed_draws_the_same_sentences() -> None:
     drawn = sentences.draw(1, 100)
     assert len(set(drawn)) == 100
@@ -194,6 +195,7 @@ def test_every_file_is_read_once_whatever_links_lead_to_it() -> None:
     assert not [path for path in files if "rampart_fl/shared" in str(path)]
 
 
+@pytest.mark.slow
 def test_command_prints_numbered_sentences_with_their_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -5,11 +5,13 @@ import pytest
 from benchmarks.detection.bounds import interval, of_mean, upper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runs", [1, 20, 300])
 def test_upper_bound_of_zero_events_equals_the_closed_form(runs: int) -> None:
     assert upper(0, runs) == pytest.approx(1 - 0.05 ** (1 / runs))
 
 
+@pytest.mark.slow
 def test_upper_bound_solves_the_binomial_tail_equation() -> None:
     """At the bound, two events or fewer in 50 runs have a probability of 5%."""
     p = upper(2, 50)

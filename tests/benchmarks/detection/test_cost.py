@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from benchmarks.detection.combinations import FACTORS, WIDE
 from benchmarks.detection.cost import plan, write
 from benchmarks.detection.loud import WITHIN
@@ -10,6 +12,7 @@ from benchmarks.detection.options import Options
 OPTIONS = Options(({"name": "response"},), 1, 2, ("digits",), (), 0, 0, "command")
 
 
+@pytest.mark.slow
 def test_attacks_within_the_spread_run_only_where_the_spread_is_wide() -> None:
     runs = plan(OPTIONS)
     cells = {(run.label["attack"], run.label["fraction"]) for run in runs}
@@ -19,6 +22,7 @@ def test_attacks_within_the_spread_run_only_where_the_spread_is_wide() -> None:
     assert {run.without for run in runs} == {"attackers"}
 
 
+@pytest.mark.slow
 def test_cost_is_the_accuracy_with_the_attack_minus_the_accuracy_without() -> None:
     runs = [run for run in plan(OPTIONS) if run.label["attack"] == "fang"]
     results = [(run, _figures(0.5 + 0.25 * (run is runs[0]))) for run in runs]

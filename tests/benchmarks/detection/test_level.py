@@ -9,6 +9,7 @@ from benchmarks.detection.level import LEVELS, bets, false_evictions
 RUNS = 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(bets()))
 def test_default_detectors_keep_their_level(name: str) -> None:
     counts = false_evictions(5, bets()[name], runs=RUNS)

@@ -62,6 +62,7 @@ async def test_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
             await serve(settings(tmp_path, port=port))
 
 
+@pytest.mark.slow
 async def test_metrics_are_served_only_on_their_own_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

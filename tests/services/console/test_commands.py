@@ -54,6 +54,7 @@ def parsed(said: Any) -> Any:
     return json.loads(line)
 
 
+@pytest.mark.slow
 def test_every_command_has_help(rampart: Rampart) -> None:
     listed = rampart("--help").out
     for command in COMMANDS:
@@ -316,6 +317,7 @@ def test_failed_commands_print_the_reason_in_one_line(hosted: Hosted, rampart: R
     assert said.code == 2
 
 
+@pytest.mark.slow
 def test_every_command_fails_if_the_aggregator_is_unreachable(
     rampart: Rampart, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ async def test_a_revoked_token_is_not_renewed(office: Office, tmp_path: Path) ->
     await connection.close()
 
 
+@pytest.mark.slow
 async def test_requests_succeed_while_the_token_is_renewed(office: Office, tmp_path: Path) -> None:
     connection, over = connect(office, "b" * 43), time.monotonic() + 0.5
     office.lifetime = 0.0

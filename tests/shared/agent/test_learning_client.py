@@ -46,6 +46,7 @@ class Private:
         return float(self.client._state()[STEPS])
 
 
+@pytest.mark.slow
 def test_probes_and_training_rounds_both_spend_privacy_budget(tmp_path: Path) -> None:
     pytest.importorskip("opacus", reason="the privacy accountant is an optional extra")
     one = Private(tmp_path, privacy={"noise_multiplier": 1.0})
@@ -90,6 +91,7 @@ class SameThread(Executor):
         return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tables",
     [

@@ -98,6 +98,7 @@ def test_attack_goes_as_far_as_a_brute_force_search(
             torch.testing.assert_close(u_D, mean_D + along * p_D)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

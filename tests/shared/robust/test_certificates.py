@@ -112,6 +112,7 @@ def test_sampled_subsets_certify_less_and_abstain_if_uncertain() -> None:
     assert (careful <= sure).all()
 
 
+@pytest.mark.slow
 def test_certificates_of_sampled_subsets_respect_the_error_rate() -> None:
     # The true share is 0.8; the certified lead may exceed the true lead in at most 5% of the draws.
     draws, wrong, runs = torch.Generator().manual_seed(3), 0, 400

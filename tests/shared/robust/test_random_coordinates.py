@@ -19,6 +19,7 @@ def test_drawing_all_coordinates_returns_none() -> None:
     assert coordinates(Context(), "x", 10, 11) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 5])
 def test_coordinates_are_drawn_uniformly(count: int) -> None:
     counts = torch.zeros(8)

@@ -30,6 +30,7 @@ def test_freed_memory_is_returned_although_a_later_block_is_in_use() -> None:
     assert len(last) == 100
 
 
+@pytest.mark.slow
 def test_reference_cycles_of_the_oldest_generation_are_collected() -> None:
     class Node:
         pass

@@ -91,6 +91,7 @@ def test_buffered_averaging_equals_a_plain_loop() -> None:
     assert torch.allclose(result.global_D, global_D, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_newest_upload_of_each_survivor_stays_in_the_pool() -> None:
     result = simulate(experiment(**FEDCAP, rounds=12))
     evicted = result.figures["evicted"]

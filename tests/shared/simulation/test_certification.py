@@ -64,6 +64,7 @@ def test_certified_predictions_of_disjoint_groups_survive_attacks(attack: dict[s
         assert torch.equal(after_T[radii_T >= hostile], winners(votes_TC)[radii_T >= hostile])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS[:2], ids=lambda attack: attack["name"])
 def test_certified_predictions_of_all_subsets_survive_attacks(attack: dict[str, str]) -> None:
     calm, x_T = experiment(clients=6), inputs()

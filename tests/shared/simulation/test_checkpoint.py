@@ -100,6 +100,7 @@ def test_unsupported_values_are_rejected_and_the_old_file_is_kept(tmp_path: Path
         checkpoint.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "policy"),
     [(0, "sync"), (1, "sync"), (3, "sync"), (5, "sync"), (0, "buffered"), (3, "buffered")],

@@ -50,6 +50,7 @@ def short(name: str, **changes: object) -> Experiment:
     return experiment.model_copy(update={**less, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_rounds_on_another_device_give_the_same_models(name: str) -> None:
     here = Simulation.of(short(name))
@@ -82,6 +83,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 """Options that some attacks require."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [
@@ -127,6 +129,7 @@ def test_training_steps_do_not_wait_for_the_device(
     assert counts and not any(counts), device.waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits-sign-flip", "digits-buffered", "digits-fedfomo"])
 def test_run_resumes_on_another_device_from_its_checkpoint(name: str, tmp_path: Path) -> None:
     path, here = tmp_path / "checkpoint.safetensors", Simulation.of(short(name, rounds=3))

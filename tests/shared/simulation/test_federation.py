@@ -43,6 +43,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.mark.slow
 def test_runs_are_bit_reproducible() -> None:
     attackers = [{"count": 3, "attack": "sign_flip"}]
     first, again = (run(attackers=attackers, fraction=0.6) for _ in range(2))
@@ -158,6 +159,7 @@ def test_federated_averaging_equals_the_weighted_mean_of_local_updates() -> None
     assert torch.allclose(result.global_D, initial_D + total_D / samples, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_detectors_compare_colluders_with_the_challenges_of_selected_clients() -> None:
     attackers = [{"count": 3, "attack": {"name": "min_max"}}]
     simulation = Simulation.of(

@@ -102,6 +102,7 @@ def test_exact_mode_equals_the_papers_algorithm_client_by_client() -> None:
         assert measured["lambda"] == pytest.approx(SHARE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 def test_estimated_means_converge_to_the_closed_form(share: float) -> None:
     """θ_i = (1-λ) ȳ_i + λ ȳ: after one step of size 1, and after ten smaller steps."""
@@ -114,6 +115,7 @@ def test_estimated_means_converge_to_the_closed_form(share: float) -> None:
     assert torch.allclose(models(simulate(later)), expected_KD, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_error_is_u_shaped_with_its_minimum_at_the_closed_form() -> None:
     """E|θ_i - μ_i|²/d = λ² σ_h² (1-1/N) + σ²/m ((1-λ)² (1-1/N) + 1/N), smallest at 0.7377."""
     shares = [0, 0.25, 0.5, 0.7377, 0.9, 1]
@@ -140,6 +142,7 @@ def halved(run: Experiment) -> Experiment:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hostile", "least"),
     [("mean-estimation-sweep", 0, 0.75), ("mean-estimation-byzantine", 100, 0.65)],

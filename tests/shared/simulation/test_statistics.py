@@ -37,6 +37,7 @@ def statistics_of(run: Simulation, models: list[Tensor]) -> Tensor:
     return torch.stack(models)[:, run.clients.learner.spec.trainable :]
 
 
+@pytest.mark.slow
 def test_models_share_the_median_statistics_and_resumed_runs_agree(tmp_path: Path) -> None:
     run = Simulation.of(Experiment.from_tables(TABLES))
     evicted = set()

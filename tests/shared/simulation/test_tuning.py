@@ -54,6 +54,7 @@ def tiny() -> Experiment:
     )
 
 
+@pytest.mark.slow
 def test_weights_that_prevent_learning_are_not_chosen() -> None:
     options = {"low": 1e-6, "high": 1e2, "points": 2, "refinements": 0}
     search = search_weight(tiny(), "fedprox", seeds=[1, 2], **options)

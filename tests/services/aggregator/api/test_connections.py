@@ -72,6 +72,7 @@ async def port() -> AsyncIterator[int]:
         ws="none",
         lifespan="off",
         log_config=None,
+        timeout_keep_alive=1,
     )
     config.load()
     state = ServerState()
@@ -182,6 +183,7 @@ def test_open_file_limit_is_raised_as_far_as_allowed(monkeypatch: pytest.MonkeyP
     assert (open_files(), limits) == (FILES, (unlimited, unlimited))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
 async def test_client_that_disconnects_before_the_response_logs_no_error(
     port: int, caplog: pytest.LogCaptureFixture
@@ -296,6 +298,7 @@ async def test_started_response_is_not_mixed_with_the_error_of_a_pipelined_reque
     writer.close()
 
 
+@pytest.mark.slow
 async def test_slow_body_is_accepted_while_the_application_reads_it(port: int) -> None:
     """The code that reads bodies limits their time; the connection does not."""
     data = head("/", CLOSE, "Content-Length: 4")
@@ -328,6 +331,7 @@ async def test_connection_is_not_kept_for_ever_after_a_short_unread_body(port: i
     assert answer.count(b"HTTP/1.1 200 OK") == 1
 
 
+@pytest.mark.slow
 async def test_kept_alive_connection_waits_for_its_next_request(port: int) -> None:
     first = head("/", "Content-Length: 0")
     answer = await talk(port, first, head("/", CLOSE, "Content-Length: 0"), pause=2 * PATIENCE)
@@ -345,6 +349,7 @@ async def test_unread_response_is_aborted(port: int) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 async def test_slow_but_steady_reader_gets_the_whole_response(port: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /large?8 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")

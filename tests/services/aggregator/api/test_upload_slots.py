@@ -59,6 +59,7 @@ async def test_client_that_stops_waiting_does_not_block_its_next_upload() -> Non
     await visit(upload_slots, "b")
 
 
+@pytest.mark.slow
 async def test_any_number_of_clients_may_wait_for_a_slot_but_not_forever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

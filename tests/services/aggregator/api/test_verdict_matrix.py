@@ -35,6 +35,7 @@ def entries(clients: int, rounds: int) -> dict[int, RoundEntry]:
     }
 
 
+@pytest.mark.slow
 def test_matrix_of_1000_clients_and_1000_rounds_is_exact_and_below_5_mb() -> None:
     result = entries(1000, 1000)
     matrix = verdict_matrix(result)

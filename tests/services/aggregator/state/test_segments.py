@@ -167,6 +167,7 @@ def traced() -> Iterator[Callable[[], int]]:
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["sweep", "delete", "another process"])
 def test_deleted_segments_free_memory_and_disk(
     tmp_path: Path, traced: Callable[[], int], by: str

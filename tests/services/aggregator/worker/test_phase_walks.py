@@ -341,6 +341,7 @@ def walk(policy: str, seed: int) -> World:
             continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["sync", "buffered"])
 def test_random_walks_keep_the_invariants_and_take_every_transition(policy: str) -> None:
     taken = set[tuple[str, type, str]]()

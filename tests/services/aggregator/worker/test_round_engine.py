@@ -86,6 +86,7 @@ KEEPS_ROWS: dict[str, Any] = {"detectors": ["cross_round"], "momentum": 0.5}
 """Settings of a server whose detector keeps a row for every client."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "server",
     [{}, {"calibrate": False}, {"rule": "foolsgold", **KEEPS_ROWS}],

@@ -328,6 +328,7 @@ async def test_a_worker_does_not_blame_another_worker_for_a_lease_that_expired(
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listening", [False, True])
 async def test_a_worker_stops_without_an_error_while_redis_does_not_answer(
     blobs: RunBlobs, monkeypatch: pytest.MonkeyPatch, listening: bool

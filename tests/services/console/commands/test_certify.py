@@ -46,6 +46,7 @@ def certify(*words: str) -> str:
     return CliRunner().invoke(app, ["certify", *words], catch_exceptions=False).stdout
 
 
+@pytest.mark.slow
 def test_certificate_of_groups_is_printed_as_a_table_and_as_json(
     groups: str, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_certificate_of_random_subsets_states_its_probability(plain: str) -> Non
     assert "each certificate holds with probability 0.76" in text
 
 
+@pytest.mark.slow
 def test_repeated_command_trains_only_the_missing_models(
     plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

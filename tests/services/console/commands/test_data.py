@@ -136,6 +136,7 @@ def test_check_reports_missing_and_damaged_data_sets(rampart: Rampart, folder: P
     assert parsed(rampart("data", "list", "--json"))
 
 
+@pytest.mark.slow
 def test_show_prints_and_plots_the_class_counts_of_each_client(
     rampart: Rampart, tmp_path: Path
 ) -> None:

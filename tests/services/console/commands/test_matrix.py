@@ -41,6 +41,7 @@ def test_cells_on_ray_get_the_device_and_the_share_of_a_gpu(
     assert devices == ["cuda", "cuda"]
 
 
+@pytest.mark.slow
 def test_matrix_command_reports_all_cells_and_reuses_finished_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "small.toml"

@@ -14,6 +14,7 @@ FIRST = {load(name).paper: name for name in reversed(names())}
 """One table of each paper."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIRST.values(), ids=FIRST)
 def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path) -> None:
     said = rampart("reproduce", name, "--scale", "smoke", "--out", str(tmp_path), "--json")
@@ -24,6 +25,7 @@ def test_one_cell_of_each_paper_runs(name: str, rampart: Rampart, tmp_path: Path
         assert (tmp_path / f"{name}-smoke.{kind}").exists()
 
 
+@pytest.mark.slow
 def test_finished_cells_are_kept_with_resume_and_never_overwritten(
     rampart: Rampart, tmp_path: Path
 ) -> None:

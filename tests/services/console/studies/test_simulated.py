@@ -89,6 +89,7 @@ def test_run_without_an_output_folder_writes_no_files(
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 
 
+@pytest.mark.slow
 def test_existing_folder_is_not_overwritten_and_resume_reuses_its_run(
     rampart: Rampart, file: Path, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ personalizer.lambda = { from = 0, to = 1, step = 0.5 }
 """
 
 
+@pytest.mark.slow
 def test_sweep_reports_all_points_and_resume_adds_missing_runs(
     rampart: Rampart, file: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def test_sum_of_distances_reaches_its_limit(options: dict[str, Any], u: float) -
     assert u_D.tolist() == pytest.approx([u])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("perturbation", ["std", "unit", "sign"])
 @pytest.mark.parametrize("copies", [1, 2])
 def test_two_updates_give_their_mean_if_no_other_point_is_feasible(

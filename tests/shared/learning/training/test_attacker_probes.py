@@ -21,6 +21,7 @@ def linear() -> tuple[Learner, ClientData]:
     return Learner(Stacked(module), personalizers.build("none"), make_experiment().training), data
 
 
+@pytest.mark.slow
 def test_jacobian_norm_of_a_linear_model_matches_its_closed_form() -> None:
     learner, data = linear()
     estimate, model_D = jacobian(learner, data), learner.initial_model()

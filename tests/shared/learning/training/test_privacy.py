@@ -88,6 +88,7 @@ def test_round_equals_sequential_per_sample_clipping(
         assert torch.allclose(trained.update_KD[k], expected_D, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("personalizer", ["none", "fedcap", "fine_tune"])
 def test_batched_private_training_equals_sequential_training(
     make_learner: MakeLearner, clients: list[ClientData], personalizer: str

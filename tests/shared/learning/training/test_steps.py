@@ -47,6 +47,7 @@ def stepped(learner: Learner, clients: list[ClientData]) -> tuple[StepState, Ten
     return take_steps(learner, Cohort.of(clients, dtype), batches, received_KD, local, [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 @pytest.mark.parametrize(
     "tables",
@@ -130,6 +131,7 @@ def several_epochs(tables: dict[str, Any]) -> dict[str, Any]:
     return {**tables, "training": training}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [4, 100])
 @UNBALANCED
 def test_removing_finished_clients_changes_no_bit(
@@ -152,6 +154,7 @@ def test_removing_finished_clients_changes_no_bit(
         assert torch.equal(result.personal[name], tensor)
 
 
+@pytest.mark.slow
 @UNBALANCED
 def test_batched_training_of_unbalanced_clients_equals_solo_training(
     make_learner: MakeLearner,
@@ -207,6 +210,7 @@ def sends(learner: Learner, clients: list[ClientData]) -> int:
         return device.sent - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tables",
     [

@@ -116,6 +116,7 @@ def test_uncalibrated_uploads_are_rejected() -> None:
         validate(Experiment.from_tables(tables))
 
 
+@pytest.mark.slow
 def test_clients_with_flipped_labels_form_a_separate_cluster() -> None:
     tables = {
         "name": "two-tasks",

@@ -173,6 +173,7 @@ def test_clients_with_the_same_task_are_mostly_offered_each_other() -> None:
     assert sum(peer in honest for peer in peers) / len(peers) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["sign_flip", "model_replacement", "random_noise"])
 def test_poisoned_models_barely_reduce_personalized_accuracy(attack: str) -> None:
     """Four of ten clients attack; the others' personal models stay about as accurate."""

@@ -122,6 +122,7 @@ def test_attackers_in_one_group_change_no_bit_of_another_group(rule: str) -> Non
         assert torch.equal(run(poison), calm)
 
 
+@pytest.mark.slow
 def test_certificate_holds_against_every_set_of_attackers() -> None:
     """Retrains tiny linear classifiers under every set of m attackers with extreme uploads.
 

@@ -120,6 +120,7 @@ def names(numbers: range) -> set[str]:
     return {f"c{i:02d}" for i in numbers}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_honest_clients_are_never_evicted_rejected_or_challenged(seed: int) -> None:
     federation = Federation(12, seed)
@@ -134,6 +135,7 @@ CRAFTED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CRAFTED)
 @pytest.mark.parametrize(("clients", "hostile"), [(14, 4), (11, 5)])
 def test_only_colluders_with_identical_updates_are_evicted(
@@ -144,6 +146,7 @@ def test_only_colluders_with_identical_updates_are_evicted(
     assert federation.evicted.keys() == names(range(clients - hostile, clients))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0, 3, 6])
 def test_copiers_are_evicted_but_the_copied_client_is_not(target: int) -> None:
     federation = Federation(12, target)
@@ -161,6 +164,7 @@ def share(hostile: int) -> Attack:
     return attack
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "hostile"), [(12, 3), (12, 5), (9, 2)])
 def test_colluders_that_train_and_share_their_mean_are_evicted_soon(
     clients: int, hostile: int, monkeypatch: pytest.MonkeyPatch
@@ -175,6 +179,7 @@ def test_colluders_that_train_and_share_their_mean_are_evicted_soon(
     assert not blind.evicted, "their own answers say little"
 
 
+@pytest.mark.slow
 def test_eviction_does_not_wait_for_a_colluder_that_has_gone() -> None:
     federation = Federation(12, seed=12)
     federation.run(5, share(3))
@@ -231,6 +236,7 @@ def test_client_that_relays_is_not_acquitted_and_its_copies_do_not_count() -> No
         assert (one.rest > 0) == acquitted
 
 
+@pytest.mark.slow
 def test_evidence_from_relays_appears_in_the_verdict() -> None:
     federation, seen = Federation(12, seed=12, level=1e-9), set[str]()
     for _ in range(20):
@@ -250,6 +256,7 @@ def test_identical_uploads_are_rejected_until_their_sender_has_answered() -> Non
     assert set(federation.rejected) <= names(range(9, 12)), "c00 counts"
 
 
+@pytest.mark.slow
 def test_eviction_waits_for_evidence_on_senders_of_the_same_upload() -> None:
     """Otherwise the last colluder would remain, without another copy to compare it with."""
     together = Federation(12, 3, share=0.0)
@@ -265,6 +272,7 @@ def test_observe_mode_challenges_no_client() -> None:
     assert not federation.challenged
 
 
+@pytest.mark.slow
 def test_long_running_challenges_do_not_escalate() -> None:
     """Most clients are challenged for many rounds; the norms of their uploads stay bounded."""
     federation = Federation(10, 3, level=1e-30)
@@ -322,6 +330,7 @@ def rounds_with_challenges(rest: int) -> tuple[list[int], Federation]:
     return challenged, federation
 
 
+@pytest.mark.slow
 def test_client_that_answers_is_acquitted_and_exempt_for_the_rest_period() -> None:
     challenged, federation = rounds_with_challenges(rest=20)
     assert not federation.evicted and not federation.rejected
@@ -354,6 +363,7 @@ def test_acquitted_client_can_be_put_on_trial_during_its_rest_period() -> None:
     assert one.trial == 50, "a further copy does not shorten the trial"
 
 
+@pytest.mark.slow
 def test_verdicts_state_copies_trial_evidence_and_limit() -> None:
     rows = Rows.of(torch.cat([torch.eye(5, 50), torch.ones(2, 50)]))
     verdicts, state = ChallengeDetector().apply(rows, State(), Context())
@@ -404,6 +414,7 @@ def test_number_of_controls_is_rounded_up_exactly() -> None:
     assert len(detector._controls(known, 21, torch.Generator())) == 29
 
 
+@pytest.mark.slow
 def test_evicted_clients_are_forgotten() -> None:
     federation = Federation(12, 4)
     federation.run(20, colluders(4, CRAFTED["ipm"]))

@@ -60,6 +60,7 @@ def block() -> Tensor:
     return torch.stack([*honest, noise(9, honest[0])])
 
 
+@pytest.mark.slow
 def test_trained_updates_are_accepted_and_noise_is_evicted() -> None:
     verdicts, state = detector().apply(Rows.of(block(), ids=IDS), State(), context())
     assert [verdict.decision for verdict in verdicts] == ["accepted"] * 3 + ["evicted"]
@@ -70,6 +71,7 @@ def test_trained_updates_are_accepted_and_noise_is_evicted() -> None:
     assert state.tensors["samples"].shape == (3, CLASSES, *SHAPE)
 
 
+@pytest.mark.slow
 def test_updates_of_long_training_are_explained_by_larger_search_steps() -> None:
     honest = [trained(seed, 160) for seed in range(3)]
     rows = Rows.of(torch.stack([*honest, noise(9, honest[0])]), IDS)
@@ -130,6 +132,7 @@ def test_search_matches_the_papers_algorithm_for_one_client() -> None:
     assert verdicts[1].score == pytest.approx(error.item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_batched_search_equals_searching_one_client_at_a_time() -> None:
     rows = Rows.of(block(), ids=IDS)
     together, one = detector(iterations=30), detector(iterations=30, at_once=1)
@@ -147,6 +150,7 @@ def test_zero_and_nan_updates_are_evicted() -> None:
     assert state.ids["rates"] == ("ada",)
 
 
+@pytest.mark.slow
 def test_search_resumes_from_the_previous_round() -> None:
     rows = Rows.of(block()[:1], ids=["ada"])
     _, state = detector(threshold=0.55).apply(rows, State(), context())

@@ -182,6 +182,7 @@ def test_reversed_updates_reverse_the_sign_of_the_correlation() -> None:
     assert honest.strength == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_clients_with_unrelated_data_are_never_rejected_or_evicted(seed: int) -> None:
     federation = Quadratics(20, seed)
@@ -189,6 +190,7 @@ def test_clients_with_unrelated_data_are_never_rejected_or_evicted(seed: int) ->
     assert not federation.evicted and not federation.rejected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "seed"), [(8, 9), (10, 0), (10, 3), (12, 4), (14, 11)])
 def test_small_federations_with_two_groups_of_data_sizes_evict_nobody(
     clients: int, seed: int
@@ -199,6 +201,7 @@ def test_small_federations_with_two_groups_of_data_sizes_evict_nobody(
     assert honest.evicted == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ratio", "most"), [(15, 1), (40, 1), (60, 20)])
 def test_a_few_clients_with_far_more_data_are_never_evicted(ratio: float, most: int) -> None:
     """Uploads of up to five times the limit are accepted from the second upload on."""
@@ -209,6 +212,7 @@ def test_a_few_clients_with_far_more_data_are_never_evicted(ratio: float, most: 
     assert Counter(hospitals.rejected) == dict.fromkeys(("c09", "c10", "c11"), most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["noise", "constant", "reversal"])
 def test_long_noise_and_constants_are_evicted_and_lone_reversals_rejected(
@@ -387,6 +391,7 @@ def test_answer_rank_matches_an_independent_computation() -> None:
         assert answer.strength == pytest.approx(pulls[0] / float(asked_JK[0].norm()), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 300])
 def test_uploads_that_ignore_their_challenge_get_objections_at_chance_rate(dimensions: int) -> None:
     """Even if challenges span few directions, so that correlations are high by chance."""
@@ -402,6 +407,7 @@ def test_uploads_that_ignore_their_challenge_get_objections_at_chance_rate(dimen
         assert abs(count / 2_000 - limit_) < 3 * math.sqrt(limit_ * (1 - limit_) / 2_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_only_sign_flippers_are_evicted_within_20_rounds(seed: int) -> None:
     federation, signs = Quadratics(12, seed), torch.ones(12, 1)
@@ -411,6 +417,7 @@ def test_only_sign_flippers_are_evicted_within_20_rounds(seed: int) -> None:
     assert federation.evicted.keys() == names(range(8, 12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 0.8, 20.0])
 @pytest.mark.parametrize(("clients", "colluders"), [(12, 5), (11, 5)])
 def test_colluding_minority_gets_no_honest_client_evicted(
@@ -427,6 +434,7 @@ def test_colluding_minority_gets_no_honest_client_evicted(
     assert federation.evicted.keys() <= names(range(clients - colluders, clients))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0, 3, 6])
 def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
     """Whichever client is copied. The documentation says that copies are not detected."""
@@ -439,6 +447,7 @@ def test_copies_of_an_honest_client_get_nobody_evicted(target: int) -> None:
     assert not federation.evicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
 def test_noise_of_any_norm_is_rejected_immediately_and_evicted_later(far: float) -> None:
     federation = Quadratics(12, 1)
@@ -466,6 +475,7 @@ def wander(memory: float) -> dict[str, Verdict]:
     return verdicts
 
 
+@pytest.mark.slow
 def test_averages_detect_sign_flips_that_noise_hides_in_single_rounds() -> None:
     """The model has moved further since the average than since the last round."""
     averaged, last = wander(0.8), wander(0)
@@ -615,6 +625,7 @@ def test_evidence_stays_near_the_limit_if_the_eviction_is_not_enforced() -> None
     assert verdicts[-1].decision == "accepted"
 
 
+@pytest.mark.slow
 def test_clients_that_scale_their_updates_are_evicted() -> None:
     """Uploads of six times an honest update; the response is six times as strong as usual."""
     federation, factors = Quadratics(12, 3), torch.ones(12, 1)
@@ -624,6 +635,7 @@ def test_clients_that_scale_their_updates_are_evicted() -> None:
     assert federation.evicted.keys() == names(range(9, 12))
 
 
+@pytest.mark.slow
 def test_lone_client_with_more_data_is_never_rejected_or_evicted() -> None:
     federation = Quadratics(12, 4)
     federation.shares_N = torch.full((12,), 0.05)
@@ -654,6 +666,7 @@ class Ignores(Quadratics):
         return sent_ND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_suspect_that_ignores_its_challenges_is_not_evicted(seed: int) -> None:
     """Its answers are turned only by chance, although the model moves further than challenges."""
@@ -687,6 +700,7 @@ class Saddle(Quadratics):
         self.line_D = self.optima_ND[1:].mean(0) - self.global_D
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_an_honest_client_on_a_saddle_is_acquitted_by_its_challenges(seed: int) -> None:
     federation = Saddle(12, seed)
@@ -696,6 +710,7 @@ def test_an_honest_client_on_a_saddle_is_acquitted_by_its_challenges(seed: int) 
     assert len(federation.rejected) <= 2, "its answers to challenges are honest"
 
 
+@pytest.mark.slow
 def test_honest_client_on_a_saddle_is_evicted_without_challenges() -> None:
     """The reason for the challenges: observed responses alone do not prove anything."""
     federation, state, evicted = Saddle(12, 0), State(), set[str]()
@@ -819,6 +834,7 @@ def all_suspected(federation: Quadratics, rounds: int) -> Quadratics:
     return federation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["many sizes", "few large", "one large", "plateau", "ignores"])
 @pytest.mark.parametrize("seed", range(2))
 def test_honest_suspects_of_any_size_are_acquitted(kind: str, seed: int) -> None:
@@ -953,6 +969,7 @@ def test_stale_row_is_not_judged_again() -> None:
         assert torch.equal(before.by_id(name)["c05"], after.by_id(name)["c05"])
 
 
+@pytest.mark.slow
 def test_only_attackers_are_evicted_under_partial_participation() -> None:
     """A third of the clients takes part in each round; half of a draw may be hostile.
 
@@ -1042,6 +1059,7 @@ def suspected(federation: Quadratics, client: str) -> State:
     return to_state(known, len(known))
 
 
+@pytest.mark.slow
 def test_challenges_and_decoys_have_the_same_distribution() -> None:
     """An upload that depends on neither has one of the lowest answers in 15 % of the draws."""
     federation = Quadratics(10, 2)

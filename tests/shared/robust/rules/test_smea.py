@@ -73,6 +73,7 @@ def test_search_stops_at_a_subset_with_zero_variance(monkeypatch: pytest.MonkeyP
     assert sum(measured) <= smea.BATCH + 1, "38760 subsets, all of them alike"
 
 
+@pytest.mark.slow
 def test_ties_go_to_the_subset_with_the_lowest_ids() -> None:
     """Of the rows a, b, b, a, all four subsets of three rows have the same covariance."""
     for seed in range(100):

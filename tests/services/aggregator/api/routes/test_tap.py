@@ -26,6 +26,7 @@ async def paths(known: Settings) -> set[str]:
         await runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_tap_route_exists_only_with_its_setting(
     caplog: pytest.LogCaptureFixture, tmp_path: Path

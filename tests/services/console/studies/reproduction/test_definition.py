@@ -20,6 +20,7 @@ def built(name: str, scale: Scale) -> list[TableCell]:
     return cells(definition, scale, seeds=1, only=every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_every_cell_has_either_unique_runs_or_a_reason(name: str) -> None:
     definition = load(name)
@@ -39,6 +40,7 @@ def hostile(experiment: Experiment) -> tuple[int, int]:
     return experiment.data.clients, sum(group.count for group in experiment.attackers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_reduced_scale_keeps_clients_attackers_and_local_steps(name: str) -> None:
     full = {tuple(c.at.values()): c.runs[0] for c in built(name, "full") if c.runs}

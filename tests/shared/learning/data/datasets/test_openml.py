@@ -292,6 +292,7 @@ def test_rows_are_counted_while_they_arrive(answered: Callable[..., OpenML]) -> 
     assert progress == [100, 200]
 
 
+@pytest.mark.slow
 def test_requests_are_retried_after_short_outages_but_not_after_refusals(
     answered: Callable[..., OpenML],
 ) -> None:

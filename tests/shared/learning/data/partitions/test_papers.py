@@ -18,6 +18,7 @@ def real(data: Data) -> tuple[Samples, tuple[Tensor, ...]]:
     return partition_data(data, seed=1)
 
 
+@pytest.mark.slow
 def test_fedcap_clients_of_cifar10_have_two_classes_and_equal_sizes() -> None:
     data = Experiment.load("fedcap-cifar10").data
     samples, parts = real(data)
@@ -28,6 +29,7 @@ def test_fedcap_clients_of_cifar10_have_two_classes_and_equal_sizes() -> None:
     assert len(client_data(data, 3, seed=1).y_train) == 400
 
 
+@pytest.mark.slow
 def test_fedcap_clients_of_emnist_have_a_dominant_kind_of_character() -> None:
     data = Experiment.load("fedcap-emnist").data
     samples, parts = real(data)

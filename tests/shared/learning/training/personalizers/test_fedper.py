@@ -44,6 +44,7 @@ def test_received_head_is_ignored(plain: Callable[[object], Plain]) -> None:
     assert before.metrics["correct_personalized"].equal(after.metrics["correct_personalized"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", [None, {"clip": 1.0, "noise_multiplier": 1.0}])
 def test_fedprox_pulls_only_the_body_towards_the_received_model(
     make_learner: Callable[..., Learner], clients: list[ClientData], privacy: object

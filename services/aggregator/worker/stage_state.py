@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from rampart_fl.services.aggregator.state.blobs import BlobReader, Blobs, converted_disk_errors
 from rampart_fl.services.aggregator.state.keys import SCHEMA
+from rampart_fl.services.aggregator.state.shared_blob import SharedBlob
 from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.shared.protocol import wire
 from rampart_fl.shared.robust.base import State
@@ -33,10 +35,8 @@ def store_state(
         blobs: the run's blobs.
         state: the state.
         part: which coordinates of `state.vectors` this rank has; None for all coordinates.
-        ranks: the processes of the worker. Every rank calls this function, but only rank 0
-            writes the blob.
+        ranks: the processes of the worker, which all call this function.
     """
-    ranks = ranks or Ranks()
     if not state.tensors and not state.ids:
         return None
     ids = {name: list(ids) for name, ids in state.ids.items()}
@@ -44,21 +44,67 @@ def store_state(
     if state.vectors:
         metadata["vectors"] = json.dumps(sorted(state.vectors))
     entries = _entries(state, part)
-    with ExitStack() as stack:
-        writer = None if ranks.rank else stack.enter_context(blobs.writer())
-        if writer is not None:
-            # Equal states have equal bytes, because the keys of the header are sorted.
-            writer.write(wire.pack_header({**entries, "__metadata__": metadata}, ordered=True))
+    # Equal states have equal bytes, because the keys of the header are sorted.
+    header = wire.pack_header({**entries, "__metadata__": metadata}, ordered=True)
+    if part is None or ranks is None:
+        return _write_alone(blobs, state, header, entries)
+    return _write_together(blobs, state, header, entries, part, ranks)
+
+
+def _write_alone(
+    blobs: Blobs, state: State, header: bytes, entries: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Writes and hashes all tensors in one pass."""
+    with blobs.writer() as writer:
+        writer.write(header)
         for name in entries:
-            block, divided = state.block(name), part if name in state.vectors else None
+            block = state.block(name)
             for row, held in enumerate(_rows(block.tensor)):
-                # To save memory, the ranks gather the coordinates of only one row at a time.
-                whole = held if divided is None else divided.whole(held)
-                numbers = whole.detach().cpu().contiguous().view(-1)
-                if writer is not None and len(numbers):
-                    writer.write(numbers.view(torch.uint8).numpy().data)
+                writer.write(_bytes(held))
                 block.release(row)
-        return ranks.broadcast(None if writer is None else writer.commit())
+        return writer.commit()
+
+
+def _write_together(
+    blobs: Blobs,
+    state: State,
+    header: bytes,
+    entries: Mapping[str, Mapping[str, Any]],
+    part: Part,
+    ranks: Ranks,
+) -> str:
+    """Writes this rank's coordinates of all vectors; rank 0 writes the rest and hashes the blob."""
+    with ExitStack() as stack:
+        path = Path()
+        if not ranks.rank:
+            size = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+            path = stack.enter_context(SharedBlob.created(blobs, len(header) + size))
+        file = stack.enter_context(SharedBlob(blobs, ranks.broadcast(path)))
+        if not ranks.rank:
+            file.write_at(0, header)
+        for name, entry in entries.items():
+            block, first = state.block(name), len(header) + entry["data_offsets"][0]
+            if name in state.vectors:
+                number = block.tensor.element_size()
+                lines = block.tensor.unsqueeze(0).flatten(0, -2).unbind(0)
+                for row, held in enumerate(lines):
+                    file.write_at(first + number * (row * part.dim + part.start), _bytes(held))
+                    block.release(row)
+            elif not ranks.rank:
+                file.write_at(first, _bytes(block.tensor))
+        ranks.wait()
+        digest = ""
+        if not ranks.rank:
+            digest = file.digest()
+            file.commit(digest)
+        return ranks.broadcast(digest)
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor's numbers."""
+    if not tensor.numel():
+        return memoryview(b"")  # A view of an empty array cannot be written.
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def _rows(tensor: Tensor) -> Iterable[Tensor]:

@@ -1,12 +1,18 @@
 """The stages' state as a blob: equal state has equal bytes."""
 
+import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
+from torch import distributed
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
+from rampart_fl.services.aggregator.worker.ranks import Ranks
 from rampart_fl.services.aggregator.worker.stage_state import load_state, store_state
 from rampart_fl.shared.robust.base import State
+from rampart_fl.shared.robust.shards import Part
 from rampart_fl.shared.runtime.disk_block import BlockStorage
 from tests.contracts.test_streaming import most_held
 
@@ -96,3 +102,37 @@ def test_state_is_stored_without_a_copy_in_memory(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     store_state(blobs, state)
     assert most_held(lambda: store_state(blobs, state)) < state.tensors["history"].nbytes / 2
+
+
+PARTS = (slice(0, 3), slice(3, 4), slice(4, 4))
+"""The coordinates of three ranks; the last rank has none."""
+
+
+def store_as_rank(rank: int, folder: Path) -> None:
+    """Stores the rows of clients as one of several ranks, and writes the digest to a file."""
+    store = distributed.FileStore(str(folder / "store"), len(PARTS))
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=len(PARTS))
+    world, here, state = distributed.group.WORLD, PARTS[rank], rows_of_clients()
+    vectors = {"sum": state.tensors["sum"], "velocity": torch.tensor([1.0, -0.0, 2.0, 1e-45])}
+    held = {name: vector[..., here] for name, vector in vectors.items()}
+    state = replace(state, tensors={**state.tensors, **held}, vectors=frozenset(vectors))
+    part, ranks = Part(4, here.start, here.stop, world), Ranks(rank, len(PARTS), world, world)
+    (folder / str(rank)).write_text(store_state(Blobs(folder), state, part, ranks) or "none")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.processes
+def test_ranks_together_store_the_same_bytes_as_one_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=store_as_rank, args=(i, tmp_path)) for i in range(len(PARTS))]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(60)
+    state = rows_of_clients()
+    state.tensors["velocity"] = torch.tensor([1.0, -0.0, 2.0, 1e-45])
+    state = replace(state, vectors=frozenset({"sum", "velocity"}))
+    digest = store_state(Blobs(tmp_path / "alone"), state)
+    assert [(tmp_path / str(rank)).read_text() for rank in range(len(PARTS))] == [digest] * 3
+    assert list(Blobs(tmp_path).digests()) == [digest]
+    assert list(Blobs(tmp_path).unfinished.iterdir()) == []

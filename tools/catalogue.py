@@ -39,10 +39,11 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
 takes `f`. Before the aggregation, rows that are not finite are left out. Each row that is left out
 lowers `f` by one, and also `b` or `m` if the experiment sets them. If detectors leave too few rows
-for `f`, clients that they left out or evicted lower `f` in the same way, as many as necessary.
-*Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
-result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a number of
-arithmetic operations; one pass over the rows costs n·d.
+for `f`, clients that they left out or barred lower `f` in the same way, as many as necessary.
+Barred clients are evicted, in quarantine or proposed for eviction. *Breakdown* says how many
+hostile rows a stage tolerates. "none" means that one row can move the result anywhere; "in norm"
+means that only the norm of the result is bounded. *Cost* is a number of arithmetic operations; one
+pass over the rows costs n·d.
 
 Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
 says how many times a stage reads all rows of the file. If a stage cannot read rows from a file,

@@ -244,7 +244,7 @@ def _decide(
     ended("screen")
     global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
-    left_out = sorted({*rows.ids, *standing.evicted} - {*accepted.ids})
+    left_out = sorted({*rows.ids, *standing.barred} - {*accepted.ids})
     try:
         if len(accepted):
             global_D, context, reports = with_tolerable_f(
@@ -314,7 +314,7 @@ def _judge(
         if stage.when == when:
             assert context.standing is not None
             judge = partial(stage.judge, state=states.get(key, State()), context=context)
-            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.evicted))
+            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.barred))
             verdicts += own
     return verdicts
 

@@ -248,7 +248,8 @@ class Detector(Stage):
 
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
-    """Whether the verdict on each row depends on this row alone, and not on other clients' rows."""
+    """Whether the verdict on each row depends on this row alone, and not on other clients' rows. If
+    no row of a round is finite, only such detectors run."""
     retraces: ClassVar[bool] = False
     """Whether the detector checks that each row could come from training the global model."""
 

@@ -211,9 +211,23 @@ def test_non_finite_rows_also_get_a_verdict() -> None:
     assert [verdict.client for verdict in outcome.verdicts] == IDS
     assert outcome.verdicts[1].decision == "rejected" and outcome.verdicts[1].detector == "finite"
     assert play(Plan.of("median", ["norm_bound"]), block_ND).verdicts[1].decision == "evicted"
-    nobody = play(Plan.of("median", ["norm_bound"]), torch.full((2, 2), float("inf")))
+    nobody = play(Plan.of("median"), torch.full((2, 2), float("inf")))
     assert torch.equal(nobody.global_D, torch.tensor([10.0, 20.0]))
     assert {verdict.decision for verdict in nobody.verdicts} == {"rejected"}
+
+
+def test_client_is_evicted_although_its_round_has_no_finite_row() -> None:
+    """Otherwise, a client that is alone in its rounds could send such rows forever."""
+    plan = Plan.of("median", ["response", "norm_bound", "robust_distance", "cosine"])
+    rows = Rows.of(torch.full((1, 2), float("nan")), ids=["a"])
+    context = Context(reference_D=torch.tensor([10.0, 20.0]), standing=Standing(5, 5))
+    outcome = run_round(plan, rows, plan.init(2), context)
+    assert torch.equal(outcome.global_D, torch.tensor([10.0, 20.0]))
+    (verdict,) = outcome.verdicts
+    assert (verdict.detector, verdict.decision) == ("norm_bound", "evicted")
+    plan = Plan.of("median", ["response", "robust_distance", "cosine"])
+    (verdict,) = run_round(plan, rows, plan.init(2), context).verdicts
+    assert (verdict.detector, verdict.decision) == ("finite", "rejected")
 
 
 def test_detectors_judge_raw_uploads_if_calibration_is_off() -> None:

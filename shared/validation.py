@@ -96,6 +96,17 @@ def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
                 yield f"blocks = {BLOCKS} for challenge, not {challenge.blocks}"
 
 
+def _detectors_sharing_a_bound(built: BuiltExperiment) -> list[str]:
+    """The detectors if isolated groups share a bound on barred clients; otherwise empty.
+
+    In the mode `reject`, nobody is barred. In the mode `observe`, an operator may switch to a mode
+    that bars clients.
+    """
+    plan = built.plan
+    shared = plan.eviction.bounded and plan.eviction.mode != "reject"
+    return [d.name for d in plan.detectors if built.customizer.isolates and shared]
+
+
 @dataclass(frozen=True)
 class _Stages:
     """A key for the cache: equal for all plans with the same settings and stage classes."""
@@ -155,6 +166,13 @@ CONSTRAINTS = (
         lambda m: [d.name for d in m.plan.detectors if m.customizer.isolates and not d.alone],
         "{customizer} isolates groups from each other, but {culprit} compares clients of all "
         "groups; use norm_bound or no detector",
+    ),
+    Constraint(
+        "If groups are isolated, no bound on barred clients connects them.",
+        _detectors_sharing_a_bound,
+        "{customizer} isolates groups from each other, but all groups share the bound on barred "
+        "clients: if {culprit} bars clients of one group, clients of other groups may stay; set "
+        "server.eviction.bounded = false",
     ),
     Constraint(
         "No detector is listed twice.",

@@ -39,10 +39,11 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
 takes `f`. Before the aggregation, rows that are not finite are left out. Each row that is left out
 lowers `f` by one, and also `b` or `m` if the experiment sets them. If detectors leave too few rows
-for `f`, clients that they left out or evicted lower `f` in the same way, as many as necessary.
-*Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can move the
-result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a number of
-arithmetic operations; one pass over the rows costs n·d.
+for `f`, clients that they left out or barred lower `f` in the same way, as many as necessary.
+Barred clients are evicted, in quarantine or proposed for eviction. *Breakdown* says how many
+hostile rows a stage tolerates. "none" means that one row can move the result anywhere; "in norm"
+means that only the norm of the result is bounded. *Cost* is a number of arithmetic operations; one
+pass over the rows costs n·d.
 
 Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
 says how many times a stage reads all rows of the file. If a stage cannot read rows from a file,
@@ -146,6 +147,9 @@ def _bounds() -> Iterator[str]:
     yield "measures κ on given rows and knows these bounds (Allouah et al., Fixing by mixing,"
     yield "2023). The bounds of `geometric_median` hold for the exact geometric median. The rule"
     yield "approximates it well only if the distances between rows are far above the rule's `nu`."
+    yield "The bound of `krum` is (n-f)/(n-2f-1)·(1 + √(2(n-f-2)/(n-f-1)))². It differs from the"
+    yield "paper's bound, because the paper's Krum adds the distances to n - f - 1 other rows, and"
+    yield "`krum` adds n - f - 2 distances. `shared/robust/kappa.py` contains the proof."
     yield ""
     yield "| pipeline | " + " | ".join(f"n = {n}, f = {f}" for n, f in SETTINGS) + " |"
     yield "|---" * (len(SETTINGS) + 1) + "|"

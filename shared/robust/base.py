@@ -179,8 +179,8 @@ class ToleratesF(Stage):
     f: int = Field(default=0, ge=0)
     """Declared bound on the number of hostile rows. Rows that were left out because they are not
     finite are treated as hostile rows. Detectors may leave too few rows for a result with this
-    bound. In this case, as many as necessary of the clients that they left out or evicted also
-    count as hostile rows."""
+    bound. In this case, as many as necessary of the clients that they left out or barred also
+    count as hostile rows. Barred clients are evicted, in quarantine or proposed for eviction."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows among the remaining rows: max(0, f - dropped)."""
@@ -209,8 +209,9 @@ def with_tolerable_f(
     Args:
         apply: callback that applies the stages.
         rows: the rows that remain.
-        left_out: clients that detectors have evicted, or left out of this round. As few of these
-            clients as possible count as hostile rows, because honest clients may be among them.
+        left_out: clients that detectors left out of this round, and clients that are barred. As few
+            of these clients as possible count as hostile rows, because honest clients may be among
+            them.
     Raises:
         TooFewRows: there are too few rows even if all these clients count as hostile.
     """
@@ -247,7 +248,8 @@ class Detector(Stage):
 
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
-    """Whether the verdict on each row depends on this row alone, and not on other clients' rows."""
+    """Whether the verdict on each row depends on this row alone, and not on other clients' rows. If
+    no row of a round is finite, only such detectors run."""
     retraces: ClassVar[bool] = False
     """Whether the detector checks that each row could come from training the global model."""
 

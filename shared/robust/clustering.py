@@ -1,9 +1,10 @@
 """Clustering of a few points, without randomness; ties go to the lower index.
 
 Complete linkage and mean shift are implemented here, because SciPy and scikit-learn would return
-other results in two cases. If several distances are equal, for example between identical rows,
+other results in three cases. If several distances are equal, for example between identical rows,
 SciPy's linkage merges other pairs than this module. If clusters overlap, scikit-learn's mean shift
-converges to other peaks than this module.
+converges to other peaks than this module. If there are only two or three points, scikit-learn's
+bandwidth is 0, so each point becomes a cluster of its own.
 
 Legend: M points, C clusters, F features.
 """
@@ -45,20 +46,23 @@ def mean_shift(points_MF: Tensor) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
     The radius of a point is the smallest distance within which half of all points lie, including
-    the point itself. The bandwidth is the mean of all points' radii. Every point
-    repeatedly moves to the mean of the points within the bandwidth, until it reaches a peak of the
-    density. Peaks that are at most one bandwidth apart are merged. Clusters of equal size are
-    ordered by the lowest index of their points.
+    the point itself and at least one other point. Two points are therefore one cluster, and at
+    least two of three points are in one cluster. The bandwidth is the mean of all points' radii.
+    Every point repeatedly moves to the mean of the points within the bandwidth, until it reaches a
+    peak of the density. Peaks that are at most one bandwidth apart are merged. Clusters of equal
+    size are ordered by the lowest index of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]
+    >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1]])).tolist()
+    [1, 0, 0]
     """
     points_MF = points_MF.double()
     m = len(points_MF)
-    reach = max(1, m // 2)
+    reach = min(m, max(2, m // 2))
     bandwidth = float(_apart(points_MF, points_MF).sort(dim=1).values[:, reach - 1].mean())
-    # The mean of equal points may differ from them in the last bit.
-    bandwidth = max(bandwidth, 1e-9 * float(points_MF.abs().max()))
+    # The mean of equal points or of equal radii may differ from them in the last bit.
+    bandwidth = max(bandwidth * (1 + 1e-9), 1e-9 * float(points_MF.abs().max()))
     peaks_MF = points_MF
     for _ in range(MOST_STEPS):
         near_MM = (_apart(peaks_MF, points_MF) <= bandwidth).double()

@@ -244,7 +244,7 @@ def _decide(
     ended("screen")
     global_D: Tensor | None = None
     reports: tuple[Report, ...] = ()
-    left_out = sorted({*rows.ids, *standing.evicted} - {*accepted.ids})
+    left_out = sorted({*rows.ids, *standing.barred} - {*accepted.ids})
     try:
         if len(accepted):
             global_D, context, reports = with_tolerable_f(
@@ -307,14 +307,14 @@ def _judge(
     plan: Plan, when: str, rows: Rows, states: dict[str, State], context: Context
 ) -> tuple[Verdict, ...]:
     verdicts: tuple[Verdict, ...] = ()
-    if not len(rows):
-        return verdicts
     for key, stage in plan.stages().items():
         assert isinstance(stage, Detector)
-        if stage.when == when:
+        # If no row is finite, a detector that compares rows has nothing to compare.
+        judges = len(rows) or (rows.dropped and stage.alone)
+        if stage.when == when and judges:
             assert context.standing is not None
             judge = partial(stage.judge, state=states.get(key, State()), context=context)
-            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.evicted))
+            own, states[key] = with_tolerable_f(judge, rows, sorted(context.standing.barred))
             verdicts += own
     return verdicts
 

@@ -6,7 +6,7 @@ Legend: N rows, D coordinates, S rows of a subset, B subsets of a batch.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from math import comb, inf, isinf
+from math import comb, inf, isinf, sqrt
 
 import torch
 from torch import Tensor
@@ -122,9 +122,9 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     No κ is known for a rule with parameters other than the defaults, except `b` = f.
 
     Allouah et al. ("Fixing by mixing", 2023) prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed
-    mean with b = f, 6(1 + f/(n-2f)) for Krum, and 4(1 + f/(n-2f))² for the median and the geometric
-    median. If NNM precedes a rule with coefficient κ, the pipeline has the coefficient
-    8f/(n-f)·(κ + 1).
+    mean with b = f, and 4(1 + f/(n-2f))² for the median and the geometric median. If NNM precedes a
+    rule with coefficient κ, the pipeline has the coefficient 8f/(n-f)·(κ + 1). Their bound for Krum
+    does not apply to the rule `krum`, see `_krum`.
 
     The bound of the geometric median holds for the exact geometric median. The rule approximates it
     well only if the distances between rows are far above the rule's ν.
@@ -144,7 +144,7 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
         return None
     bounds = {
         "trimmed_mean": 6 * share * (1 + share),
-        "krum": 6 * (1 + share),
+        "krum": _krum(n, f),
         "median": 4 * (1 + share) ** 2,
         "geometric_median": 4 * (1 + share) ** 2,
     }
@@ -152,6 +152,27 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     if bound is None or before not in ([], ["nnm"]):
         return None
     return 8 * f / (n - f) * (bound + 1) if before else bound
+
+
+def _krum(n: int, f: int) -> float | None:
+    """κ = (n-f)/(n-2f-1)·(1 + √(2(n-f-2)/(n-f-1)))² of Krum; None if Krum needs more rows.
+
+    Allouah et al. bound a Krum that adds the distances to n - f - 1 other rows. The rule `krum`
+    adds q = n - f - 2 distances, as Blanchard et al. do. Let S have h = n - f rows with the mean μ,
+    let V be the mean of ‖x_i - μ‖² over S, and let x be the row that Krum chooses.
+
+    - For x_i in S, the q nearest of the other h - 1 rows in S are at most as far away as these rows
+      on average, so the score of x_i is at most q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound
+      over S is A = 2hV·q/(h-1). The score of x is at most A, because no score is lower.
+    - At most f rows are not in S. Among x and its q nearest rows, at least c = n - 2f - 1 rows are
+      in S. For c of them, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² at most hV.
+    - ‖x - μ‖ <= ‖x - x_j‖ + ‖x_j - μ‖ for each of these rows. By the triangle inequality of root
+      mean squares, ‖x - μ‖ <= √(A/c) + √(hV/c), so ‖x - μ‖² <= κV.
+    """
+    if n < 2 * f + 3:
+        return None
+    h = n - f
+    return h / (n - 2 * f - 1) * (1 + sqrt(2 * (h - 2) / (h - 1))) ** 2
 
 
 def _products(rows: Rows, centre_D: Tensor) -> Tensor:

@@ -33,9 +33,22 @@ BREAKS: dict[str, tuple[dict[str, Any], str]] = {
         "samples in other ways than through noised gradients",
     ),
     "If groups are isolated, detectors judge each client separately.": (
-        {**DIGITS, "server": {"customizer": "flcert", "detectors": ["robust_distance"]}},
+        {
+            **DIGITS,
+            "server": {
+                "customizer": "flcert",
+                "detectors": ["robust_distance"],
+                "eviction": {"bounded": False},
+            },
+        },
         "flcert isolates groups from each other, but robust_distance compares clients of all "
         "groups; use norm_bound or no detector",
+    ),
+    "If groups are isolated, no bound on barred clients connects them.": (
+        {**DIGITS, "server": {"customizer": "flcert", "detectors": ["norm_bound"]}},
+        "flcert isolates groups from each other, but all groups share the bound on barred clients: "
+        "if norm_bound bars clients of one group, clients of other groups may stay; set "
+        "server.eviction.bounded = false",
     ),
     "If groups are isolated, the model has no running statistics.": (
         {**RESNET, "server": {"customizer": "flcert"}},
@@ -154,6 +167,32 @@ def test_broken_constraint_is_rejected_with_its_message(constraint: Constraint) 
 def test_every_constraint_has_an_example() -> None:
     assert BREAKS.keys() == {constraint.holds for constraint in CONSTRAINTS}
     assert len(BREAKS) == len(CONSTRAINTS), "each constraint has a name of its own"
+
+
+@pytest.mark.parametrize(
+    ("eviction", "refused"),
+    [
+        ({}, True),
+        ({"mode": "quarantine"}, True),
+        ({"by": "operator"}, True),
+        ({"mode": "observe"}, True),
+        ({"mode": "reject"}, False),
+        ({"bounded": False}, False),
+        ({"mode": "observe", "bounded": False}, False),
+    ],
+)
+def test_isolated_groups_share_no_bound_in_any_mode_that_may_bar_clients(
+    eviction: dict[str, Any], refused: bool
+) -> None:
+    server = {"customizer": "flcert", "detectors": ["norm_bound"], "eviction": eviction}
+    experiment = Experiment.from_tables({**DIGITS, "server": server})
+    if refused:
+        with pytest.raises(ConfigurationError, match="share the bound on barred clients"):
+            validate(experiment)
+    else:
+        assert validate(experiment)
+    alone = Experiment.from_tables({**DIGITS, "server": {**server, "detectors": []}})
+    assert validate(alone)
 
 
 def test_a_detector_may_be_listed_twice_with_different_parameters() -> None:

@@ -56,8 +56,23 @@ def test_mean_shift_agrees_with_scikit_learn(seed: int) -> None:
 def test_mean_shift_orders_labels_by_cluster_size_then_by_lowest_point() -> None:
     points_MF = torch.tensor([[50.0], [0.0], [1.0], [51.0], [2.0]])
     assert mean_shift(points_MF).tolist() == [1, 0, 0, 1, 0]
-    assert mean_shift(torch.tensor([[5.0], [0.0]])).tolist() == [0, 1]
     assert mean_shift(torch.ones(3, 2)).tolist() == [0, 0, 0]
+
+
+def test_mean_shift_joins_at_least_two_of_three_points() -> None:
+    assert mean_shift(torch.tensor([[5.0]])).tolist() == [0]
+    assert mean_shift(torch.tensor([[5.0], [0.0]])).tolist() == [0, 0]
+    assert mean_shift(torch.tensor([[5.0], [0.0], [1.0]])).tolist() == [1, 0, 0]
+    draws = torch.Generator().manual_seed(4)
+    for _ in range(200):
+        labels = mean_shift(torch.rand(3, 3, generator=draws, dtype=torch.float64)).tolist()
+        assert labels.count(0) >= 2
+
+
+@pytest.mark.parametrize("size", [0.015, 0.041, 0.062, 1.0])
+def test_rounding_does_not_separate_three_points_at_equal_distances(size: float) -> None:
+    """In float64, the mean of three equal distances may be smaller than the distances."""
+    assert mean_shift(size * torch.eye(3, dtype=torch.float64)).tolist() == [0, 0, 0]
 
 
 def numbers(values: list[float]) -> torch.Tensor:

@@ -211,9 +211,23 @@ def test_non_finite_rows_also_get_a_verdict() -> None:
     assert [verdict.client for verdict in outcome.verdicts] == IDS
     assert outcome.verdicts[1].decision == "rejected" and outcome.verdicts[1].detector == "finite"
     assert play(Plan.of("median", ["norm_bound"]), block_ND).verdicts[1].decision == "evicted"
-    nobody = play(Plan.of("median", ["norm_bound"]), torch.full((2, 2), float("inf")))
+    nobody = play(Plan.of("median"), torch.full((2, 2), float("inf")))
     assert torch.equal(nobody.global_D, torch.tensor([10.0, 20.0]))
     assert {verdict.decision for verdict in nobody.verdicts} == {"rejected"}
+
+
+def test_client_is_evicted_although_its_round_has_no_finite_row() -> None:
+    """Otherwise, a client that is alone in its rounds could send such rows forever."""
+    plan = Plan.of("median", ["response", "norm_bound", "robust_distance", "cosine"])
+    rows = Rows.of(torch.full((1, 2), float("nan")), ids=["a"])
+    context = Context(reference_D=torch.tensor([10.0, 20.0]), standing=Standing(5, 5))
+    outcome = run_round(plan, rows, plan.init(2), context)
+    assert torch.equal(outcome.global_D, torch.tensor([10.0, 20.0]))
+    (verdict,) = outcome.verdicts
+    assert (verdict.detector, verdict.decision) == ("norm_bound", "evicted")
+    plan = Plan.of("median", ["response", "robust_distance", "cosine"])
+    (verdict,) = run_round(plan, rows, plan.init(2), context).verdicts
+    assert (verdict.detector, verdict.decision) == ("finite", "rejected")
 
 
 def test_detectors_judge_raw_uploads_if_calibration_is_off() -> None:
@@ -409,16 +423,16 @@ def test_client_that_is_caught_leaves_enough_rows_for_the_rule(
     plan, rows = catches(rule, f, n, caught)
     context = Context(reference_D=torch.zeros(30))
     outcome = run_round(plan, rows, plan.init(30), context)
-    barred = {v.client for v in outcome.verdicts if v.decision == "evicted"}
+    barred = frozenset(v.client for v in outcome.verdicts if v.decision == "evicted")
     assert barred == set(rows.ids[n - caught :])
     assert float((outcome.global_D - 1).norm()) < float((rows.block_ND[: n - caught] - 1).norm())
-    # The evicted clients stay away, and the bound f stays too high for the others.
+    # The barred clients stay away, and the bound f stays too high for the others.
     left = Rows.of(rows.block_ND[: n - caught], ids=rows.ids[: n - caught])
     with pytest.raises(PreconditionError):
         run_round(plan, left, plan.init(30), context)
-    standing = Standing(n, n, evicted=frozenset(barred))
-    again = run_round(plan, left, outcome.state, replace(context, standing=standing))
-    assert torch.equal(again.global_D, outcome.global_D)
+    for standing in (Standing(n, n, evicted=barred), Standing(n, n, quarantined=barred)):
+        again = run_round(plan, left, outcome.state, replace(context, standing=standing))
+        assert torch.equal(again.global_D, outcome.global_D)
 
 
 def test_bound_f_is_lowered_no_further_than_necessary() -> None:
@@ -441,13 +455,14 @@ def test_verdicts_are_kept_if_the_rule_still_has_too_few_rows() -> None:
     assert {v.client: v.decision for v in outcome.verdicts}["10"] == "evicted"
 
 
-def test_detector_with_a_rule_still_judges_after_evictions() -> None:
+@pytest.mark.parametrize("barred", ["evicted", "quarantined"])
+def test_detector_with_a_rule_still_judges_without_barred_clients(barred: str) -> None:
     selection = {"name": "selection", "rule": "krum", "f": 2}
     plan = Plan.of("median", [selection])
     block_ND = torch.randn(6, 5, generator=torch.Generator().manual_seed(1))
     rows, context = Rows.of(block_ND), Context(reference_D=torch.zeros(5))
     with pytest.raises(PreconditionError, match="n >= 2f"):
         run_round(plan, rows, plan.init(5), context)
-    gone = Standing(7, 7, evicted=frozenset({"gone"}))
+    gone = replace(Standing(7, 7), **{barred: frozenset({"gone"})})
     outcome = run_round(plan, rows, plan.init(5), replace(context, standing=gone))
     assert {verdict.client for verdict in outcome.verdicts} == {*rows.ids}

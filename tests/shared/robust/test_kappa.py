@@ -66,6 +66,18 @@ def test_proven_bounds_equal_known_values(n: int, f: int, plain: float, mixed: f
     assert result == pytest.approx(mixed, rel=1e-3)
 
 
+def test_bound_of_krum_equals_values_worked_out_by_hand() -> None:
+    """Krum adds q = n - f - 2 distances, and h = n - f."""
+    for n, f, h, q in ((5, 1, 4, 2), (20, 6, 14, 12), (3, 0, 3, 1)):
+        bound = h / (n - 2 * f - 1) * (1 + (2 * q / (h - 1)) ** 0.5) ** 2
+        assert proven(Pipeline.of("krum", f=f), n, f) == pytest.approx(bound)
+        mixed = 8 * f / h * (bound + 1)
+        assert proven(Pipeline.of(["nnm", "krum"], f=f), n, f) == pytest.approx(mixed)
+    # The paper's bound 6(1 + f/(n-2f)) is for a Krum that adds one more distance.
+    assert proven(Pipeline.of("krum", f=6), 20, 6) == pytest.approx(11.127, rel=1e-4)
+    assert proven(Pipeline.of("krum", f=1), 4, 1) is None, "Krum needs five rows"
+
+
 def test_no_bound_is_claimed_where_none_is_proven() -> None:
     assert proven(Pipeline.of("weighted_mean", f=1), 9, 1) is None
     assert proven(Pipeline.of({"name": "trimmed_mean", "b": 2}, f=1), 9, 1) is None

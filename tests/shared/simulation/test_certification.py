@@ -1,5 +1,7 @@
 """Certificates of whole federations, compared with federations that are trained under attack."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -25,7 +27,8 @@ SMALL = {
     "model": {"name": "mlp", "hidden": [8]},
     "training": {"epochs": 2, "learning_rate": 0.1},
 }
-GROUPS = {"server": {"customizer": {"name": "flcert", "groups": 5}}}
+GROUPS: dict[str, dict[str, Any]] = {"server": {"customizer": {"name": "flcert", "groups": 5}}}
+DETECTS = {"detectors": [{"name": "norm_bound", "threshold": 3.0}]}
 ATTACKS = [{"name": "model_replacement"}, {"name": "sign_flip"}, {"name": "random_noise"}]
 
 
@@ -53,9 +56,12 @@ def vote_of(run: Experiment, x_T: Tensor) -> Tensor:
     return ballots(simulation.clients.learner, x_T, simulation.server.voters())
 
 
+@pytest.mark.parametrize("detects", [{}, {**DETECTS, "eviction": {"bounded": False}}])
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_certified_predictions_of_disjoint_groups_survive_attacks(attack: dict[str, str]) -> None:
-    calm, x_T = experiment(**GROUPS), inputs()
+def test_certified_predictions_of_disjoint_groups_survive_attacks(
+    attack: dict[str, str], detects: dict[str, Any]
+) -> None:
+    calm, x_T = experiment(server={**GROUPS["server"], **detects}), inputs()
     votes_TC = vote_of(calm, x_T)
     radii_T = radii(votes_TC)
     assert {0, 1} <= set(radii_T.tolist())
@@ -134,6 +140,8 @@ def test_uncertifiable_experiments_are_rejected_with_a_reason() -> None:
         certify_groups(experiment(fraction=0.5, **GROUPS))
     with pytest.raises(ConfigurationError, match='set policy = "sync"'):
         certify_groups(experiment(policy="buffered", **GROUPS))
+    with pytest.raises(ConfigurationError, match=r"set server\.eviction\.bounded = false"):
+        certify_groups(experiment(server={**GROUPS["server"], **DETECTS}))
     with pytest.raises(ConfigurationError, match="one global model"):
         certify_subsets(experiment(**GROUPS), 3, 2)
     with pytest.raises(ConfigurationError, match="subset cannot have 9 of 5"):

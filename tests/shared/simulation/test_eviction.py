@@ -161,15 +161,37 @@ def test_rounds_fail_while_all_clients_are_quarantined() -> None:
     assert counts["silenced"] == {"honest": 1.0, "hostile": 1.0}
 
 
-def test_a_round_that_fails_for_too_few_rows_records_the_clients_in_quarantine() -> None:
-    server = {"rule": "krum", "f": 1, "detectors": [{"name": "norm_bound", "threshold": 5.0}]}
-    server["eviction"] = {"mode": "quarantine", "rounds": 2, "bounded": False}
-    attackers = [{"count": 5, "attack": {"name": "gaussian", "std": 1.0}}]
-    simulation = Simulation.of(experiment({}, server=server, attackers=attackers))
+@pytest.mark.parametrize(
+    ("eviction", "decision"),
+    [
+        ({"mode": "quarantine", "rounds": 2}, "quarantined"),
+        ({"by": "operator", "patience": 2}, "proposed"),
+    ],
+)
+def test_rounds_succeed_while_barred_clients_leave_too_few_rows_for_f(
+    eviction: dict[str, Any], decision: str
+) -> None:
+    """Krum needs 2f + 3 rows, so the five rows of the honest clients suffice for f = 1 only."""
+    server = {"rule": "krum", "f": 2, "detectors": [{"name": "norm_bound", "threshold": 5.0}]}
+    attackers = [{"count": 2, "attack": {"name": "gaussian", "std": 1.0}}]
+    definition = experiment({}, server={**server, "eviction": eviction}, attackers=attackers)
+    simulation = run(definition)
+    assert [record.status for record in simulation.records] == ["published"] * 6
+    away = HOSTILE[1:]
+    assert [record.quarantined for record in simulation.records] == 2 * [[], away, away]
+    for record in simulation.records:
+        assert out(record) == ({} if record.quarantined else dict.fromkeys(away, decision))
+
+
+def test_a_round_that_fails_records_the_clients_in_quarantine() -> None:
+    """The next model overflows in both rounds, but round 0 is published for its verdicts."""
+    server = {"learning_rate": 1e45, "detectors": [{"name": "norm_bound", "threshold": 5.0}]}
+    server["eviction"] = {"mode": "quarantine", "rounds": 2}
+    simulation = Simulation.of(experiment({}, server=server))
     first, second = simulation.step(), simulation.step()
-    away = (HONEST + HOSTILE)[-5:]
-    assert out(first) == dict.fromkeys(away, "quarantined")
-    assert (second.status, second.quarantined) == ("failed", away)
+    assert out(first) == dict.fromkeys(HOSTILE, "quarantined")
+    assert (second.status, second.quarantined) == ("failed", HOSTILE)
+    assert second.reason == "the next global model would not be finite"
 
 
 def test_clients_rejoin_after_quarantine_under_the_buffered_policy() -> None:

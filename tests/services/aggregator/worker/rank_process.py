@@ -40,7 +40,8 @@ def experiments() -> dict[str, Experiment]:
     table = {}
     for name, server in SERVERS.items():
         detectors = ["norm_bound"] if name == "flcert" else ["response", "challenge"]
-        given = {"f": 1, "detectors": detectors, **server}
+        bounded = {"bounded": name != "flcert"}
+        given = {"f": 1, "detectors": detectors, "eviction": bounded, **server}
         table[name] = Experiment.from_tables({"name": name, **base, "server": given})
     return table
 

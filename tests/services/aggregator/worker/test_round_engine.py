@@ -71,7 +71,7 @@ def test_a_worker_on_another_device_stores_the_same_models(
     server = {"rule": rule, "f": 1, "customizer": customizer, "calibrate": calibrate}
     server |= {"momentum": 0.5, "detectors": ["norm_bound", "cross_round"]}
     if customizer["name"] == "flcert":
-        server["detectors"] = ["norm_bound"]
+        server |= {"detectors": ["norm_bound"], "eviction": {"bounded": False}}
     tables = {"name": "there", "data": {"dataset": "digits"}, "model": "logistic", "server": server}
     experiment = Experiment.from_tables(tables)
     here = models(experiment, tmp_path / "here", torch.device("cpu"))

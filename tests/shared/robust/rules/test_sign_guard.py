@@ -32,6 +32,22 @@ def test_rows_with_flipped_signs_are_excluded() -> None:
     assert float(result_D @ honest_ND.mean(dim=0)) > 0
 
 
+def test_of_three_rows_the_row_with_flipped_signs_is_excluded() -> None:
+    draws = torch.Generator().manual_seed(0)
+    honest_ND = 0.5 + torch.randn(2, 200, generator=draws)
+    result_D = aggregate(torch.cat([-honest_ND[:1], honest_ND]), ALL, f=1)
+    median = float(honest_ND[0].norm())
+    clipped_ND = honest_ND * (median / honest_ND.norm(dim=1)).clamp(max=1)[:, None]
+    torch.testing.assert_close(result_D, clipped_ND.mean(dim=0))
+
+
+def test_two_rows_have_the_same_weight() -> None:
+    rows = Rows.of(torch.tensor([[3.0, -4.0], [3.0, 4.0]]))
+    result_D, _, report = SignGuard(fraction=1).apply(rows, State(), Context())
+    assert report.per_row["weight"].tolist() == [0.5, 0.5]
+    assert result_D.tolist() == [3, 0]
+
+
 def test_result_is_never_longer_than_the_median_norm() -> None:
     draws = torch.Generator().manual_seed(1)
     block_ND = torch.randn(9, 50, generator=draws) * torch.rand(9, 1, generator=draws) * 10

@@ -168,10 +168,14 @@ class AggregatorClient:
         return self._read(await self.request("PUT", path, json=body), Acceptance)
 
     async def ticket(
-        self, known: str | None, wait: int | None = None, run: str | None = None
+        self,
+        known: str | None,
+        wait: int | None = None,
+        run: str | None = None,
+        away: bool = False,
     ) -> Ticket | None:
         """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
-        answer = await self.ticket_and_model(known, "", wait, "application/json", run)
+        answer = await self.ticket_and_model(known, "", wait, "application/json", run, away)
         return None if answer is None else answer[0]
 
     async def ticket_and_model(
@@ -181,6 +185,7 @@ class AggregatorClient:
         wait: int | None = None,
         accept: str = MEDIA_TYPE,
         run: str | None = None,
+        away: bool = False,
     ) -> TicketAndModel | None:
         """Waits for the next ticket and its model; returns None on timeout.
 
@@ -192,12 +197,15 @@ class AggregatorClient:
             wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
+            away: whether the client says that it does not train now, so that it counts as offline.
         """
         headers = self._request_headers(wait, accept, held)
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
-        params = None if run is None else {"run": run}
-        answer = await self.request("GET", "/v1/ticket", headers=headers, params=params)
+        params = {} if run is None else {"run": run}
+        if away:
+            params["away"] = "true"
+        answer = await self.request("GET", "/v1/ticket", headers=headers, params=params or None)
         return None if answer.status_code == 204 else self._ticket_and_model(answer)
 
     async def model(self, run: str, name: str) -> bytes:

@@ -136,7 +136,8 @@ class Settings(ServiceSettings):
     body_rate: float = Field(default=16_384.0, gt=0)
     """Minimum average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
-    """Maximum duration in seconds of a long poll for a ticket."""
+    """Maximum duration in seconds of a long poll for a ticket; less than `offline_after`, because a
+    client that waits for a ticket sends no other request."""
     predictable_draws: bool = False
     """Whether the server's random draws follow from the experiment's seed, as in a simulation. The
     clients know this seed and could mislead the detectors, so this setting is for tests only. By
@@ -167,6 +168,12 @@ class Settings(ServiceSettings):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("TLS needs both RAMPART_TLS_CERTIFICATE and RAMPART_TLS_KEY")
+        if self.poll >= self.offline_after:
+            raise ValueError(
+                f"RAMPART_POLL ({self.poll:g}) must be less than RAMPART_OFFLINE_AFTER "
+                f"({self.offline_after:g}): otherwise, a client counts as offline while it waits "
+                "for a ticket"
+            )
         return self
 
     @model_validator(mode="after")

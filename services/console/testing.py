@@ -280,7 +280,8 @@ def run(
     Args:
         experiment: an experiment, the path of its file, or the name of a shipped experiment.
         folder: folder for state and logs.
-        settings: settings of the aggregator, such as `offline_after="5"` for RAMPART_OFFLINE_AFTER.
+        settings: settings of the aggregator, such as `offline_after="90"` for
+            RAMPART_OFFLINE_AFTER.
     """
     checked, own = validate(load_experiment(experiment)), variables(settings)
     with (
@@ -298,7 +299,7 @@ def load_experiment(experiment: Experiment | str | Path) -> Experiment:
 def variables(settings: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of an aggregator's settings.
 
-    >>> variables({"offline_after": "5"})
-    {'RAMPART_OFFLINE_AFTER': '5'}
+    >>> variables({"offline_after": "90"})
+    {'RAMPART_OFFLINE_AFTER': '90'}
     """
     return {f"RAMPART_{name.upper()}": value for name, value in settings.items()}

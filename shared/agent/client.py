@@ -27,7 +27,11 @@ from rampart_fl.shared.protocol.runs import Acceptance
 from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_HEADER
 from rampart_fl.shared.runtime.retries import repeat
 
-TIMEOUT = httpx.Timeout(connect=5, read=120, write=120, pool=None)
+READ = 120.0
+"""Seconds to wait for the next bytes of a response to a request that does not ask for a delay."""
+SPARE = 90.0
+"""Minimum number of seconds that the aggregator has for a response in addition to the delay that
+the request asks for. An upload can wait a minute until the aggregator reads it."""
 POLL = 30
 """Default number of seconds for which the aggregator may hold open a request for a ticket."""
 PIECE = 1 << 20
@@ -82,7 +86,7 @@ class AggregatorClient:
             self.http = HttpClient(
                 base_url=self.url,
                 headers={"User-Agent": SOFTWARE},
-                timeout=TIMEOUT,
+                timeout=_timeout(READ),
                 verify=tls_context(self.verify),
                 limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
             )
@@ -106,15 +110,20 @@ class AggregatorClient:
         json: Any = None,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
+        wait: int = 0,
     ) -> httpx.Response:
         """Sends a request, and retries until the aggregator answers it.
 
+        Args:
+            method, path, content, json, headers, params: as in httpx.
+            wait: seconds for which the headers let the aggregator delay the response.
         Raises:
             RequestRefused: the answer has an error status after which the request is not retried.
             Unavailable: every attempt within `patience` seconds failed.
             ConfigurationError: the URL is not an HTTP URL, or the server redirects the request.
         """
         refused = set[str]()
+        timeout = _timeout(max(READ, wait + SPARE))
         server = f"aggregator {self.url!r}"
 
         async def attempt() -> httpx.Response:
@@ -128,6 +137,7 @@ class AggregatorClient:
                         json=json,
                         params=params,
                         headers={"Authorization": bearer(token, "the token"), **(headers or {})},
+                        timeout=timeout,
                     )
                 if answer.status_code == 401:
                     refused.add(token)
@@ -168,10 +178,14 @@ class AggregatorClient:
         return self._read(await self.request("PUT", path, json=body), Acceptance)
 
     async def ticket(
-        self, known: str | None, wait: int | None = None, run: str | None = None
+        self,
+        known: str | None,
+        wait: int | None = None,
+        run: str | None = None,
+        away: bool = False,
     ) -> Ticket | None:
         """Waits for a ticket whose ETag differs from `known`; returns None on timeout."""
-        answer = await self.ticket_and_model(known, "", wait, "application/json", run)
+        answer = await self.ticket_and_model(known, "", wait, "application/json", run, away)
         return None if answer is None else answer[0]
 
     async def ticket_and_model(
@@ -181,6 +195,7 @@ class AggregatorClient:
         wait: int | None = None,
         accept: str = MEDIA_TYPE,
         run: str | None = None,
+        away: bool = False,
     ) -> TicketAndModel | None:
         """Waits for the next ticket and its model; returns None on timeout.
 
@@ -192,12 +207,18 @@ class AggregatorClient:
             wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
+            away: whether the client says that it does not train now, so that it counts as offline.
         """
-        headers = self._request_headers(wait, accept, held)
+        seconds = self._seconds(wait)
+        headers = _request_headers(seconds, accept, held)
         if known is not None:
             headers["If-None-Match"] = f'"{known}"'
-        params = None if run is None else {"run": run}
-        answer = await self.request("GET", "/v1/ticket", headers=headers, params=params)
+        params = {} if run is None else {"run": run}
+        if away:
+            params["away"] = "true"
+        answer = await self.request(
+            "GET", "/v1/ticket", headers=headers, params=params or None, wait=seconds
+        )
         return None if answer.status_code == 204 else self._ticket_and_model(answer)
 
     async def model(self, run: str, name: str) -> bytes:
@@ -221,15 +242,22 @@ class AggregatorClient:
             The receipt, and a pair of the next ticket and its model. If no ticket came within
             `wait` seconds, the second value is None.
         """
-        wish = self._request_headers(wait, MEDIA_TYPE, held)
-        answer = await self._put(run, round_, kind, data, wish)
+        seconds = self._seconds(wait)
+        wish = _request_headers(seconds, MEDIA_TYPE, held)
+        answer = await self._put(run, round_, kind, data, wish, seconds)
         receipt = answer.headers.get(RECEIPT_HEADER)
         if receipt is None:
             return self._read(answer, Receipt), None
         return self._read(answer, Receipt, receipt), self._ticket_and_model(answer)
 
     async def _put(
-        self, run: str, round_: int, kind: str, data: bytes, wish: Mapping[str, str]
+        self,
+        run: str,
+        round_: int,
+        kind: str,
+        data: bytes,
+        wish: Mapping[str, str],
+        wait: int = 0,
     ) -> httpx.Response:
         headers = {"Content-Type": MEDIA_TYPE, **wish}
         if self.compress:
@@ -237,7 +265,7 @@ class AggregatorClient:
             headers["Content-Encoding"] = "zstd"
         headers["Content-Length"] = str(len(data))
         path = f"/v1/runs/{run}/rounds/{round_}/{kind}"
-        return await self.request("PUT", path, content=data, headers=headers)
+        return await self.request("PUT", path, content=data, headers=headers, wait=wait)
 
     async def evaluate(self, run: str, round_: int, metrics: Mapping[str, float]) -> Receipt:
         """Uploads the client's measurements of the final models."""
@@ -270,15 +298,22 @@ class AggregatorClient:
                 f"{answer.text[:80]!r}"
             ) from None
 
-    def _request_headers(self, wait: int | None, accept: str, held: str) -> dict[str, str]:
-        seconds = self.poll if wait is None else wait
-        headers = {"Prefer": f"wait={seconds}", "Accept": accept}
-        return {**headers, "Rampart-Model": held} if held else headers
+    def _seconds(self, wait: int | None) -> int:
+        return self.poll if wait is None else wait
 
     def _ticket_and_model(self, answer: httpx.Response) -> TicketAndModel:
         if (ticket := answer.headers.get(TICKET_HEADER)) is not None:
             return self._read(answer, Ticket, ticket), answer.content
         return self._read(answer, Ticket), None
+
+
+def _timeout(read: float) -> httpx.Timeout:
+    return httpx.Timeout(connect=5, read=read, write=120, pool=None)
+
+
+def _request_headers(wait: int, accept: str, held: str) -> dict[str, str]:
+    headers = {"Prefer": f"wait={wait}", "Accept": accept}
+    return {**headers, "Rampart-Model": held} if held else headers
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

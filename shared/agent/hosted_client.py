@@ -29,9 +29,6 @@ from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.protocol.refusals import Evicted, NotMember, RunNotFound
 
 log = logging.getLogger(__name__)
-AWAY = 300.0
-"""Seconds between two requests of a client that cannot train in a run. Between these requests, the
-client counts as offline, so that rounds do not wait for it."""
 PAUSE = 30.0
 """Seconds until a client tries again after its disk has failed, for example because it was full."""
 BRIEF = 2.0
@@ -216,7 +213,9 @@ class HostedClient:
                 extra=where,
                 exc_info=error.cause,
             )
-            return await sit_out(connection, first, AWAY)
-        if last.kind == "done" or last.run != first.run:
+            return await sit_out(connection, first)
+        if last.kind != "evicted":
+            # A client that is evicted, or barred from the federation, can be reinstated while the
+            # run goes on. It then needs its state, which also counts the spent privacy budget.
             RunFiles(own).finish()
         return last

@@ -1,6 +1,5 @@
 """The search for a client's next run: the client answers offers until it takes part in a run."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -45,18 +44,19 @@ async def next_run(
         ticket = await connection.ticket(known)
 
 
-async def sit_out(connection: AggregatorClient, ticket: Ticket, pause: float = 0.0) -> Ticket:
+async def sit_out(connection: AggregatorClient, ticket: Ticket) -> Ticket:
     """Waits without training until the run ends or the client is evicted; returns the last ticket.
+
+    The requests say that the client is away. The client thus counts as offline, so that rounds do
+    not wait for it.
 
     Args:
         connection: the client's connection.
         ticket: the client's current ticket, which names the run.
-        pause: seconds between two requests; without a pause, a request waits for the next ticket.
     """
     run = ticket.run
     while ticket.run == run and ticket.kind not in ("evicted", "done"):
-        await asyncio.sleep(pause)
-        ticket = await connection.ticket(None if pause else ticket.etag, run=run) or ticket
+        ticket = await connection.ticket(ticket.etag, run=run, away=True) or ticket
     return ticket
 
 

@@ -261,6 +261,8 @@ def widen(raw: NDArray[np.uint16], dtype: str) -> NDArray[np.float32]:
 def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
     """Converts float32 to 16-bit numbers, rounded to nearest even; `widen` converts back.
 
+    A NaN stays a NaN.
+
     >>> hex(narrow(np.array([1.0], dtype=np.float32), "BF16")[0])
     '0x3f80'
     """
@@ -268,7 +270,13 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
         return vector_D.astype(np.float16).view(np.uint16)
     bits = vector_D.view(np.uint32)
     rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-    return (rounded >> 16).astype(np.uint16)
+    numbers = (rounded >> 16).astype(np.uint16)
+    nan_D = np.isnan(vector_D)
+    if nan_D.any():
+        # Rounding turns some NaNs into infinities or zeros. Keep the upper bits instead, and set
+        # the bit of a quiet NaN, because the upper bits alone can be those of an infinity.
+        numbers[nan_D] = bits[nan_D] >> 16 | 0x40
+    return numbers
 
 
 def spec_in(model: bytes) -> ModelSpec:

@@ -53,6 +53,11 @@ def end(hosted: Hosted, agents: "asyncio.Task[None]") -> None:
     hosted.soon(stop())
 
 
+def online(hosted: Hosted, client: str) -> bool:
+    """Whether operators see this client as online."""
+    return {one.client_id: one.online for one in hosted.operator.clients()}[client]
+
+
 def test_agent_follows_the_owners_policy_and_logs_each_decision(
     tmp_path: Path, redis_url: str
 ) -> None:
@@ -101,7 +106,8 @@ def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
     tmp_path: Path, redis_url: str
 ) -> None:
     definition = experiment(2, rounds=3, room=0, training={"epochs": 2})
-    with host(definition, tmp_path, redis_url) as hosted:
+    # The client that withdraws counts as offline after three seconds.
+    with host(definition, tmp_path, redis_url, offline_after=3.0, poll=1.0) as hosted:
         first, hold = hosted.run.id, Hold(0)
         later = hosted.operator.submit(experiment(2, rounds=1, room=0, training={"epochs": 1})).run
         loose = AgentSettings(
@@ -113,14 +119,14 @@ def test_stricter_policy_withdraws_the_client_from_an_accepted_run(
         hosted.scripted(["ada"], hold=hold)
         hosted.received("zoe")
         end(hosted, agents)
-        hold.on = False
+        hold.round = 1
         (tmp_path / "accept.toml").write_text("most_epochs = 1")
         agents = begin(hosted, loose.model_copy(update={"accept": tmp_path / "accept.toml"}))
         log = ActivityLog(tmp_path / "state/client-0")
         until(lambda: [entry for entry in log.entries() if entry["what"] == "declined"])
+        until(lambda: not online(hosted, "zoe"))
         hosted.run.steer("stop")
-        hosted.wait("evaluating")
-        hosted.expire()
+        hold.on = False
         hosted.run = hosted.operator.run(later)
         hosted.run.await_start()
         hosted.scripted(["ada"])

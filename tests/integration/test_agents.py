@@ -9,11 +9,13 @@ import pytest
 
 from rampart_fl.services.console.launcher.forked import ForkedProcesses
 from rampart_fl.services.console.testing import PATIENCE
-from rampart_fl.shared.agent.agent_context import AgentContext
+from rampart_fl.shared.agent.activity_log import ActivityLog
+from rampart_fl.shared.agent.agent_context import AgentContext, Build
 from rampart_fl.shared.agent.agent_settings import AgentSettings
+from rampart_fl.shared.agent.host import build_honest_client
 from rampart_fl.shared.agent.host import host as run_agents
 from rampart_fl.shared.protocol.messages import Ticket
-from tests.integration.in_process_federation import Hosted, Scripted, experiment, until
+from tests.integration.in_process_federation import Hold, Hosted, Scripted, experiment, until
 
 Host = Callable[..., Hosted]
 
@@ -23,11 +25,25 @@ def agent(
     hosted: Hosted, state: Path, hold: Callable[[Ticket], bool]
 ) -> "Iterator[asyncio.Task[None]]":
     """An agent whose client `zoe` follows a script, on the clients' thread."""
-    token = hosted.operator.mint(["zoe"]).tokens[0]
-    settings = AgentSettings(aggregator=hosted.url, state=state, join_token=token)
 
     async def build(context: AgentContext) -> Scripted:
         return Scripted(context.client, hold)
+
+    with running(hosted, settings_of_zoe(hosted, state), build) as agents:
+        yield agents
+
+
+def settings_of_zoe(hosted: Hosted, state: Path) -> AgentSettings:
+    """The settings of an agent that hosts the client `zoe`."""
+    token = hosted.operator.mint(["zoe"]).tokens[0]
+    return AgentSettings(aggregator=hosted.url, state=state, join_token=token)
+
+
+@contextmanager
+def running(
+    hosted: Hosted, settings: AgentSettings, build: Build
+) -> "Iterator[asyncio.Task[None]]":
+    """An agent on the clients' thread."""
 
     async def start() -> asyncio.Task[None]:
         return asyncio.create_task(run_agents(settings, build))
@@ -71,6 +87,28 @@ def test_agent_exits_when_barred_during_training(host: Host, tmp_path: Path) -> 
         hosted.operator.decide_everywhere("zoe", "evict", "stolen")
         held = False
         until(agents.done)
+
+
+def test_reinstated_client_continues_with_its_spent_privacy_budget(
+    host: Host, tmp_path: Path
+) -> None:
+    private = {"epochs": 1, "privacy": {}}
+    hosted, hold = host(experiment(2, rounds=2, room=0, training=private)), Hold(0)
+    settings = settings_of_zoe(hosted, tmp_path / "state")
+    hosted.scripted(["ada"], hold=hold)
+    with running(hosted, settings, build_honest_client(settings)) as agents:
+        hosted.received("zoe")
+        hosted.operator.decide_everywhere("zoe", "evict", "suspected")
+        until(agents.done)
+    hosted.operator.decide_everywhere("zoe", "reinstate", "cleared")
+    hosted.run.decide("zoe", "reinstate", "cleared")
+    with running(hosted, settings, build_honest_client(settings)):
+        hold.on = False
+        hosted.wait()
+    log = ActivityLog(tmp_path / "state/client-0")
+    spent = [entry["epsilon"] for entry in log.entries() if entry["what"] == "trained"]
+    assert len(spent) == 2
+    assert 0 < spent[0] < spent[1]
 
 
 @pytest.mark.parametrize("stays", [False, True])

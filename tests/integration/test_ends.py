@@ -68,7 +68,7 @@ def test_clients_that_join_after_the_end_wait_for_the_next_run(host: Host) -> No
 
 
 def test_run_ends_without_the_evaluations_of_offline_clients(host: Host) -> None:
-    hosted = host(experiment(2, rounds=1), offline_after=4.0)
+    hosted = host(experiment(2, rounds=1), offline_after=4.0, poll=2.0)
     hosted.scripted(["ada"])
     hosted.take_part("bob", Scripted("bob", hold=lambda ticket: ticket.kind == "evaluate"))
     hosted.wait("evaluating")
@@ -134,7 +134,7 @@ def test_heartbeats_determine_which_clients_are_online(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rampart_fl.shared.agent.loop.HEARTBEAT", 0.2)
-    hosted = host(experiment(3), offline_after=3.0)
+    hosted = host(experiment(3), offline_after=3.0, poll=1.0)
     for name in NAMES:
         hosted.take_part(name, Bystander(name))
     hosted.wait("collecting", 0)

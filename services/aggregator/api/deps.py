@@ -4,7 +4,7 @@ import re
 import time
 from typing import Annotated, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
 from fastapi.security import HTTPBearer
 
 from rampart_fl.services.aggregator.api.identities import TokenOwner
@@ -63,12 +63,41 @@ UNKNOWN_CLIENT = "unknown or revoked client token"
 
 async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> TokenOwner:
     """The client that sent the request; refuses a token that is not a valid client token."""
+    return record_presence(request, runtime, await authenticate(runtime, token))
+
+
+AwayParameter = Annotated[
+    bool,
+    Query(
+        description="whether the client does not train now, although it is a member of the run; "
+        "it then counts as offline, so that rounds do not select it"
+    ),
+]
+
+
+async def identify_unless_away(
+    request: Request, runtime: RuntimeDep, token: Bearer, away: AwayParameter = False
+) -> TokenOwner:
+    """As `identify`, but does not record the presence of a client that says that it is away."""
+    known = await authenticate(runtime, token)
+    return known if away else record_presence(request, runtime, known)
+
+
+async def authenticate(runtime: Runtime, token: str) -> TokenOwner:
+    """The client with this token; refuses a token that is not a valid client token."""
     known = await runtime.identities.of(token_hash(token))
     if known is None:
         if await runtime.operators.of(token) is not None:
             raise Forbidden("an operator's token cannot act as a client")
         raise Unauthorized(UNKNOWN_CLIENT)
-    return record_presence(request, runtime, known)
+    check_expiry(known)
+    return known
+
+
+def check_expiry(known: TokenOwner) -> None:
+    """Refuses a client whose token has expired."""
+    if known.expires_at < time.time():
+        raise Unauthorized("this token has expired; a client must rotate its token in time")
 
 
 def software_of(request: Request) -> str:
@@ -78,9 +107,7 @@ def software_of(request: Request) -> str:
 
 
 def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> TokenOwner:
-    """Records that a client sent a request; refuses a client whose token has expired."""
-    if known.expires_at < time.time():
-        raise Unauthorized("this token has expired; a client must rotate its token in time")
+    """Records that a client sent a request, so that it counts as online."""
     runtime.hub.saw(known.client, software_of(request))
     return known
 
@@ -92,6 +119,7 @@ async def check_again(runtime: Runtime, known: TokenOwner) -> None:
 
 
 KnownDep = Annotated[TokenOwner, Depends(identify)]
+KnownUnlessAwayDep = Annotated[TokenOwner, Depends(identify_unless_away)]
 
 
 async def client_id(known: KnownDep) -> str:
@@ -129,6 +157,7 @@ async def identify_anyone(
     """The client or the operator that sent the request."""
     known = await runtime.identities.of(token_hash(token))
     if known is not None:
+        check_expiry(known)
         return record_presence(request, runtime, known)
     actor = await runtime.operators.of(token)
     if actor is None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from fastapi import APIRouter, Request, Response
 
-from rampart_fl.services.aggregator.api.deps import bearer, identify
+from rampart_fl.services.aggregator.api.deps import bearer, identify_unless_away
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.problems import Receive, Scope, Send, answer_error
 from rampart_fl.services.aggregator.api.request_timing import RequestTiming
@@ -24,6 +24,8 @@ from rampart_fl.shared.experiment.start import RUN_ID
 
 UPLOAD = re.compile(rf"/v1/runs/({RUN_ID[1:-1]})/rounds/([0-9]{{1,9}})/(update|probe)")
 RUN = re.compile(RUN_ID)
+AWAY = {None: False, "false": False, "true": True}
+"""The values of the parameter `away` that a shortcut understands."""
 
 
 class Shortcuts:
@@ -55,10 +57,11 @@ class Shortcuts:
         """The call that answers a request; None if there is no shortcut for the request."""
         request, method, path = Request(scope, receive), scope["method"], scope["path"]
         if method == "GET" and path == "/v1/ticket":
-            run = request.query_params.get("run")
-            if (run is None or RUN.fullmatch(run)) and not _has_body(request):
+            run, away = map(request.query_params.get, ("run", "away"))
+            valid = (run is None or RUN.fullmatch(run)) and away in AWAY
+            if valid and not _has_body(request):
                 scope["route"] = self._ticket
-                return self._show_ticket(request, run)
+                return self._show_ticket(request, run, AWAY[away])
         if method == "PUT" and (match := UPLOAD.fullmatch(path)):
             run, number, kind = match.groups()
             scope["route"] = self._upload
@@ -67,8 +70,8 @@ class Shortcuts:
             )
         return None
 
-    async def _show_ticket(self, request: Request, run: str | None) -> Response:
-        known = await self._identify(request)
+    async def _show_ticket(self, request: Request, run: str | None, away: bool) -> Response:
+        known = await self._identify(request, away)
         preferences = await self._response_preferences(request)
         held = request.headers.get("if-none-match")
         del request  # Frees memory during the wait: many requests can wait here.
@@ -84,9 +87,10 @@ class Shortcuts:
             request, self._runtime, known, parts, preferences, number, kind
         )
 
-    async def _identify(self, request: Request) -> TokenOwner:
+    async def _identify(self, request: Request, away: bool = False) -> TokenOwner:
         await self._runtime.await_conversion()
-        return await identify(request, self._runtime, await bearer(request, None))
+        token = await bearer(request, None)
+        return await identify_unless_away(request, self._runtime, token, away)
 
     async def _response_preferences(self, request: Request) -> tickets.ResponsePreferences:
         prefer, accept, held = map(request.headers.get, ("prefer", "accept", "rampart-model"))

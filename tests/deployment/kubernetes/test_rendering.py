@@ -172,7 +172,7 @@ def test_longest_prefix_of_keys_in_redis_is_one_that_the_services_accept(render:
 def test_numbers_in_a_file_with_values_keep_all_their_digits(
     render: Render, helm: str, root: Path, tmp_path: Path, load: Callable[[str], list[Any]]
 ) -> None:
-    numbers = {"disk_quota": 214_748_364_800, "records_kept": 1_000_000, "offline_after": 1.5}
+    numbers = {"disk_quota": 214_748_364_800, "records_kept": 1_000_000, "offline_after": 90.5}
     (tmp_path / "values.yaml").write_text(
         json.dumps({"federation": {"settings": numbers}, "priorityClass": {"value": 2_000_000}})
     )

@@ -33,6 +33,8 @@ TOKEN = "operators-own-token"
         {"operator_token": TOKEN, "role": "boss"},
         {"operator_token": TOKEN, "threads": 0},
         {"operator_token": TOKEN, "body_idle": 0},
+        {"operator_token": TOKEN, "poll": 120},
+        {"operator_token": TOKEN, "offline_after": 30},
         {"operator_token": TOKEN, "predictable_draws": True, "host": "0.0.0.0"},
         {"operator_token": TOKEN, "predictable_draws": True, "redis_url": "redis://redis.prod"},
     ],
@@ -43,6 +45,17 @@ def test_unsafe_settings_are_refused(
     monkeypatch.delenv("RAMPART_OPERATOR_TOKEN", raising=False)
     with pytest.raises(ValidationError):
         Settings(**wrong)
+
+
+@pytest.mark.parametrize(("poll", "offline_after"), [(60, 60), (300, 120), (60, 5.5)])
+def test_a_waiting_client_never_counts_as_offline(poll: float, offline_after: float) -> None:
+    given = {"operator_token": TOKEN, "offline_after": offline_after}
+    message = (
+        rf"RAMPART_POLL \({poll}\) must be less than RAMPART_OFFLINE_AFTER \({offline_after}\)"
+    )
+    with pytest.raises(ValidationError, match=message):
+        Settings(**given, poll=poll)
+    assert Settings(**given, poll=offline_after - 0.5).offline_after == offline_after
 
 
 def test_settings_are_read_from_the_environment_and_hide_secrets(

@@ -186,6 +186,31 @@ async def test_connection_decides_how_long_requests_for_tickets_stay_open() -> N
     await connection.close()
 
 
+@pytest.mark.parametrize(("poll", "longest"), [(1, 120), (30, 120), (31, 121), (300, 390)])
+async def test_a_request_outlasts_the_delay_that_it_asks_for(poll: int, longest: float) -> None:
+    """Otherwise, each quiet long poll would end in an error."""
+    seen = list[float]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        timeout = request.extensions["timeout"]
+        seen.append(timeout.pop("read"))
+        assert timeout == {"connect": 5, "write": 120, "pool": None}
+        if request.method == "GET":
+            return httpx.Response(204)
+        body = {"round": 1, "kind": "update", "client": "a", "digest": DIGEST}
+        return httpx.Response(200, json=body)
+
+    connection = connect(answer, poll=poll)
+    await connection.ticket("known")
+    await connection.ticket_and_model("known", "")
+    await connection.upload_and_wait("x-1", 1, "update", b"x", DIGEST)
+    await connection.ticket("known", wait=200)
+    await connection.upload("x-1", 1, "update", b"x")
+    await connection.heartbeat()
+    assert seen == [longest] * 3 + [290, 120, 120]
+    await connection.close()
+
+
 async def test_long_poll_names_the_known_ticket() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["prefer"] == "wait=30"

@@ -163,8 +163,7 @@ async def test_a_client_that_cannot_train_waits_for_the_next_run_if_it_is_told_t
         with own_errors():
             raise RuntimeError("cannot train")
 
-    async def sit_out(_: Any, ticket: Ticket, pause: float) -> Ticket:
-        assert pause > 120, "the client counts as offline"
+    async def sit_out(_: Any, ticket: Ticket) -> Ticket:
         sat_out.append(ticket)
         return ticket.model_copy(update={"kind": "done"})
 
@@ -218,6 +217,45 @@ async def test_a_client_that_takes_part_in_a_run_tidies_the_folders_of_former_ru
         client = HostedClient(known, Policy(), build, None, thread, 0)
         await client.live(tmp_path / "ada", None, leaves=False)
     assert tickets == [], "the client asked for its next run"
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("last", "over"),
+    [
+        (TRAIN.model_copy(update={"kind": "done"}), True),
+        (TRAIN.model_copy(update={"kind": "offer", "run": "test-2"}), True),
+        (Ticket(kind="wait"), True),
+        (TRAIN.model_copy(update={"kind": "evicted"}), False),
+        (BARRED, False),
+    ],
+    ids=["done", "next-run", "deleted", "evicted", "barred"],
+)
+async def test_a_client_that_may_return_to_its_run_keeps_its_state(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: Ticket, over: bool
+) -> None:
+    tickets, folder = [TRAIN, BARRED], tmp_path / "ada/runs/test-1"
+    RunFiles(folder).keep(TRAIN, b"the bytes of an upload", {"model": torch.zeros(2)})
+
+    async def next_run(*_: Any) -> Ticket:
+        return tickets.pop(0)
+
+    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
+        return Experiment.load("digits-benign"), 100
+
+    async def build(*_: Any) -> Any:
+        return None
+
+    async def participate(*_: Any) -> Ticket:
+        return last
+
+    for double in (next_run, run_experiment, participate):
+        monkeypatch.setattr(module, double.__name__, double)
+    with ThreadPoolExecutor(1) as thread:
+        client = HostedClient(AgentSettings(state=tmp_path), Policy(), build, None, thread, 0)
+        await client.live(tmp_path / "ada", None, leaves=False)
+    left = ["personal.safetensors"] if over else ["train.kept"]
+    assert [path.name for path in folder.iterdir()] == left
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """How an agent finds its next run, against a scripted aggregator."""
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -50,20 +51,29 @@ class Script:
         return httpx.Response(200, json=table)
 
 
+@asynccontextmanager
+async def connected(
+    answer: Callable[[httpx.Request], httpx.Response],
+) -> AsyncIterator[AggregatorClient]:
+    """A connection to an aggregator that answers like this."""
+    connection = AggregatorClient("http://test", "t" * 43)
+    await connection.close()
+    connection.http = httpx.AsyncClient(
+        base_url="http://test", transport=httpx.MockTransport(answer)
+    )
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
 async def find(script: Script, last: Ticket | None = None) -> Ticket:
     async def answer(run: str, part: dict[str, Any]) -> tuple[bool, str, int | None]:
         assert part == {"name": run}
         return run == "x-1", "" if run == "x-1" else "too long", 3
 
-    connection = AggregatorClient("http://test", "t" * 43)
-    await connection.close()
-    connection.http = httpx.AsyncClient(
-        base_url="http://test", transport=httpx.MockTransport(script)
-    )
-    try:
+    async with connected(script) as connection:
         return await next_run(connection, answer, "a", last)
-    finally:
-        await connection.close()
 
 
 async def test_accepted_offer_leads_to_a_ticket_of_its_run() -> None:
@@ -111,24 +121,23 @@ async def test_client_continues_after_its_answer_is_refused() -> None:
     assert [answer["run"] for answer in script.answers] == ["x-1", "x-3"]
 
 
-async def test_a_client_that_cannot_train_asks_rarely_whether_the_run_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """While it does not ask, it counts as offline, so that rounds do not wait for it."""
-    pauses, asked = list[float](), list[str | None]()
-    tickets = [ticket("train", slot=1, round=2), ticket("done", slot=1)]
+async def test_a_client_that_does_not_train_says_in_every_request_that_it_is_away() -> None:
+    """It thus counts as offline, so that rounds do not wait for it."""
+    tickets = [ticket("wait", slot=1), ticket("train", slot=1, round=2), ticket("done", slot=1)]
+    asked = list[tuple[str | None, str | None, dict[str, str]]]()
 
-    class Connection:
-        async def ticket(self, known: str | None, run: str) -> Ticket:
-            asked.append(known)
-            return tickets.pop(0)
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = request.headers
+        asked.append(
+            (headers.get("if-none-match"), headers.get("prefer"), dict(request.url.params))
+        )
+        if len(asked) == 2:
+            return httpx.Response(204)
+        return httpx.Response(200, json=tickets[min(len(asked), 3) - 1].model_dump(mode="json"))
 
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr(membership, "asyncio", SimpleNamespace(sleep=sleep))
-    train = ticket("train", slot=1)
-    connection = cast(AggregatorClient, Connection())
-    assert (await membership.sit_out(connection, train, 300.0)).kind == "done"
-    assert pauses == [300.0, 300.0]
-    assert asked == [None, None], "a request that waits for news would keep the client online"
+    async with connected(answer) as connection:
+        result = await membership.sit_out(connection, ticket("train", slot=1))
+    assert result.kind == "done"
+    first, second = (f'"{one.etag}"' for one in (ticket("train", slot=1), tickets[0]))
+    away = {"run": "x-1", "away": "true"}
+    assert asked == [(known, "wait=30", away) for known in (first, second, second)]

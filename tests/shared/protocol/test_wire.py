@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load as load_numpy
@@ -116,6 +117,48 @@ def test_16_bit_values_survive_widening_and_narrowing(bits: int, dtype: str) -> 
 def test_bfloat16_rounds_to_nearest_even() -> None:
     halfway = np.array([0x3F808000, 0x3F818000, 0x3F808001], dtype=np.uint32).view(np.float32)
     assert wire.narrow(halfway, "BF16").tolist() == [0x3F80, 0x3F82, 0x3F81]
+
+
+NANS = np.array(
+    [
+        sign << 31 | 0xFF << 23 | high << 16 | low
+        for sign in (0, 1)
+        for high in range(0x80)
+        for low in (0, 1, 2, 0x3FFF, 0x4000, 0x7FFF, 0x8000, 0x8001, 0xC000, 0xFFFE, 0xFFFF)
+        if high or low
+    ],
+    dtype=np.uint32,
+)
+"""Bit patterns of NaNs in float32: quiet and signalling ones, and CUDA's 0x7FFFFFFF."""
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_every_nan_stays_a_nan_and_keeps_its_sign(dtype: str) -> None:
+    assert {0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FC00000} <= {*NANS.tolist()}
+    for bits in NANS:
+        wide = np.array([0x3F800000, bits, 0x40000000], dtype=np.uint32).view(np.float32)
+        back = wire.widen(wire.narrow(wide, dtype), dtype)
+        assert math.isnan(back[1]), hex(bits)
+        assert math.copysign(1, back[1]) == (-1 if bits >> 31 else 1), hex(bits)
+        assert (back[0], back[2]) == (1, 2)
+    together = wire.widen(wire.narrow(NANS.view(np.float32), dtype), dtype)
+    assert np.isnan(together).all()
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_infinities_stay_infinities(dtype: str) -> None:
+    both = np.array([np.inf, 1, -np.inf, np.nan], dtype=np.float32)
+    back = wire.widen(wire.narrow(both, dtype), dtype)
+    assert back[:3].tolist() == [math.inf, 1, -math.inf]
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1))
+def test_bfloat16_agrees_with_torch(patterns: list[int]) -> None:
+    """The payload of a NaN may differ."""
+    wide = np.array(patterns, dtype=np.uint32).view(np.float32)
+    expected = torch.from_numpy(wide.copy()).to(torch.bfloat16).float().numpy()
+    back = wire.widen(wire.narrow(wide, "BF16"), "BF16")
+    np.testing.assert_array_equal(back, expected)
 
 
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])

@@ -10,7 +10,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from rampart_fl.services.aggregator.api.deps import CallerDep, KnownDep, RunDep, RuntimeDep
+from rampart_fl.services.aggregator.api.deps import (
+    CallerDep,
+    KnownUnlessAwayDep,
+    RunDep,
+    RuntimeDep,
+)
 from rampart_fl.services.aggregator.api.identities import TokenOwner
 from rampart_fl.services.aggregator.api.links import OF_TICKET
 from rampart_fl.services.aggregator.api.model_responses import model_response
@@ -116,7 +121,7 @@ async def eligible(runtime: Runtime, client: str, experiment: Experiment) -> boo
 )
 async def ticket(
     runtime: RuntimeDep,
-    known: KnownDep,
+    known: KnownUnlessAwayDep,
     preferences: PreferencesDep,
     run: Annotated[
         str | None,
@@ -133,6 +138,9 @@ async def ticket(
     A member of a run passes the run's id as `run` until the ticket is `done` or `evicted`. The
     client thus learns that its run has ended even if the next run has already started. If the named
     run does not exist any more, the response is the ticket for the current run.
+
+    A member that does not train in its run, for example because its owner has withdrawn it, passes
+    `away=true` until the run has ended. Such a request does not show that the client is online.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
     `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket

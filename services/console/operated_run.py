@@ -15,6 +15,8 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 
+PAGE = 100
+"""Maximum number of records in one response."""
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
 
@@ -87,6 +89,17 @@ class OperatedRun:
         which = {"since": since, "limit": limit}
         records = self.connection.ask(list[StoredRound], "GET", self._path("rounds"), params=which)
         return [self._whole(record, mixing) for record in records]
+
+    def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
+        """Yields the records of rounds `first` to `last`, requesting one page of records at a time.
+
+        The method leaves out rounds that have not ended, and rounds whose records are no longer
+        kept.
+        """
+        # A page may be short or empty although later pages have records: the aggregator may have
+        # deleted the oldest records. So a short page does not mark the end.
+        for since in range(first, last + 1, PAGE):
+            yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
         """A round's full record; it contains the mixing weights if `mixing` is true."""

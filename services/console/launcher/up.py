@@ -128,7 +128,7 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
         federation.processes.check("redis", "aggregator")
         status = federation.run.status()
         since = records[-1].round + 1 if records else 0
-        records += federation.run.rounds(since)
+        records += federation.run.records(since, status.round)
         view.show(status, records)
         if status.phase == "done":
             return records

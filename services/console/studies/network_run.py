@@ -36,7 +36,7 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
         while (status := federation.run.status()).phase != "done":
             federation.processes.check("redis", "aggregator")
             time.sleep(0.5)  # Poll the status until the run ends.
-        records = federation.run.rounds()
+        records = list(federation.run.records(0, status.round, mixing=False))
     return {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),

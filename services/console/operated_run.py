@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rampart_fl.services.console.aggregator_connection import AggregatorConnection, segment
-from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.clients import Proposal
@@ -19,6 +19,23 @@ PAGE = 100
 """Maximum number of records in one response."""
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
+
+
+class RunUnfinished(RampartError):
+    """A run failed or was cancelled, so it has no final results."""
+
+    slug = "run-unfinished"
+    title = "The run did not finish"
+
+
+def require_finished(info: RunInfo) -> None:
+    """Refuses a run that has ended in another state than `finished`.
+
+    Raises:
+        RunUnfinished: the run failed or was cancelled; the message states the reason.
+    """
+    if info.state != "finished":
+        raise RunUnfinished(f"run {info.run} did not finish ({info.state}): {info.reason}")
 
 
 class OperatedRun:

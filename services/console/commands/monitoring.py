@@ -78,7 +78,8 @@ def rounds(
         _show_verdicts(records[0])
         return
     current = shown.status().round
-    records = shown.rounds(max(0, current - last + 1), last, mixing=as_json)
+    # The current round may have ended or not, so read one round more than wanted.
+    records = [*shown.records(max(0, current - last), current, mixing=as_json)][-last:]
     if as_json:
         emit([record.model_dump(mode="json") for record in records])
         return

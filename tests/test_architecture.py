@@ -111,7 +111,7 @@ ROOMS = {
     f"{CONSOLE}.html_report": {"studies", "stored_run", "formats"},
     f"{CONSOLE}.tracking": {"stored_run", "progress", "reports", "event_stream"},
     f"{CONSOLE}.stored_run": {"progress"},
-    f"{CONSOLE}.studies": {"launcher", "live_table", "progress"},
+    f"{CONSOLE}.studies": {"launcher", "operated_run", "live_table", "progress"},
     f"{CONSOLE}.reports": {"operated_run", "formats"},
     f"{CONSOLE}.launcher": {
         *("operator", "operated_run", "live_table", "downloads"),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rampart_fl.services.console.aggregator_connection import AggregatorConnection, segment
-from rampart_fl.shared.errors import Unavailable
+from rampart_fl.shared.errors import RampartError, Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.experiment.eviction import Mode
 from rampart_fl.shared.protocol.clients import Proposal
@@ -15,8 +15,27 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 
+PAGE = 100
+"""Maximum number of records in one response."""
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
+
+
+class RunUnfinished(RampartError):
+    """A run failed or was cancelled, so it has no final results."""
+
+    slug = "run-unfinished"
+    title = "The run did not finish"
+
+
+def require_finished(info: RunInfo) -> None:
+    """Refuses a run that has ended in another state than `finished`.
+
+    Raises:
+        RunUnfinished: the run failed or was cancelled; the message states the reason.
+    """
+    if info.state != "finished":
+        raise RunUnfinished(f"run {info.run} did not finish ({info.state}): {info.reason}")
 
 
 class OperatedRun:
@@ -87,6 +106,17 @@ class OperatedRun:
         which = {"since": since, "limit": limit}
         records = self.connection.ask(list[StoredRound], "GET", self._path("rounds"), params=which)
         return [self._whole(record, mixing) for record in records]
+
+    def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
+        """Yields the records of rounds `first` to `last`, requesting one page of records at a time.
+
+        The method leaves out rounds that have not ended, and rounds whose records are no longer
+        kept.
+        """
+        # A page may be short or empty although later pages have records: the aggregator may have
+        # deleted the oldest records. So a short page does not mark the end.
+        for since in range(first, last + 1, PAGE):
+            yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
         """A round's full record; it contains the mixing weights if `mixing` is true."""

@@ -78,7 +78,8 @@ def rounds(
         _show_verdicts(records[0])
         return
     current = shown.status().round
-    records = shown.rounds(max(0, current - last + 1), last, mixing=as_json)
+    # The current round may have ended or not, so read one round more than wanted.
+    records = [*shown.records(max(0, current - last), current, mixing=as_json)][-last:]
     if as_json:
         emit([record.model_dump(mode="json") for record in records])
         return
@@ -207,12 +208,12 @@ def wait_for_start(run: OperatedRun) -> None:
 
 def follow(run: OperatedRun) -> None:
     """Shows a run as a live table until the run ends."""
-    records = run.rounds(mixing=False)
+    records = list[RoundRecord]()
     with LiveTable() as view:
         while True:
             state = run.status()
             since = records[-1].round + 1 if records else 0
-            records += run.rounds(since, mixing=False)
+            records += run.records(since, state.round, mixing=False)
             view.show(state, records)
             if state.phase == "done":
                 return

@@ -84,6 +84,8 @@ def run(
         follow(submitted)
         info = submitted.info()
     say(as_json, info.model_dump(mode="json"), _line(info))
+    if followed and info.state != "finished":
+        raise typer.Exit(1)
 
 
 def _needs(estimate: Estimate) -> str:

@@ -19,6 +19,8 @@ FOLDER = RUNS / "federation"
 Folder = Annotated[Path, typer.Option(envvar=FEDERATION, help="Folder for the federation's state.")]
 PATIENCE = 120.0
 """Maximum time in seconds to wait until a federation in a separate process is ready."""
+GRACE = 60.0
+"""Seconds between SIGTERM and SIGKILL for a federation that is not ready in time."""
 
 
 def serve(
@@ -79,20 +81,33 @@ def _how_to_connect(folder: Path) -> str:
 
 
 def _serve_detached(place: "ServedFolder", agents: int, port: int) -> tuple[str, int]:
-    """Serves a federation in a separate process; returns the URL and the process id."""
+    """Serves a federation in a separate process; returns the URL and the process id.
+
+    If the federation does not become ready, or if this process is interrupted meanwhile, the
+    separate process is stopped.
+    """
+    from rampart_fl.services.console.launcher.processes import delay_signals, stop
+
     place.make()
     log = place.path / "serve.log"
     options = ["--agents", str(agents), "--folder", str(place.path), "--port", str(port)]
-    with log.open("ab") as file:
-        since = file.tell()
-        child = subprocess.Popen(  # noqa: S603 - our own command, never a shell
-            [sys.executable, "-m", "rampart_fl.services.console", "serve", *options],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
-    url = place.await_ready(child, log, PATIENCE, since)
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        with log.open("ab") as file, delay_signals():
+            since = file.tell()
+            child = subprocess.Popen(  # noqa: S603 - our own command, never a shell
+                [sys.executable, "-m", "rampart_fl.services.console", "serve", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        url = place.await_ready(child, log, PATIENCE, since)
+    except BaseException:  # Clean up after any error, even an interrupt.
+        if child is not None:
+            with delay_signals():
+                stop(child, GRACE)
+        raise
     # The child process outlives this process. A made-up exit code keeps `Popen` from warning that
     # the child process still runs.
     child.returncode = 0

@@ -116,7 +116,8 @@ class ServedFolder:
                     return str(announcement["url"])
             # The server writes the file `serve.json` when it is ready, so poll for this file.
             time.sleep(POLL)
-        why = "is not ready" if server.poll() is None else f"exited with code {server.poll()}"
+        late = f"is not ready after {patience:g} s"
+        why = late if server.poll() is None else f"exited with code {server.poll()}"
         lines = log.read_bytes()[since:].decode(errors="replace").splitlines()
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         cause = (errors or lines or ["it wrote nothing"])[-1]

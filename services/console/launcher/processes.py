@@ -107,10 +107,7 @@ class Processes:
 
     def stop(self, name: str) -> None:
         """Sends SIGTERM to a process, and SIGKILL if it still runs `GRACE` seconds later."""
-        child = self._running.pop(name)
-        if child.poll() is None:
-            child.terminate()
-        _await(child, GRACE)
+        stop(self._running.pop(name), GRACE)
 
     def stop_all(self) -> None:
         """Stops all processes in reverse order of start, so clients stop before the servers."""
@@ -150,9 +147,12 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
-def _await(child: Child, seconds: float) -> None:
+def stop(child: Child, grace: float) -> None:
+    """Sends SIGTERM to a process, and SIGKILL if it still runs `grace` seconds later."""
+    if child.poll() is None:
+        child.terminate()
     try:
-        child.wait(seconds)
+        child.wait(grace)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()

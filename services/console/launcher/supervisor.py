@@ -160,9 +160,11 @@ class SupervisedFederation:
         state = self._federation.folder / "clients" / name
         state.mkdir(parents=True, exist_ok=True)
         tokens = state / "join-tokens"
-        if not tokens.exists():
-            made = self._federation.operator.mint_unbound(clients).tokens
-            durable.replace(tokens, ["\n".join(made).encode()], 0o600)
+        known = tokens.read_text(encoding="utf-8").split() if tokens.exists() else []
+        if len(known) < clients:
+            # Line i belongs to client i, so the tokens of further clients follow the known tokens.
+            made = self._federation.operator.mint_unbound(clients - len(known)).tokens
+            durable.replace(tokens, ["\n".join([*known, *made]).encode()], 0o600)
         self._federation.processes.python(
             name,
             "rampart_fl.services.client_agent",

@@ -12,6 +12,7 @@ from pathlib import Path
 from rampart_fl.services.console import downloads
 from rampart_fl.services.console.launcher.local_federation import LocalFederation
 from rampart_fl.services.console.live_table import LiveTable
+from rampart_fl.services.console.operated_run import require_finished
 from rampart_fl.shared.errors import Unavailable
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
@@ -64,6 +65,8 @@ def up(
         per_process: maximum number of clients per process.
         open_page: whether to open the operators' page in a browser; the federation then keeps
             running until Ctrl-C.
+    Raises:
+        RunUnfinished: the run failed or was cancelled; its records are in the folder.
     """
     experiment = validate(experiment)
     # Download missing data sets once here, instead of in every process.
@@ -79,13 +82,20 @@ def up(
                 webbrowser.open(f"{federation.url}/")
             federation.start_clients()
             records = follow(federation, view)
-            status = federation.run.status()
+            status, info = federation.run.status(), federation.run.info()
             evaluations = federation.run.evaluations()
             if open_page:
                 keep(federation)
         except Unavailable:
             federation.processes.check("redis", "aggregator")
             raise
+    lines = (f"{record.model_dump_json()}\n".encode() for record in records)
+    durable.replace(folder / "rounds.jsonl", lines)
+    durable.replace_text(folder / "evaluations.json", json.dumps(evaluations, indent=1))
+    if info.state != "finished":
+        sys.stderr.write(f"The records of the run are in {folder}\n")
+    # Like an interrupted run, a run that failed gets no result.json.
+    require_finished(info)
     published = [record for record in records if record.status == "published"]
     summary: UpSummary = {
         "experiment": experiment.name,
@@ -105,9 +115,6 @@ def up(
         "seconds": round(time.monotonic() - started, 3),
         "records": str(folder),
     }
-    lines = (f"{record.model_dump_json()}\n".encode() for record in records)
-    durable.replace(folder / "rounds.jsonl", lines)
-    durable.replace_text(folder / "evaluations.json", json.dumps(evaluations, indent=1))
     durable.replace_text(folder / "result.json", json.dumps(summary, indent=1))
     return UpResult(summary, records, folder)
 
@@ -128,7 +135,7 @@ def follow(federation: LocalFederation, view: LiveTable) -> list[RoundRecord]:
         federation.processes.check("redis", "aggregator")
         status = federation.run.status()
         since = records[-1].round + 1 if records else 0
-        records += federation.run.rounds(since)
+        records += federation.run.records(since, status.round)
         view.show(status, records)
         if status.phase == "done":
             return records

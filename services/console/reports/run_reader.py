@@ -12,8 +12,6 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
-PAGE = 100
-"""Number of records in one response."""
 MATRIX = 1000
 """Number of rounds in one matrix of verdicts."""
 
@@ -60,14 +58,8 @@ class RunReader:
         return {one.client_id: one.slot for one in self.members if one.slot is not None}
 
     def records(self, mixing: bool = False) -> Iterator[RoundRecord]:
-        """The records of all rounds, one page at a time."""
-        since = 0
-        while self.started:
-            page = self.run.rounds(since, PAGE, mixing)
-            yield from page
-            if len(page) < PAGE:
-                return
-            since = page[-1].round + 1
+        """The records of all rounds that are still kept, one page at a time."""
+        return self.run.records(0, self.info.round, mixing) if self.started else iter(())
 
     def matrices(self, client: str) -> Iterator[VerdictMatrix]:
         """The verdicts on one client in all rounds, up to 1,000 rounds at a time."""

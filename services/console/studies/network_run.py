@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rampart_fl.services.console.operated_run import require_finished
 from rampart_fl.shared.attacks.model import attacks as model_attacks
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.runtime.tokens import mint
@@ -16,6 +17,9 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
     If an attack asks for full knowledge, the function enables the aggregator's test tap. Through
     the test tap, the attackers read the updates of the honest clients. `device` is the aggregator's
     device.
+
+    Raises:
+        RunUnfinished: the run failed or was cancelled.
     """
     from rampart_fl.services.console.launcher.forked import ForkedProcesses
     from rampart_fl.services.console.launcher.local_federation import LocalFederation
@@ -36,7 +40,8 @@ def run_services(experiment: Experiment, folder: Path, device: str = "cpu") -> d
         while (status := federation.run.status()).phase != "done":
             federation.processes.check("redis", "aggregator")
             time.sleep(0.5)  # Poll the status until the run ends.
-        records = federation.run.rounds()
+        require_finished(federation.run.info())
+        records = list(federation.run.records(0, status.round, mixing=False))
     return {
         "experiment": experiment.name,
         "experiment_digest": experiment.digest(),

@@ -100,6 +100,7 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
     (record,) = parsed(rampart("rounds", "--json"))
     assert record == hosted.record(0).model_dump(mode="json")
     assert parsed(rampart("rounds", "0", "--json")) == record
+    assert parsed(rampart("rounds", "--last", "1", "--json")) == [record], "round 1 is open"
     shown = rampart("rounds").out
     assert "published" in shown
     shown = rampart("rounds", "0").out
@@ -135,6 +136,9 @@ def test_commands_show_and_control_a_running_federation(hosted: Hosted, rampart:
 
     hosted.hold.on = False
     hosted.wait()
+    for last, expected in (("1", [1]), ("2", [0, 1]), ("1001", [0, 1])):
+        listed = parsed(rampart("rounds", "--last", last, "--json"))
+        assert [one["round"] for one in listed] == expected
     assert rampart("stop").code == 1
     assert parsed(rampart("revoke", "ada", "--json")) == {"client_id": "ada", "revoked": True}
     assert "ada" in rampart("revoke", "ada").out
@@ -219,7 +223,9 @@ def test_rounds_and_status_are_readable_on_a_narrow_terminal(
         models={"global": "cd" * 32},
     )
     records = [record]
-    run = SimpleNamespace(rounds=lambda *_, **__: records, status=lambda: status)
+    run = SimpleNamespace(
+        rounds=lambda *_: records, records=lambda *_, **__: iter(records), status=lambda: status
+    )
     known = SimpleNamespace(run=lambda _: run)
     monkeypatch.setattr("rampart_fl.services.console.commands.monitoring.connect", lambda *_: known)
     monkeypatch.setenv("TTY_COMPATIBLE", "1")

@@ -7,6 +7,9 @@ import pytest
 
 from rampart_fl.services.console.operated_run import OperatedRun
 from rampart_fl.services.console.operator import Operator
+from rampart_fl.services.console.reports.run_reader import RunReader
+from rampart_fl.shared.protocol.messages import RoundRecord
+from rampart_fl.shared.protocol.runs import RunInfo
 
 
 def run_of(answer: Callable[[httpx.Request], httpx.Response]) -> OperatedRun:
@@ -31,6 +34,32 @@ def test_await_start_reports_each_reason_for_waiting_once(
     reasons: list[str] = []
     info = run.await_start(tell=lambda queued: reasons.append(queued.waits_for))
     assert (info.state, reasons) == ("running", ["the end of x-1", "disk: it is full"])
+    run.connection.close()
+
+
+def run_with_records(kept: range) -> OperatedRun:
+    """A run of an aggregator that still has the records of these rounds."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        first, limit = (int(request.url.params[name]) for name in ("since", "limit"))
+        assert 1 <= limit <= 1000, "the aggregator refuses any other limit"
+        numbers = [number for number in kept if first <= number < first + limit]
+        records = [RoundRecord(round=number, status="published") for number in numbers]
+        facts = [record.model_dump(mode="json", exclude={"mixing"}) for record in records]
+        return httpx.Response(200, json=[{**one, "mixing_digest": None} for one in facts])
+
+    return run_of(answer)
+
+
+@pytest.mark.parametrize("kept", [range(2500), range(1150, 2350)])
+def test_records_of_a_long_run_are_complete(kept: range) -> None:
+    run = run_with_records(kept)
+    assert [record.round for record in run.records(0, 2499)] == [*kept]
+    assert [record.round for record in run.records(1200, 1300)] == [*range(1200, 1301)]
+    entry = {"name": "x", "experiment": "d" * 64, "submission": "s", "submitted_at": 0.0}
+    entry |= {"run": "x-2", "submitted_by": "ada", "rounds": 2500, "round": 2499}
+    info = RunInfo.model_validate({**entry, "state": "finished", "started_at": 1.0})
+    assert [record.round for record in RunReader(run, info).records()] == [*kept]
     run.connection.close()
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -149,6 +150,31 @@ def test_cancelled_runs_have_no_round_and_say_why_they_ended(
     history = json.loads(good(rampart("clients", "ada", "--json", "--before", "2")))
     assert [one["run"] for one in history] == ["scripted-1"]
     assert "there is no run nope-3" in rampart("runs", "--before", "nope-3").err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_followed_run_that_is_cancelled_fails_the_command(
+    hosted: Hosted, rampart: Rampart, tmp_path: Path, as_json: bool
+) -> None:
+    hosted.run.steer("stop")
+    until(lambda: hosted.run.info().state in OVER)
+    (tmp_path / "third.toml").write_text(to_toml(SECOND.tables()))
+
+    def cancel() -> None:
+        until(lambda: any(one.state == "running" for one in hosted.operator.runs()))
+        hosted.operator.run("third-3").steer("stop", "a mistake")
+
+    operator = threading.Thread(target=cancel)
+    operator.start()
+    options = ("--name", "third", "--follow", *(["--json"] if as_json else []))
+    said = rampart("run", str(tmp_path / "third.toml"), *options)
+    operator.join()
+    assert said.code == 1, said.err
+    if as_json:
+        info = json.loads(said.out)
+        assert (info["state"], info["reason"]) == ("cancelled", "a mistake")
+    else:
+        assert said.out == "third-3 is cancelled: a mistake\n"
 
 
 def test_help_of_runs_says_that_the_default_is_a_list(rampart: Rampart) -> None:

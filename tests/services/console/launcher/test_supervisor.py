@@ -22,7 +22,7 @@ from rampart_fl.services.console.launcher.supervisor import (
     require_free,
 )
 from rampart_fl.shared.errors import ConfigurationError
-from tests.integration.in_process_federation import Disk
+from tests.integration.in_process_federation import Disk, until
 
 pytestmark = pytest.mark.processes
 
@@ -181,7 +181,7 @@ def test_failing_clients_do_not_end_the_federation(
 ) -> None:
     folder, state = ServedFolder(tmp_path), tmp_path / "clients/agents-0"
     state.mkdir(parents=True)
-    (state / "join-tokens").touch()
+    (state / "join-tokens").write_text("first\nsecond")
     with folder.lock(), Agents(tmp_path, processes=Failing) as servers:
         served = servers.supervised(folder)
         served.start_agents(2)
@@ -195,6 +195,29 @@ def test_failing_clients_do_not_end_the_federation(
     given_up = "in the last 60 minutes failed; its clients stay offline until the next serve"
     assert given_up in caplog.messages[-1]
     assert set((tmp_path / "logs/agents-0.log").read_text().split()) == {"true"}
+
+
+def test_further_clients_of_a_served_folder_join_beside_the_earlier_ones(tmp_path: Path) -> None:
+    folder, tokens = ServedFolder(tmp_path), tmp_path / "clients/agents-0/join-tokens"
+    with folder.lock(), LocalServers(tmp_path, processes=ForkedProcesses) as servers:
+        served = SupervisedFederation(servers, folder)
+
+        def joined() -> list[str]:
+            return [client.client_id for client in servers.operator.clients()]
+
+        served.start_agents(1)
+        until(lambda: len(joined()) == 1)
+        (first,), (earlier,) = tokens.read_text().splitlines(), joined()
+        servers.processes.stop("agents-0")
+        served.start_agents(3)
+        until(lambda: len(joined()) == 3)
+        assert earlier in joined(), "it keeps its identity"
+        lines = tokens.read_text().splitlines()
+        assert (lines[0], len(set(lines))) == (first, 3)
+        assert tokens.stat().st_mode & 0o777 == 0o600
+        servers.processes.stop("agents-0")
+        served.start_agents(2)
+        assert tokens.read_text().splitlines() == lines
 
 
 def test_ids_of_restarted_processes_are_recorded_even_if_several_died(tmp_path: Path) -> None:

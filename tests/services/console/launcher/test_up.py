@@ -17,7 +17,9 @@ import pytest
 import redis
 
 from rampart_fl.services.console.launcher.up import run_folder, up
+from rampart_fl.services.console.stored_run import read_run
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.toml import to_toml
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.figures.run_result import UpSummary
 from rampart_fl.shared.learning.data.datasets.files import CACHE, VARIABLE
@@ -102,6 +104,27 @@ def test_completed_run_reports_and_stores_its_metrics(
     assert json.loads((folder / "result.json").read_text()) == summary
     assert json.loads((folder / "evaluations.json").read_text()).keys() == set(honest)
     assert set(psutil.Process().children(recursive=True)) <= set(before)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.processes
+def test_run_that_failed_is_an_error_and_keeps_its_records(
+    rampart: Callable[..., Any], tmp_path: Path, quitter: str
+) -> None:
+    file = tmp_path / "small.toml"
+    tables = Experiment.parse(SMALL.format(rounds=3)).tables()
+    failing = Experiment.from_tables({**tables, "server": {"rule": quitter}})
+    file.write_text(to_toml(failing.tables()))
+    said = rampart("up", str(file), "--folder", str(tmp_path / "runs"), "--json")
+    assert (said.code, said.out) == (1, "")
+    *_, where, why = said.err.splitlines()
+    reason = "did not finish (failed): RuntimeError: one round is enough"
+    assert why.startswith(f"error: run small-up-1 {reason}")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert where == f"The records of the run are in {folder}"
+    stored = read_run(folder)
+    assert ([record.round for record in stored.records], stored.figures) == ([0], {})
+    assert not (folder / "result.json").exists()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from rampart_fl.services.console.operator import Operator
 from rampart_fl.services.console.studies.matrix_cells import MatrixCell, plan
-from rampart_fl.services.console.studies.matrix_runs import figures_of
+from rampart_fl.services.console.studies.matrix_runs import figures_of, run
 from rampart_fl.services.console.studies.network_run import run_or_continue, run_services
 from rampart_fl.shared.errors import RampartError
 from rampart_fl.shared.experiment import Experiment
@@ -28,7 +28,7 @@ run_or_continue(Experiment.from_tables(json.loads(sys.argv[1])), Path(sys.argv[2
 """
 
 
-def cell(rounds: int) -> MatrixCell:
+def cell(rounds: int, rule: str = "median") -> MatrixCell:
     tables: dict[str, Any] = {
         "name": "small",
         "rounds": rounds,
@@ -38,7 +38,7 @@ def cell(rounds: int) -> MatrixCell:
         "attackers": [{"count": 1, "attack": "sign_flip"}],
     }
     base = Experiment.from_tables(tables)
-    return plan(base, ["sign_flip"], ["median"], network=True)[0]
+    return plan(base, ["sign_flip"], [rule], network=True)[0]
 
 
 def test_ended_run_without_results_starts_anew(tmp_path: Path) -> None:
@@ -52,6 +52,16 @@ def test_ended_run_without_results_starts_anew(tmp_path: Path) -> None:
         del figures["seconds"]
     assert result == lost
     assert not runs.exists()
+
+
+def test_run_that_failed_has_no_results_and_starts_anew(tmp_path: Path, quitter: str) -> None:
+    one = cell(rounds=3, rule=quitter)
+    for _ in range(2):
+        ((_, result),) = run([one], tmp_path)
+        assert result.keys() == {"error"}
+        reason = "did not finish (failed): RuntimeError: one round is enough"
+        assert f"RunUnfinished: run small-1 {reason}" in result["error"]
+    assert not (tmp_path / "cells").exists()
 
 
 @pytest.mark.long

@@ -302,7 +302,9 @@ class Worker:
             await stores.state.end(fence, time.time(), "failed", why(error), rest)
         finally:
             if self.round_engine is not None:
-                self.round_engine.close()
+                # If the session ends in the middle of a call, the engine's thread still executes
+                # this call, which needs the engine's other threads.
+                self._thread.submit(self.round_engine.close)
             self.round_engine = None
         await self.compute(self._release)
         log.info("run ended", extra={"run": run})

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import socket
+import threading
 import time
 import weakref
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
@@ -274,6 +276,27 @@ async def test_runs_that_wait_too_long_are_cancelled(stores: Stores, blobs: RunB
         info = await until(stores, queued.run, "cancelled")
         assert "for other runs" in info.reason
         assert await stores.runs.current() == current.run
+
+
+async def test_models_are_still_stored_if_the_lease_is_lost_while_a_round_is_decided(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    await stores.runs.submit(experiment(), "first", BY)
+    async with working(stores, blobs, lease=0.4) as worker:
+        while (engine := worker.round_engine) is None:
+            await asyncio.sleep(0.01)
+        ended = threading.Event()
+
+        def store() -> str:
+            assert ended.wait(60)
+            return engine._models.put(torch.zeros(engine.spec.dim))
+
+        storing = asyncio.ensure_future(worker.compute(store))
+        await stores.redis.client.delete(stores.keys.lease)
+        while worker.round_engine is engine:
+            await asyncio.sleep(0.01)
+        ended.set()
+        assert len(await storing) == 64
 
 
 async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(

@@ -319,6 +319,35 @@ async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(
     assert [path.name for path in blobs.folder.iterdir()] == [second.run]
 
 
+async def test_the_worker_checks_experiments_while_it_removes_a_large_run(
+    stores: Stores, tmp_path: Path
+) -> None:
+    removing, removed = threading.Event(), threading.Event()
+
+    class SlowBlobs(RunBlobs):
+        """An object store in which the removal of a run takes long."""
+
+        def remove(self, run: str) -> None:
+            removing.set()
+            assert removed.wait(60)
+            super().remove(run)
+
+    (info, _) = await stores.runs.submit(experiment(), "first", BY)
+    assert await stores.runs.delete(info.run, BY) == "deleted"
+    async with working(stores, SlowBlobs(str(tmp_path / "blobs"), tmp_path)):
+        while not removing.is_set():
+            await asyncio.sleep(0.01)
+        await stores.checks.ask("q", json.dumps(experiment().tables()))
+        try:
+            async with asyncio.timeout(30):
+                while await stores.checks.result("q") is None:
+                    await asyncio.sleep(0.01)
+        finally:
+            removed.set()
+        while await stores.runs.deleted_runs():
+            await asyncio.sleep(0.01)
+
+
 async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(
     stores: Stores, blobs: RunBlobs
 ) -> None:

@@ -268,7 +268,7 @@ def siege(start_arena: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             assert arena.put(name, arena.update(), f"{RUN}/rounds/0/update").status == 200
         arena.wait_for(1)
         expired = token_hash(arena.tokens["oldie"])
-        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, None))
+        arena.stores(lambda stores: stores.clients.change_token("oldie", expired, 1.0, expired))
         assert arena.call("DELETE", "/v1/clients/gone/token", arena.operator).status == 204
         arena.local.run.decide("eve", "evict", "a test")
         arena.receipt = json.loads(arena.put("ada", arena.update(1)).body)

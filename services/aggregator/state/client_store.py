@@ -50,10 +50,16 @@ return {'joined', id, client}
 """
 
 CHANGE = """
--- KEYS clients tokens events; ARGV client token_hash expires ('' token_hash revokes)
+-- KEYS clients tokens events; ARGV client token_hash expires presented
+-- An empty token_hash revokes the token; presented is empty if an operator asks.
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 if not raw then return {'unknown'} end
 local client = cjson.decode(raw)
+-- The request may have begun before an operator revoked or replaced the token. A client may repeat
+-- a change that succeeded, so the stored token may already be the new one.
+if ARGV[4] ~= '' and client.token_hash ~= ARGV[4] and client.token_hash ~= ARGV[2] then
+  return {'invalid'}
+end
 if ARGV[2] ~= client.token_hash and redis.call('HEXISTS', KEYS[2], ARGV[2]) == 1 then
   return {'taken'}
 end
@@ -207,7 +213,7 @@ class ClientStore:
         return answer[0], answer[1] if len(answer) > 1 else "", client
 
     async def change_token(
-        self, client: str, token_hash: str, expires: float, by: Attribution | None
+        self, client: str, token_hash: str, expires: float, by: Attribution | str
     ) -> str:
         """Replaces a client's token, or revokes it if the hash is empty.
 
@@ -215,13 +221,16 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator that changes the token; None if the client itself changes it.
+            by: the operator that changes the token; if the client itself changes it, the hash of
+                the token that the client presents.
         Returns:
-            "done", "unknown" (there is no such client) or "taken" (another client has this token).
+            "done", "unknown" (there is no such client), "taken" (another client has this token) or
+            "invalid" (the token that the client presents is not valid any more).
         """
         keys = (self.keys.clients, self.keys.tokens, self.keys.events)
-        arguments = (client, token_hash, expires)
-        if by is None:
+        presented = by if isinstance(by, str) else ""
+        arguments = (client, token_hash, expires, presented)
+        if isinstance(by, str):
             return (await self.redis.run(UNAUDITED + CHANGE, keys, *arguments))[0]
         act = Act("replace-token" if token_hash else "revoke-token", by, client)
         return (await self.audit.perform(act, AUDITED + CHANGE, keys, *arguments))[0]

@@ -78,7 +78,7 @@ CONFIRM = (
     AUDITED
     + RUN_STATE
     + """
--- KEYS quarantined evicted events runs barred federation_events
+-- KEYS quarantined evicted events runs barred federation_events tickets pulls
 -- ARGV client proposal why reason bar ('1' to bar the client from the federation) run over_json
 -- The caller passes the proposal that it read, so that a newer proposal is never confirmed.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return {'gone', ''} end
@@ -87,6 +87,8 @@ if not state then return {'deleted', ''} end
 if among(ARGV[7], state) then return {'over', state} end
 if not recorded() then return {'moved'} end
 redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[7], ARGV[1])
+redis.call('HDEL', KEYS[8], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 redis.call('XADD', KEYS[3], '*', 'type', 'confirmed', 'client', ARGV[1], 'reason', ARGV[4])
 if ARGV[5] == '1' and redis.call('HSETNX', KEYS[5], ARGV[1], ARGV[3]) == 1 then
@@ -190,6 +192,7 @@ class EvictionStore:
         names = (
             *(keys.quarantined, keys.evicted, keys.events),
             *(federation.runs, federation.barred, federation.events),
+            *(keys.tickets, keys.pulls),
         )
         bar = "1" if everywhere else ""
         arguments = (client, raw, confirmed.model_dump_json(), by.reason, bar)

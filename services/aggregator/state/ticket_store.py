@@ -28,6 +28,9 @@ if redis.call('HEXISTS', KEYS[5], ARGV[2]) == 1
   or redis.call('HEXISTS', KEYS[7], ARGV[2]) == 1
   or redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
   or redis.call('HEXISTS', KEYS[6], 'update:' .. ARGV[2]) == 1 then return {'kept'} end
+-- A worker that takes over handles pulls again that an earlier worker answered with a probe ticket.
+if cjson.decode(ARGV[3]).kind == 'probe'
+  and redis.call('HEXISTS', KEYS[6], 'probe:' .. ARGV[2]) == 1 then return {'kept'} end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
 redis.call('XADD', KEYS[4], '*', 'type', 'ticket', 'client', ARGV[2])
 return {'granted'}

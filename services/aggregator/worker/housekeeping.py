@@ -17,6 +17,10 @@ from rampart_fl.shared.runtime.memory import release_unused_memory
 log = logging.getLogger(__name__)
 SWEEP = 600.0
 """Seconds between sweeps; also the minimum age of the unreferenced blobs that a sweep removes."""
+REMOVAL = 1.0
+"""Seconds between searches for deleted runs."""
+RETRY = 30.0
+"""Seconds before the removal of deleted runs is tried again after an error."""
 DAY = 86_400
 
 
@@ -111,15 +115,30 @@ class Housekeeping:
         await asyncio.to_thread(blobs.sweep, kept, newest - SWEEP)
         return True
 
-    async def remove_deleted(self) -> None:
-        """Removes the blobs and the keys of deleted runs."""
+    async def remove_deleted_regularly(self) -> None:
+        """Removes deleted runs while the worker holds the lease."""
+        while True:
+            succeeded = await self.remove_deleted()
+            await asyncio.sleep(REMOVAL if succeeded else RETRY)
+
+    async def remove_deleted(self) -> bool:
+        """Removes the blobs and the keys of deleted runs; returns False if an error occurred."""
+        succeeded = True
         for run in await self._stores.runs.deleted_runs():
             if run in self._busy:
                 continue
-            with self.alone(run):
-                await asyncio.to_thread(self._blobs.remove, run)
-                await self._stores.runs.forget(run)
-            log.info("run removed", extra={"run": run})
+            try:
+                with self.alone(run):
+                    await asyncio.to_thread(self._blobs.remove, run)
+                    await self._stores.runs.forget(run)
+            except LeaseLost:
+                raise
+            except Exception:  # A run that cannot be removed must not stop the federation.
+                succeeded = False
+                log.exception("a deleted run cannot be removed yet", extra={"run": run})
+            else:
+                log.info("run removed", extra={"run": run})
+        return succeeded
 
     async def expire(self) -> None:
         """Cancels each run that has not begun a round within the run's maximum waiting time."""

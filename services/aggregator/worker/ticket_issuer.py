@@ -1,11 +1,14 @@
 """Issues tickets, and answers requests for customized models outside of a round."""
 
+import logging
 from collections.abc import Mapping
 
 from rampart_fl.services.aggregator.state.redis_records import Event, RunSummary
 from rampart_fl.services.aggregator.worker.open_round import OpenRoundData
 from rampart_fl.services.aggregator.worker.run_resources import RunResources
 from rampart_fl.shared.protocol.messages import Ticket, TicketKind
+
+log = logging.getLogger(__name__)
 
 
 class TicketIssuer:
@@ -18,6 +21,7 @@ class TicketIssuer:
 
     def __init__(self, resources: RunResources) -> None:
         self._stores = resources.stores
+        self._blobs = resources.blobs
         self._round_engine = resources.round_engine
         self._compute = resources.compute
         self._digest = resources.experiment.digest()
@@ -82,17 +86,22 @@ class TicketIssuer:
     async def answer_customize(self, event: Event) -> None:
         """Answers a request for a customized model; the request can arrive in any phase.
 
-        Ignores events of other types, and requests that were already answered.
+        Ignores events of other types, requests that were already answered, and old requests whose
+        probe has been deleted.
         """
         if event.type != "customize":
             return
         customizations, request = self._stores.customizations, event.request
         if await customizations.result(request):
             return
+        # Check first: if the computation cannot read the probe, every rank of the worker ends.
+        if not await self._compute(self._blobs.exists, event.digest):
+            log.warning("old request ignored: its probe was deleted", extra={"request": request})
+            return
         number, customize = (await self._summary()).round, self._round_engine.customize_newcomer
         try:
             digest = await self._compute(customize, event.client, event.digest, number)
-        except FileNotFoundError:  # The event is old, and the probe's blob has been deleted.
+        except FileNotFoundError:  # A sweep has deleted the probe since the check.
             return
         await customizations.answer(self._fence, request, digest)
 

@@ -94,6 +94,7 @@ class Worker:
                     tasks.create_task(self._attend(self._fence, housekeeping))
                     tasks.create_task(self._execute_runs(self._fence))
                     tasks.create_task(housekeeping.sweep_regularly())
+                    tasks.create_task(housekeeping.remove_deleted_regularly())
             except* LeaseLost:
                 # The new holder of the lease may have the same name as this worker. If two workers
                 # of the same name could take over each other's lease, they would do so forever.
@@ -165,7 +166,6 @@ class Worker:
                 if event.type == "check":
                     await self._check(fence, event.request)
             await housekeeping.expire()
-            await housekeeping.remove_deleted()
             await self._stores.events.trim()
             self._news.set()
 
@@ -302,7 +302,9 @@ class Worker:
             await stores.state.end(fence, time.time(), "failed", why(error), rest)
         finally:
             if self.round_engine is not None:
-                self.round_engine.close()
+                # If the session ends in the middle of a call, the engine's thread still executes
+                # this call, which needs the engine's other threads.
+                self._thread.submit(self.round_engine.close)
             self.round_engine = None
         await self.compute(self._release)
         log.info("run ended", extra={"run": run})

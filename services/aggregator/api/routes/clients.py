@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from rampart_fl.services.aggregator.api.deps import (
+    UNKNOWN_CLIENT,
     ActorDep,
     AnyoneDep,
     Bearer,
@@ -143,7 +144,7 @@ async def rotate_token(
             raise refusals.Forbidden("a client may rotate only its own token")
         if await runtime.stores.attempts.count(f"rotate:{client_id}", 60, now) > ROTATIONS:
             raise refusals.TooMany("too many changes of this client's token", retry_after=60)
-    by = None if isinstance(caller, TokenOwner) else caller.because(body.reason)
+    by = caller.token_hash if isinstance(caller, TokenOwner) else caller.because(body.reason)
     expires = now + runtime.settings.client_token_lifetime
     await change_token(runtime, client_id, body.token_hash, expires, by)
     known = await runtime.stores.clients.record(client_id)
@@ -164,19 +165,28 @@ async def revoke_token(
 
 
 async def change_token(
-    runtime: Runtime, client_id: str, hash_: str, expires: float, by: Attribution | None
+    runtime: Runtime, client_id: str, hash_: str, expires: float, by: Attribution | str
 ) -> None:
     """Sets the hash of a client's token, or revokes the token if the hash is empty.
 
+    Args:
+        runtime: the objects that all requests of the process share.
+        client_id: the client's id.
+        hash_: hash of the new token.
+        expires: Unix time at which the new token expires.
+        by: the operator that asks, or the hash of the token that the client itself presents.
     Raises:
         NotFound: there is no such client.
         Conflict: another client uses this token.
+        Unauthorized: the token that the client presents is not valid any more.
     """
     answer = await runtime.stores.clients.change_token(client_id, hash_, expires, by)
     if answer == "unknown":
         raise refusals.NotFound(f"no client {client_id}")
     if answer == "taken":
         raise refusals.Conflict("another client already uses this token")
+    if answer == "invalid":
+        raise refusals.Unauthorized(UNKNOWN_CLIENT)
     runtime.hub.token_changes += 1
 
 

@@ -42,8 +42,9 @@ async def model(
     model, if this model is not initialized from the experiment's seed. A client that is evicted or
     barred may download nothing.
     """
-    digest = name
+    digest, caching = name, "immutable, max-age=31536000"
     if name in {"global", "reference"}:
+        caching = "no-cache"  # Every round changes the model of this name.
         snapshot = (await run.state()).snapshot
         digest = snapshot.global_model if name == "global" else snapshot.reference
     if caller is not None:
@@ -56,7 +57,7 @@ async def model(
         initial = (await run.state()).snapshot.initial
         if digest not in {*allowed.models.values(), initial}:
             raise refusals.Forbidden("a client may load only the models that its ticket names")
-    headers = {"ETag": f'"{digest}"', "Cache-Control": "private, immutable, max-age=31536000"}
+    headers = {"ETag": f'"{digest}"', "Cache-Control": f"private, {caching}"}
     if if_none_match is not None and f'"{digest}"' in if_none_match:
         return Response(status_code=304, headers=headers)
     return await model_response(runtime, run, digest, headers)

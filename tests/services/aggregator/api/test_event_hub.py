@@ -118,7 +118,7 @@ async def test_changed_tokens_are_noticed(live_run: Any) -> None:
     await live_run.join("a")
     async with running(live_run.stores) as hub:
         before = hub.token_changes
-        await live_run.stores.clients.change_token("a", "", 0, None)
+        await live_run.stores.clients.change_token("a", "", 0, BY)
         while hub.token_changes == before:
             await asyncio.sleep(0.001)
 

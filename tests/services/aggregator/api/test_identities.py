@@ -10,7 +10,7 @@ from rampart_fl.services.aggregator.api.event_hub import EventHub
 from rampart_fl.services.aggregator.api.identities import Identities, TokenOwner
 from rampart_fl.services.aggregator.state.client_store import ClientStore, TokenRecord
 from rampart_fl.services.aggregator.state.stores import Stores
-from tests.services.aggregator.conftest import VALID_UNTIL
+from tests.services.aggregator.conftest import BY, VALID_UNTIL
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_a_token_is_looked_up_once_until_any_token_changes(
     assert counting.lookups == 3, "unknown tokens are not cached"
 
     changes = hub.token_changes
-    await live_run.stores.clients.change_token("a", "", 0, None)  # By another process.
+    await live_run.stores.clients.change_token("a", "", 0, BY)  # By another process.
     while hub.token_changes == changes:
         await asyncio.sleep(0.001)
     assert await identities.of("token-a") is None

@@ -124,7 +124,7 @@ async def test_refused_actions_change_nothing_and_leave_no_audit_entry(eventful:
 
 async def test_client_that_changes_its_own_token_leaves_no_audit_entry(eventful: Any) -> None:
     before = await eventful.stores.audit.end()
-    assert await eventful.stores.clients.change_token("a", "own", NOW, None) == "done"
+    assert await eventful.stores.clients.change_token("a", "own", NOW, "token-a") == "done"
     assert await eventful.stores.audit.end() == before
 
 

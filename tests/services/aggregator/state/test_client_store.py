@@ -62,24 +62,40 @@ async def test_refused_joins_state_the_reason_and_do_not_use_up_the_token(stores
 async def test_tokens_are_rotated_and_revoked(live_run: Any) -> None:
     stores = live_run.stores
     await live_run.join("a", "b")
-    assert await stores.clients.change_token("a", "new", NOW + 9, None) == "done"
+    assert await stores.clients.change_token("a", "new", NOW + 9, "token-a") == "done"
     assert await stores.clients.of_token("token-a") is None
     assert await stores.clients.of_token("new") == TokenRecord("a", NOW + 9)
-    assert await stores.clients.change_token("a", "token-b", NOW + 9, None) == "taken"
-    assert await stores.clients.change_token("a", "new", NOW + 10, None) == "done", (
+    assert await stores.clients.change_token("a", "token-b", NOW + 9, "new") == "taken"
+    assert await stores.clients.change_token("a", "new", NOW + 10, "token-a") == "done", (
         "once more is no error"
     )
-    assert await stores.clients.change_token("a", "", 0, None) == "done"
+    assert await stores.clients.change_token("a", "", 0, BY) == "done"
     assert await stores.clients.of_token("new") is None
     assert await stores.clients.of_token("") is None
-    assert await stores.clients.change_token("a", "later", NOW + 9, None) == "done"
-    assert await stores.clients.change_token("nobody", "x", NOW, None) == "unknown"
+    assert await stores.clients.change_token("a", "later", NOW + 9, BY) == "done"
+    assert await stores.clients.change_token("nobody", "x", NOW, BY) == "unknown"
     assert [e.type for e in await stores.events.read("0-0", 0.001)][-4:] == [
         "rotated",
         "rotated",
         "revoked",
         "rotated",
     ]
+
+
+@pytest.mark.parametrize("current", ["", "by-the-operator"], ids=["revoked", "replaced"])
+async def test_client_cannot_change_a_token_that_an_operator_has_just_changed(
+    live_run: Any, current: str
+) -> None:
+    """The request of the client began before the operator's request."""
+    clients = live_run.stores.clients
+    await live_run.join("a")
+    assert await clients.change_token("a", current, NOW + 9, BY) == "done"
+    for wanted in ("own", "token-a"):
+        assert await clients.change_token("a", wanted, NOW + 9, "token-a") == "invalid"
+        assert await clients.of_token(wanted) is None
+    record = await clients.record("a")
+    assert record is not None
+    assert record.token_hash == current
 
 
 async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: Stores) -> None:

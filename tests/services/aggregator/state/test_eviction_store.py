@@ -151,6 +151,13 @@ async def test_confirmed_eviction_can_apply_to_the_whole_federation(
     assert (("barred", "b") in events) == everywhere
 
 
+async def test_evaluation_does_not_wait_for_a_client_whose_eviction_is_confirmed(away: Any) -> None:
+    await away.open(1, ["b", "c"], kind="evaluate", phase="evaluating")
+    assert list(await away.run.tickets.outstanding()) == ["b", "c"]
+    assert await away.run.evictions.confirm("b", BY) == ("confirmed", "")
+    assert list(await away.run.tickets.outstanding()) == ["c"]
+
+
 async def test_client_can_take_part_after_its_proposal_is_dismissed(away: Any) -> None:
     assert await away.run.evictions.dismiss("b", BY) == ("dismissed", "")
     assert await liveness_of(away).candidates(1) == ["b", "c"]

@@ -34,6 +34,22 @@ async def test_grant_is_ignored_if_a_ticket_is_outstanding_or_the_update_is_in(
     assert (await run.tickets.of("c")).kind == "train"
 
 
+@pytest.mark.parametrize("policy", ["buffered"])
+async def test_client_that_has_answered_a_probe_is_not_asked_for_it_again(live_run: Any) -> None:
+    """A worker that takes over handles all pulls and probes since the last published round."""
+    run, fence = live_run.run, live_run.fence
+    await live_run.open(0, [])
+    await run.tickets.grant(fence, "a", live_run.ticket(0, "probe"))
+    assert (await run.uploads.accept(live_run.receipt("a", kind="probe")))[0] == "accepted"
+    await run.tickets.grant(fence, "a", live_run.ticket(0, "probe"))
+    assert await run.tickets.of("a") is None
+    await run.tickets.grant(fence, "a", live_run.ticket(0))
+    assert (await run.tickets.of("a")).kind == "train", "the answer to its probe"
+    await live_run.open(1, [])
+    await run.tickets.grant(fence, "b", live_run.ticket(1, "probe"))
+    assert (await run.tickets.of("b")).kind == "probe"
+
+
 async def test_standing_has_the_ticket_and_the_state_of_the_run(live_run: Any) -> None:
     await live_run.open(4, ["a"], deadline=NOW + 7.25)
     standing = await live_run.run.tickets.standing("a")

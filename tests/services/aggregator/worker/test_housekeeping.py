@@ -16,6 +16,7 @@ from rampart_fl.services.aggregator.state.run_blobs import RunBlobs
 from rampart_fl.services.aggregator.state.snapshot import Snapshot
 from rampart_fl.services.aggregator.worker import housekeeping as module
 from rampart_fl.services.aggregator.worker.housekeeping import Housekeeping
+from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.protocol.messages import RoundRecord
 
 pytestmark = pytest.mark.anyio
@@ -166,6 +167,28 @@ async def test_a_worker_that_was_suspended_in_a_sweep_deletes_nothing_that_was_s
     monkeypatch.setattr(module, "time", clock)
     await Housekeeping(live_run.stores, blobs, live_run.fence).sweep()
     assert held.exists(stored)
+
+
+async def test_a_run_that_cannot_be_removed_is_tried_again_and_stops_nothing(
+    live_run: Any, experiment: Experiment, blobs: RunBlobs
+) -> None:
+    stores, broken = live_run.stores, live_run.run.run
+    await live_run.run.state.end(live_run.fence, NOW)
+    other = (await stores.runs.submit(experiment, "second", BY))[0].run
+    for run in (broken, other):
+        blobs.of_run(run).put(b"left behind")
+        assert await stores.runs.delete(run, BY) == "deleted"
+    folder, moved = blobs.folder / broken, blobs.folder.parent / "moved"
+    folder.rename(moved)
+    folder.touch()  # Deleting the blobs in a file is an OSError, as on a broken disk.
+    housekeeping = Housekeeping(stores, blobs, live_run.fence)
+    assert not await housekeeping.remove_deleted()
+    assert await stores.runs.deleted_runs() == [broken]
+    assert not (blobs.folder / other).exists()
+    folder.unlink()
+    moved.rename(folder)
+    assert await housekeeping.remove_deleted()
+    assert await stores.runs.deleted_runs() == []
 
 
 async def test_a_run_is_not_removed_while_it_is_swept(

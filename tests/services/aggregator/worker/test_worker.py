@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import socket
+import threading
 import time
 import weakref
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
@@ -276,6 +278,27 @@ async def test_runs_that_wait_too_long_are_cancelled(stores: Stores, blobs: RunB
         assert await stores.runs.current() == current.run
 
 
+async def test_models_are_still_stored_if_the_lease_is_lost_while_a_round_is_decided(
+    stores: Stores, blobs: RunBlobs
+) -> None:
+    await stores.runs.submit(experiment(), "first", BY)
+    async with working(stores, blobs, lease=0.4) as worker:
+        while (engine := worker.round_engine) is None:
+            await asyncio.sleep(0.01)
+        ended = threading.Event()
+
+        def store() -> str:
+            assert ended.wait(60)
+            return engine._models.put(torch.zeros(engine.spec.dim))
+
+        storing = asyncio.ensure_future(worker.compute(store))
+        await stores.redis.client.delete(stores.keys.lease)
+        while worker.round_engine is engine:
+            await asyncio.sleep(0.01)
+        ended.set()
+        assert len(await storing) == 64
+
+
 async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(
     stores: Stores, blobs: RunBlobs
 ) -> None:
@@ -294,6 +317,35 @@ async def test_deleting_a_run_deletes_its_keys_and_blobs_and_nothing_else(
         assert blobs.of_run(second.run).exists(state.snapshot.global_model)
     assert await stores.redis.keys(stores.keys.of_run(first.run).prefix + "*") == []
     assert [path.name for path in blobs.folder.iterdir()] == [second.run]
+
+
+async def test_the_worker_checks_experiments_while_it_removes_a_large_run(
+    stores: Stores, tmp_path: Path
+) -> None:
+    removing, removed = threading.Event(), threading.Event()
+
+    class SlowBlobs(RunBlobs):
+        """An object store in which the removal of a run takes long."""
+
+        def remove(self, run: str) -> None:
+            removing.set()
+            assert removed.wait(60)
+            super().remove(run)
+
+    (info, _) = await stores.runs.submit(experiment(), "first", BY)
+    assert await stores.runs.delete(info.run, BY) == "deleted"
+    async with working(stores, SlowBlobs(str(tmp_path / "blobs"), tmp_path)):
+        while not removing.is_set():
+            await asyncio.sleep(0.01)
+        await stores.checks.ask("q", json.dumps(experiment().tables()))
+        try:
+            async with asyncio.timeout(30):
+                while await stores.checks.result("q") is None:
+                    await asyncio.sleep(0.01)
+        finally:
+            removed.set()
+        while await stores.runs.deleted_runs():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_worker_without_a_quota_ends_the_wait_for_an_earlier_quota(

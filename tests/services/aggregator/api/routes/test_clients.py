@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from rampart_fl.shared.runtime.tokens import mint, token_hash
-from tests.services.aggregator.api.conftest import Api
+from tests.services.aggregator.api.conftest import Api, slug
+from tests.services.aggregator.api.routes.test_members import BY, enrol
 
 pytestmark = pytest.mark.anyio
 
@@ -17,6 +18,17 @@ async def test_token_expiry_is_shown_until_the_token_is_revoked(api: Api) -> Non
     shown = (await api.ask("GET", "/v1/clients/ada")).json()
     assert shown["token_expires_at"] == record.expires_at
     assert (await api.ask("DELETE", "/v1/clients/ada/token")).status_code == 204
+    assert (await api.ask("GET", "/v1/clients/ada")).json()["token_expires_at"] is None
+
+
+async def test_client_cannot_replace_a_token_that_is_revoked_during_its_request(api: Api) -> None:
+    token = await enrol(api, "ada")
+    api.runtime.hub.listening = True  # The process caches tokens, and has read no event yet.
+    assert (await api.ask("POST", "/v1/heartbeat", token)).status_code == 204
+    await api.live_run.stores.clients.change_token("ada", "", 0, BY)
+    own = {"token_hash": token_hash(mint())}
+    refused = await api.ask("PUT", "/v1/clients/ada/token", token, json=own)
+    assert (refused.status_code, slug(refused)) == (401, "unauthorized")
     assert (await api.ask("GET", "/v1/clients/ada")).json()["token_expires_at"] is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rampart_fl.shared.runtime.tokens import mint, token_hash
 from tests.services.aggregator.api.conftest import Api
-from tests.services.aggregator.api.routes.test_members import answer, enrol, ticket
+from tests.services.aggregator.api.routes.test_members import BY, answer, enrol, ticket
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ async def test_a_token_that_is_not_valid_any_more_gets_no_further_ticket(
         await asyncio.sleep(0.001)
     hash_ = "" if renewed is None else token_hash(renewed)
     # Another process changes the token.
-    await live_run.stores.clients.change_token("ada", hash_, 2e9, None)
+    await live_run.stores.clients.change_token("ada", hash_, 2e9, BY)
     async with asyncio.timeout(10):
         assert (await first).status_code == 204, "the change ends the wait"
     await live_run.open(0, ["ada", "bob"])

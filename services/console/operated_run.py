@@ -15,6 +15,8 @@ from rampart_fl.shared.protocol.reasons import NO_REASON
 from rampart_fl.shared.protocol.runs import Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 
+PAGE = 100
+"""Number of rounds whose records one response contains."""
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
 
@@ -77,16 +79,23 @@ class OperatedRun:
         return self.connection.ask(RunStatus, "GET", self._path("rounds/current"))
 
     def rounds(self, since: int = 0, limit: int = 1000, mixing: bool = True) -> list[RoundRecord]:
-        """At most `limit` records of finished rounds, starting with round `since`.
+        """The records of `limit` rounds, starting with round `since`.
+
+        The result lacks rounds that have not ended, and rounds whose records are no longer kept.
 
         Args:
             since: number of the first round to return.
-            limit: the maximum number of records.
+            limit: the number of rounds.
             mixing: whether to include the weights with which each round's models were mixed.
         """
         which = {"since": since, "limit": limit}
         records = self.connection.ask(list[StoredRound], "GET", self._path("rounds"), params=which)
         return [self._whole(record, mixing) for record in records]
+
+    def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
+        """The records of rounds `first` to `last` that are still kept, one page at a time."""
+        for since in range(first, last + 1, PAGE):
+            yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 
     def _whole(self, record: StoredRound, mixing: bool) -> RoundRecord:
         """A round's full record; it contains the mixing weights if `mixing` is true."""

@@ -207,12 +207,12 @@ def wait_for_start(run: OperatedRun) -> None:
 
 def follow(run: OperatedRun) -> None:
     """Shows a run as a live table until the run ends."""
-    records = run.rounds(mixing=False)
+    records: list[RoundRecord] = []
     with LiveTable() as view:
         while True:
             state = run.status()
             since = records[-1].round + 1 if records else 0
-            records += run.rounds(since, mixing=False)
+            records += run.records(since, state.round, mixing=False)
             view.show(state, records)
             if state.phase == "done":
                 return

@@ -12,8 +12,6 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import Member, RunInfo
 from rampart_fl.shared.protocol.stored_rounds import VerdictMatrix
 
-PAGE = 100
-"""Number of records in one response."""
 MATRIX = 1000
 """Number of rounds in one matrix of verdicts."""
 
@@ -44,6 +42,11 @@ class RunReader:
         """Whether the run has started; False if it is queued, or if it ended before its start."""
         return self.info.started_at is not None
 
+    @property
+    def _last_round(self) -> int:
+        """The run's newest round, which may not have ended; -1 if the run has not started."""
+        return self.info.round if self.started else -1
+
     @cached_property
     def experiment(self) -> Experiment:
         """The whole experiment."""
@@ -60,18 +63,12 @@ class RunReader:
         return {one.client_id: one.slot for one in self.members if one.slot is not None}
 
     def records(self, mixing: bool = False) -> Iterator[RoundRecord]:
-        """The records of all rounds, one page at a time."""
-        since = 0
-        while self.started:
-            page = self.run.rounds(since, PAGE, mixing)
-            yield from page
-            if len(page) < PAGE:
-                return
-            since = page[-1].round + 1
+        """The records of all rounds that are still kept, one page at a time."""
+        yield from self.run.records(0, self._last_round, mixing)
 
     def matrices(self, client: str) -> Iterator[VerdictMatrix]:
         """The verdicts on one client in all rounds, up to 1,000 rounds at a time."""
-        for first in range(0, self.info.round + 1 if self.started else 0, MATRIX):
+        for first in range(0, self._last_round + 1, MATRIX):
             yield self.run.verdicts(first, first + MATRIX - 1, client)
 
     @cached_property

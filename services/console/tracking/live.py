@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import tee
-from math import inf
 from pathlib import Path
 
 from rampart_fl.services.console.event_stream import follow_events
@@ -20,8 +19,6 @@ from rampart_fl.shared.figures.client_metrics import newer
 from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
 
-PAGE = 100
-"""Number of records in one response."""
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
 """Events that bar or readmit a client. If the record of the round that ends next has a verdict that
 bars the same client, the verdict is copied instead of the event."""
@@ -52,11 +49,6 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
     """Yields the rounds of a run, each as soon as it has ended."""
     run, acts, slots = reader.run, dict[str, str](), dict[str, int]()
 
-    def records(since: int, last: float) -> Iterator[RoundRecord]:
-        while since <= last and (page := run.rounds(since, PAGE, mixing=False)):
-            yield from (record for record in page if record.round <= last)
-            since = page[-1].round + 1
-
     def ended() -> Iterator[RoundRecord]:
         since, over = 0, False
         for event in follow_events(run, PATIENCE):
@@ -66,10 +58,11 @@ def rounds(reader: RunReader) -> Iterator[TrackedRound]:
             if kind in ACTS:
                 acts[event["client"]] = f"{kind}: {event.get('reason', '')}"
             elif kind in CLOSES:
-                yield from records(since, int(event["round"]))
-                since = int(event["round"]) + 1
+                last = int(event["round"])
+                yield from run.records(since, last, mixing=False)
+                since = last + 1
             elif kind == "ended" or (kind == "tick" and over):
-                yield from records(since, inf)
+                yield from run.records(since, run.info().round, mixing=False)
                 return
             elif kind == "tick":
                 # All events of a run that is over arrive before the next tick, so stop at this

@@ -16,7 +16,7 @@ from rampart_fl.shared.protocol.runs import Member, RunInfo, RunStatus
 from rampart_fl.shared.protocol.stored_rounds import StoredRound, VerdictMatrix
 
 PAGE = 100
-"""Maximum number of records in one response."""
+"""Number of rounds whose records one response contains."""
 POLL = 0.05
 """Seconds between requests that check whether a run has started."""
 
@@ -96,11 +96,13 @@ class OperatedRun:
         return self.connection.ask(RunStatus, "GET", self._path("rounds/current"))
 
     def rounds(self, since: int = 0, limit: int = 1000, mixing: bool = True) -> list[RoundRecord]:
-        """At most `limit` records of finished rounds, starting with round `since`.
+        """The records of `limit` rounds, starting with round `since`.
+
+        The result lacks rounds that have not ended, and rounds whose records are no longer kept.
 
         Args:
             since: number of the first round to return.
-            limit: the maximum number of records.
+            limit: the number of rounds.
             mixing: whether to include the weights with which each round's models were mixed.
         """
         which = {"since": since, "limit": limit}
@@ -108,13 +110,8 @@ class OperatedRun:
         return [self._whole(record, mixing) for record in records]
 
     def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
-        """Yields the records of rounds `first` to `last`, requesting one page of records at a time.
-
-        The method leaves out rounds that have not ended, and rounds whose records are no longer
-        kept.
-        """
-        # A page may be short or empty although later pages have records: the aggregator may have
-        # deleted the oldest records. So a short page does not mark the end.
+        """Yields the records of rounds `first` to `last` that are kept, one page at a time."""
+        # A short or empty page does not mark the end: the aggregator may have deleted its records.
         for since in range(first, last + 1, PAGE):
             yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 

@@ -26,6 +26,7 @@ from pydantic import SecretStr
 from rampart_fl.services.aggregator.server import serve
 from rampart_fl.services.aggregator.settings import Settings
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
 from rampart_fl.services.aggregator.state.member_store import AnswerRecord
 from rampart_fl.services.aggregator.state.stores import RunStores, Stores
@@ -308,6 +309,17 @@ class Hosted(TestClients):
         (record,) = self.run.rounds(round_, 1)
         assert record.round == round_
         return record
+
+    def forget(self, round_: int) -> None:
+        """Deletes the record of a finished round, as the worker does if it is no longer kept."""
+        blobs = Blobs(Path(self.settings.blobs) / self.settings.namespace / self.run.id)
+
+        async def delete(run: RunStores) -> None:
+            entry = await run.records(blobs).entry(round_)
+            assert entry is not None
+            blobs.delete([entry.record])
+
+        self.of_run(delete)
 
     def model(self, name: str) -> bytes:
         """A model's bytes, as an operator gets them."""

@@ -48,7 +48,7 @@ JSON = "application/json"
 async def rounds(
     run: RunDep,
     since: Annotated[int, Query(ge=0, le=10**9, description="first round")] = 0,
-    limit: Annotated[int, Query(ge=1, le=LONGEST)] = 100,
+    limit: Annotated[int, Query(ge=1, le=LONGEST, description="number of rounds")] = 100,
 ) -> Response:
     """Lists the records of finished rounds, oldest first; omits records that are no longer kept."""
     await run.summary()

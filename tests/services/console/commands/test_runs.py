@@ -108,6 +108,20 @@ def test_export_contains_records_models_and_evaluations(
     assert (again.code, "is not an empty folder" in again.err) == (1, True)
 
 
+def test_reports_begin_with_the_first_round_whose_record_is_kept(
+    hosted: Hosted, rampart: Rampart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rampart_fl.services.console.operated_run.PAGE", 1)
+    hosted.run = hosted.operator.run("scripted-1")
+    hosted.forget(0)
+    good(rampart("export", "scripted-1", str(tmp_path / "out")))
+    lines = (tmp_path / "out/rounds.jsonl").read_text().splitlines()
+    assert [RoundRecord.model_validate_json(line).round for line in lines] == [1, 2]
+    assert (tmp_path / "out/models/global.safetensors").is_file()
+    content = json.loads(good(rampart("compare", "scripted-1", "second-2", "--json")))
+    assert content["runs"][0]["rounds"] == 2
+
+
 def test_client_history_covers_all_runs(hosted: Hosted, rampart: Rampart) -> None:
     finish(hosted)
     content = json.loads(good(rampart("clients", "ada", "--json")))

@@ -1,7 +1,7 @@
 """`rampart track` of a live run: each round is tracked as it ends, despite restarts."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +34,11 @@ def hosted(tmp_path: Path, redis_url: str) -> Iterator[Hosted]:
 
 
 @contextmanager
-def tracked(hosted: Hosted, tracker: Tracker) -> Iterator[None]:
-    """Tracks the run in a thread; on exit, the run continues, and is tracked to its end."""
+def tracked(hosted: Hosted, tracker: Tracker, rounds: Sequence[int] = (0, 1, 2)) -> Iterator[None]:
+    """Tracks the run in a thread; on exit, the run continues, and is tracked to its end.
+
+    The finished run must have the records of the given rounds.
+    """
     token = hosted.settings.operator_token.get_secret_value()
     operator = Operator(hosted.url, token, patience=60.0)
     reader = RunReader.of(operator.run(hosted.run.id))
@@ -47,7 +50,7 @@ def tracked(hosted: Hosted, tracker: Tracker) -> Iterator[None]:
             hosted.hold.on = False
             run = tracking.result(120)
             operator.close()
-    assert [record.round for record in run.records] == [0, 1, 2]
+    assert [record.round for record in run.records] == list(rounds)
 
 
 def test_each_round_is_tracked_once_even_if_the_aggregator_restarts(hosted: Hosted) -> None:
@@ -78,6 +81,21 @@ def test_live_tracking_of_a_finished_run_is_complete(hosted: Hosted) -> None:
     with tracked(hosted, notebook):
         pass
     assert [number for number, *_ in notebook.rounds] == [0, 1, 2]
+
+
+def test_live_tracking_begins_with_the_first_round_whose_record_is_kept(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rampart_fl.services.console.operated_run.PAGE", 1)
+    hosted.hold.on = False
+    hosted.wait()
+    hosted.forget(0)
+    # In a long run, the events of old rounds are no longer kept, either.
+    hosted.of_run(lambda run: run.state.redis.client.xtrim(run.keys.events, 1, approximate=False))
+    notebook = Notebook()
+    with tracked(hosted, notebook, [1, 2]):
+        pass
+    assert [number for number, *_ in notebook.rounds] == [1, 2]
 
 
 def test_track_refuses_a_name_that_is_neither_a_folder_nor_a_run(

@@ -179,8 +179,9 @@ class ToleratesF(Stage):
     f: int = Field(default=0, ge=0)
     """Declared bound on the number of hostile rows. Rows that were left out because they are not
     finite are treated as hostile rows. Detectors may leave too few rows for a result with this
-    bound. In this case, as many as necessary of the clients that they left out or barred also
-    count as hostile rows. Barred clients are evicted, in quarantine or proposed for eviction."""
+    bound. In this case, clients that are left out or barred also count as hostile rows, but only as
+    many of them as necessary. Barred clients are evicted, in quarantine or proposed for
+    eviction."""
 
     def tolerated(self, rows: Rows) -> int:
         """The bound on hostile rows among the remaining rows: max(0, f - dropped)."""
@@ -249,7 +250,7 @@ class Detector(Stage):
     when: Literal["screen", "audit"] = "screen"
     alone: ClassVar[bool] = False
     """Whether the verdict on each row depends on this row alone, and not on other clients' rows. If
-    no row of a round is finite, only such detectors run."""
+    no row of a round is finite, only detectors with `alone = True` run."""
     retraces: ClassVar[bool] = False
     """Whether the detector checks that each row could come from training the global model."""
 

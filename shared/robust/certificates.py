@@ -23,8 +23,8 @@ def radii(votes_TC: Tensor) -> Tensor:
 
     m* = ⌊(N_y - max_{z≠y} (N_z + [z < y])) / 2⌋. N_z is the number of votes for class z, y is the
     winner, and [z < y] is 1 if z < y and 0 otherwise. The voters are disjoint groups of clients, so
-    every hostile client can change only one vote, and thus a lead by at most 2, even if some voters
-    abstain.
+    every hostile client can change only one vote. One changed vote changes a lead by at most 2,
+    even if some voters abstain.
 
     Args:
         votes_TC: number of votes for each class, as integers.
@@ -54,8 +54,8 @@ def _lead(votes_TC: Tensor, ties: bool) -> Tensor:
 def threshold(hostile: int, clients: int, size: int) -> float:
     """The largest lead that m hostile clients can reverse if subsets of clients vote.
 
-    A lead is a share of the votes. If m of n clients are hostile, the result is twice the fraction
-    of subsets of size k that contain a hostile client, that is, 2 (1 - C(n-m, k) / C(n, k)).
+    A lead is a share of the votes. Let m of n clients be hostile. The result is twice the fraction
+    of subsets of size k that contain a hostile client: 2 (1 - C(n-m, k) / C(n, k)).
 
     >>> [round(threshold(m, 50, 5), 3) for m in (1, 2, 3)]
     [0.2, 0.384, 0.552]
@@ -71,10 +71,11 @@ def doubt(error: float, classes: int) -> float:
     The result is `error` for two classes, and (1 + 2/C) `error` for C > 2 classes.
 
     Let a and b be the classes with the largest and the second-largest share of all subsets. A
-    radius is too large only if the lower bound on the winner's share is wrong, or, if a wins, the
-    upper bound on b's share, or otherwise the upper bound on a's share. These are C + 2 bounds,
-    each wrong with probability at most `error` / C. For two classes, a lower bound is wrong if and
-    only if the other class's upper bound is wrong.
+    radius is too large only if one of two bounds is wrong: the lower bound on the winner's share,
+    or the upper bound on the largest share of another class. This other class is b if a wins, and a
+    otherwise. Any class can win, so C lower bounds and two upper bounds matter. Each of these C + 2
+    bounds is wrong with probability at most `error` / C. For two classes, a lower bound is wrong if
+    and only if the other class's upper bound is wrong.
 
     >>> [round(doubt(0.001, classes), 5) for classes in (2, 4, 10)]
     [0.001, 0.0015, 0.0012]
@@ -87,18 +88,18 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
 
     The voters are subsets of k clients: either all subsets of k clients, or some of them, drawn at
     random. Let y be the winner, and p_z the share of votes for class z. The result m* is the
-    largest m for which p_y - p_z is above `threshold(m)` for every z ≠ y. If the drawn subsets do
-    not make the winner certain even without hostile clients (m = 0), m* is -1.
+    largest m for which p_y - p_z is above `threshold(m)` for every z ≠ y. m* is -1 if the drawn
+    subsets leave the winner uncertain even without hostile clients (m = 0).
 
     Args:
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: if the voters were drawn at random, C times the largest probability that a bound is
-            wrong. For each class, the function then computes a lower and an upper Clopper-Pearson
-            bound on the share of all subsets that vote for this class. The radius of a sample is
-            too large with probability at most `doubt(error, C)`. If all subsets of k clients voted,
-            the shares p are known exactly, and `error` is 0.
+        error: 0 if all subsets of k clients voted, because the shares p are then known exactly. If
+            the voters were drawn at random, the function computes two Clopper-Pearson bounds for
+            each class: a lower and an upper bound on the share of all subsets that vote for this
+            class. Each bound is wrong with probability at most `error` / C. The radius of a sample
+            is too large with probability at most `doubt(error, C)`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])
@@ -115,7 +116,7 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         beyond = [
             2 * (every - comb(clients - hostile, size)) for hostile in range(clients - size + 2)
         ]
-        m = torch.where(lead_T == 0, 0, m)  # Without attackers, a tie has a certain winner.
+        m = torch.where(lead_T == 0, 0, m)  # Without attackers, the winner of a tie is certain.
     for hostile, least in enumerate(beyond):
         m = torch.where(lead_T > least, hostile, m)
     return m

@@ -30,7 +30,7 @@ class PublicData:
     Args:
         x_P: samples in the model's input format.
         y_P: the samples' classes; None if the samples' data set has another number of classes than
-            the task, because its labels then have no meaning for the task.
+            the task. Its labels would then have no meaning for the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """

@@ -253,7 +253,8 @@ def _decide(
     except PreconditionError:
         # The round continues without a new global model in two cases. If groups are isolated, a
         # client of one group could otherwise stop the round for all groups. If detectors left out
-        # clients, their verdicts would otherwise be lost, so that nobody would ever be evicted.
+        # clients, the detectors' verdicts would otherwise be lost, and nobody would ever be
+        # evicted.
         if not plan.customizer.isolates and len(accepted) == len(rows):
             raise
     if global_D is None:

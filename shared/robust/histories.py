@@ -18,7 +18,7 @@ def blocks_held(plan: Plan) -> int:
 def challenged_controls(plan: Plan, clients: int, known: int) -> int:
     """The usual number of clients that a round challenges only for comparison.
 
-    A detector draws these clients from all clients, such that a few of the drawn clients take part
+    A detector draws these clients from all clients. It draws so many that a few of them take part
     in the next round.
 
     Args:

@@ -123,8 +123,8 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
 
     Allouah et al. ("Fixing by mixing", 2023) prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed
     mean with b = f, and 4(1 + f/(n-2f))² for the median and the geometric median. If NNM precedes a
-    rule with coefficient κ, the pipeline has the coefficient 8f/(n-f)·(κ + 1). Their bound for Krum
-    does not apply to the rule `krum`, see `_krum`.
+    rule with coefficient κ, the pipeline has the coefficient 8f/(n-f)·(κ + 1). The bound of Allouah
+    et al. for Krum does not apply to the rule `krum`; see `_krum`.
 
     The bound of the geometric median holds for the exact geometric median. The rule approximates it
     well only if the distances between rows are far above the rule's ν.
@@ -157,15 +157,18 @@ def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
 def _krum(n: int, f: int) -> float | None:
     """κ = (n-f)/(n-2f-1)·(1 + √(2(n-f-2)/(n-f-1)))² of Krum; None if Krum needs more rows.
 
-    Allouah et al. bound a Krum that adds the distances to n - f - 1 other rows. The rule `krum`
-    adds q = n - f - 2 distances, as Blanchard et al. do. Let S have h = n - f rows with the mean μ,
-    let V be the mean of ‖x_i - μ‖² over S, and let x be the row that Krum chooses.
+    Allouah et al. prove a bound for a variant of Krum that adds the distances to n - f - 1 other
+    rows. The rule `krum` adds q = n - f - 2 distances, as Blanchard et al. do. Let S have h = n - f
+    rows with the mean μ, let V be the mean of ‖x_i - μ‖² over S, and let x be the row that Krum
+    chooses.
 
-    - For x_i in S, the q nearest of the other h - 1 rows in S are at most as far away as these rows
-      on average, so the score of x_i is at most q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound
-      over S is A = 2hV·q/(h-1). The score of x is at most A, because no score is lower.
+    - For x_i in S, consider the squared distances to the other h - 1 rows in S. The mean of the q
+      smallest ones is at most the mean of all of them. The score of x_i is therefore at most
+      q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound over S is A = 2hV·q/(h-1). The score of x is
+      at most A, because no score is lower.
     - At most f rows are not in S. Among x and its q nearest rows, at least c = n - 2f - 1 rows are
-      in S. For c of them, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² at most hV.
+      in S. For c of them, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² is at most
+      hV.
     - ‖x - μ‖ <= ‖x - x_j‖ + ‖x_j - μ‖ for each of these rows. By the triangle inequality of root
       mean squares, ‖x - μ‖ <= √(A/c) + √(hV/c), so ‖x - μ‖² <= κV.
     """

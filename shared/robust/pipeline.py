@@ -116,7 +116,7 @@ class Pipeline:
 
 @contextmanager
 def _row_counts(left: int, given: int) -> Iterator[None]:
-    """Adds to a `TooFewRows` that pre-aggregators such as bucketing have reduced the rows."""
+    """Adds to the message of a `TooFewRows` how many rows the earlier stages made."""
     try:
         yield
     except TooFewRows as error:

@@ -46,8 +46,8 @@ class QuasiGradientRule(Rule):
     block_size: int | None = Field(default=None, ge=1)
     """Number of coordinates in a block; each block has its own weights of the rows. By default, the
     rows have the same weights in all coordinates, as in the paper. If coordinates are split across
-    ranks, every rank holds a copy of the current block, that is, of the block's coordinates of all
-    rows."""
+    ranks, every rank holds a copy of the current block, that is, all rows' coordinates in this
+    block."""
 
     @abstractmethod
     def weigh(self, distances_MM: Tensor, f: int, dim: int) -> Weighting:

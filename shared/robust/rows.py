@@ -48,9 +48,9 @@ class Rows(View):
             weights: one trusted weight per row, finite and > 0.
             metadata: numbers that the clients claim; each name maps to one number per row.
             traces: sketches of the rows, in the same order as `updates_ND`.
-            assume_finite: keep every row without checking whether the row is finite. The first pass
-                that reads a non-finite number raises `linalg.NonFiniteRows`. Rows that no pass
-                reads stay unchecked, so call `linalg.all_finite` after the last pass.
+            assume_finite: whether all rows are kept, without a check that they are finite. The
+                first pass that reads a non-finite number raises `linalg.NonFiniteRows`. Rows that
+                no pass reads stay unchecked, so call `linalg.all_finite` after the last pass.
             group: ranks among which `shards.columns` divides the coordinates; every rank passes all
                 rows in the same order, restricted to the rank's coordinates.
         Raises:

@@ -23,13 +23,13 @@ from rampart_fl.shared.runtime.disk_block import MappedFile
 SHARDS = 16
 """Largest number of shards of a pool. At most this number of ranks get coordinates."""
 GRAIN = 1 << 16
-"""The size of every shard or window except the last is a multiple of this number of coordinates, so
-that a shard or window ends where a chunk of the default size ends."""
+"""The size of every shard or window, except the last, is a multiple of this number of coordinates.
+A shard or window therefore ends where a chunk of the default size ends."""
 
 Group = distributed.ProcessGroup
 """A group of processes that aggregate together.
 
-Its backend is gloo; or nccl, if every process holds its coordinates on a GPU of its own."""
+Its backend is gloo, or nccl if every process holds its coordinates on a GPU of its own."""
 CPU = torch.device("cpu")
 
 
@@ -146,8 +146,8 @@ class Part:
 
         Args:
             pieces: one pair (first coordinate of the piece, result) per piece of this rank, in
-                order. The coordinate is relative to the rank's first coordinate. No piece spans two
-                shards, unless the results are integers, whose sums are exact in any order.
+                order. The coordinate is relative to the rank's first coordinate. A piece may span
+                two shards only if the results are integers, whose sums are exact in any order.
             shape: the shape of the results.
         """
         sums = self._sums(pieces)

@@ -33,8 +33,8 @@ def tolerance(squared_MM: Tensor, f: int) -> float:
     16.0
     """
     m = len(squared_MM)
-    # Of two middle values, the upper one is the median: it is positive even if half of the rows
-    # are equal.
+    # If there are two middle values, the upper one is used as the median. It is positive even if
+    # half of the rows are equal.
     medians_M = squared_MM.sort(dim=1).values[:, m // 2]
     typical = float(medians_M.sort().values[m - f - 1])
     return TIE * m * typical if isfinite(typical) else 0.0

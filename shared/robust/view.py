@@ -119,11 +119,11 @@ class View:
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yields the ranges of columns that a pass reads, one after the other.
 
-        A sum over all columns takes two steps: first, the windows' sums are added up within each
-        shard, in order; then the shards' sums are added up. The windows do not depend on
-        whether the pool is in memory, in a file or split across ranks, so sums have the same bits
-        in all three cases. If the pool is in a file, the next window is fetched while a pass works
-        on the current window. At most two windows of a file are in memory at once.
+        A sum over all columns takes two steps. First, the windows' sums are added up within each
+        shard, in order. Then, the shards' sums are added up. The windows do not depend on whether
+        the pool is in memory, in a file or split across ranks, so sums have the same bits in all
+        three cases. If the pool is in a file, the next window is fetched while a pass works on the
+        current window. At most two windows of a file are in memory at once.
         """
         size = max(1, len(self.block_ND)) * self.block_ND.element_size()
         width = max(shards.GRAIN, WINDOW // size // shards.GRAIN * shards.GRAIN)
@@ -142,8 +142,8 @@ class View:
         fetching = self.file.fetch(parts[0])
         for place, (start, stop) in enumerate(ranges):
             # Wait until this window has been fetched. Otherwise, the pass could release the window
-            # during the fetch: the fetch would load released pages again, and they would stay in
-            # memory.
+            # during the fetch. The fetch would then load released pages again, and these pages
+            # would stay in memory.
             fetching.result()
             if place + 1 < len(ranges):
                 fetching = self.file.fetch(parts[place + 1])

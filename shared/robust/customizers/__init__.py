@@ -34,11 +34,11 @@ class Customization:
     Args:
         models: the models by name; None if every client gets the global model. A model's name is a
             client's id, or contains a colon.
-        assignment: for each client id, the names of the client's models. The client trains from
-            the model with the first name. All other names belong to additional models that the
-            client gets. `GLOBAL` is the name of the global model. A client that has neither an
-            assignment nor a group gets the global model, or, if the customizer asks for probes, a
-            model that depends on the client's answer to a probe.
+        assignment: for each client id, the names of the client's models. The client trains from the
+            model with the first name. All other names belong to additional models that the client
+            gets. `GLOBAL` is the name of the global model. A client that has neither an assignment
+            nor a group gets the global model. If the customizer asks for probes, such a client
+            instead gets a model that depends on its answer to a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
         voters: names of models that every client gets when the federation ends, to predict by
@@ -77,7 +77,7 @@ class Customizer(Stage):
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
             owner = next(base for base in cls.__mro__ if name in vars(base))
-            if owner is cls or not issubclass(owner, Customizer):  # A mixin's method is replaced.
+            if owner is cls or not issubclass(owner, Customizer):  # The owner may be a mixin.
                 setattr(cls, name, _named(name, vars(owner)[name]))
 
     @property

@@ -21,17 +21,17 @@ from rampart_fl.shared.seeding import generator
 class FedFomo(Customizer):
     """Offers each client the models that lowered the client's loss most.
 
-    Offers client i M models: random models, or the models n with the largest affinities A_in. When
-    client i reports the weight w_n for model n, w_n is added to A_in.
+    Offers M models to client i: random models, or the models n with the largest affinities A_in.
+    When client i reports the weight w_n for model n, w_n is added to A_in.
 
     The affinities A start at 0. The client's personalizer reports a raw weight w_n for each model
     in the client's previous offer. Raw weights are clipped to [0, bound], and NaN is set to 0. A
-    report changes only the reporting client's row of A, so a client that lies harms only itself. In
-    round t, each of the M places in an offer goes to a random client's model with probability
-    ε_t = max(0, ε - t·decay), and otherwise to the model with the largest A_in. A model gets at
-    most one place in an offer. Ties are broken at random. Every client trains its own model and
-    uploads the difference from the global model. In a client's first round, its own model is the
-    first global model of the run, even if the client joins later.
+    report changes only the reporting client's row of A, so a client that lies harms only itself. An
+    offer has M places. In round t, each place goes to a random client's model with probability
+    ε_t = max(0, ε - t·decay). Otherwise, it goes to the model with the largest A_in. A model gets
+    at most one place. Ties are broken at random. Every client trains its own model and uploads the
+    difference from the global model. In a client's first round, its own model is the first global
+    model of the run, even if the client joins later.
     """
 
     paper = (

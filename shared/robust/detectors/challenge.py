@@ -27,20 +27,20 @@ from rampart_fl.shared.robust.sketch import Traces
 from rampart_fl.shared.rounding import ceil_div
 
 PROVEN = -1.0
-"""A client has answered enough challenges if the evidence against it from its own answers is at
-most this limit. An equal upload from another client is then no reason to reject the client's
-upload, unless there is evidence that the client relays answers."""
+"""A client has answered enough challenges if its own answers yield at most this much evidence
+against it. Its upload is then not rejected for being equal to another client's upload. If there is
+evidence that the client relays answers, this exemption does not apply."""
 ANSWERS = Bet(0.4, 0.9)
-"""A bet that a client on trial gives a good answer, that is, an answer without an objection. If
-the detector wins this bet often enough, the client is acquitted. By default, a good answer is at
-least `share` x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on
-the decoys, so its answer has a standard normal distribution, and is good with a probability of at
-most 0.4. We expect good answers from an honest client in nine rounds of ten."""
+"""A bet that a client on trial gives a good answer, that is, an answer without an objection. If the
+detector wins this bet often enough, the client is acquitted. By default, a good answer is at least
+`share` x `clear` = 0.25 standard deviations. A copy depends neither on the challenge nor on the
+decoys, so its answer has a standard normal distribution. This answer is good with a probability of
+at most 0.4. We expect good answers from an honest client in nine rounds of ten."""
 LEAST = 3
 """The usual answer is the median answer of at least this many clients that are not on trial."""
 ACQUITTED = 0.0
-"""A trial acquits a client only if the evidence against it from its answers to other clients'
-challenges is at most this limit."""
+"""A trial acquits a client only if its answers to other clients' challenges yield at most this much
+evidence against it."""
 AWAY = 10
 """Evictions do not wait for evidence about other clients that were absent for this many rounds."""
 EQUAL = 1e-4
@@ -73,8 +73,8 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     Colluders can train, and then upload combinations of their updates. Such an upload answers the
     challenges of several colluders. The upload of an honest client does not depend on the
     challenges of other clients. The detector therefore also compares each upload with the sum of
-    the challenges of the other clients in the sender's group, which have sent similar uploads
-    (`rampart_fl.shared.robust.evidence.groups`).
+    the challenges of the other clients in the sender's group. A group consists of clients that have
+    sent similar uploads (`rampart_fl.shared.robust.evidence.groups`).
 
     The evidence against a client is the logarithm of an e-process
     (`rampart_fl.shared.robust.evidence.betting`). The detector bets on objections to the client's

@@ -35,12 +35,12 @@ class FedREDefense(Detector):
     1 if the update is zero. The detector assumes that clients train the whole global model w.
     Rampart therefore refuses experiments in which clients start from other models or upload only a
     part of the model. With `steps` steps of gradient descent, it may be impossible to reach the
-    norm of an honest update. Larger steps can reach such a norm, so if a search fails, the detector
-    repeats the search with larger step sizes (`larger`). The detector keeps each client's synthetic
-    samples, and the client's next search starts from these samples.
+    norm of an honest update. Larger steps can reach such a norm. If a search fails, the detector
+    therefore repeats the search with larger step sizes (`larger`). The detector keeps each client's
+    synthetic samples, and the client's next search starts from these samples.
 
-    The search stops as soon as the error is below the threshold. A longer search could therefore
-    reach a smaller error than the error in the verdict on an accepted client.
+    The search stops as soon as the error is below the threshold. For an accepted client, a longer
+    search could therefore reach a smaller error than the verdict states.
     """
 
     paper = "Xie et al., FedREDefense, 2024; MSDFL, section VII-A"
@@ -58,7 +58,7 @@ class FedREDefense(Detector):
     warm_iterations: int = Field(default=1500, ge=1)
     """Largest number of iterations of a search that starts from an earlier round's samples."""
     steps: int = Field(default=5, ge=1)
-    """Number of gradient descent steps on the samples that should reproduce the update."""
+    """Number of gradient descent steps on the samples; these steps should reproduce the update."""
     per_class: int = Field(default=1, ge=1)
     """Number of synthetic samples for each class."""
     sample_rate: float = Field(default=0.1, gt=0)

@@ -42,7 +42,7 @@ class RobustDistance(Detector):
     above `drift`.
 
     In each round, the detector changes the evidence S against a client to max(0, S + min(e, cap) -
-    drift), where e is the geometric mean of both excesses (0 if either excess is negative). A
+    drift). Here, e is the geometric mean of both excesses, or 0 if either excess is negative. A
     client is evicted for good if the evidence S against the client exceeds `limit`. One round adds
     at most cap - drift to the evidence, so with the default settings a single round never leads to
     an eviction. If an honest client has one unusual round, the evidence against the client

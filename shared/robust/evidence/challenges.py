@@ -26,9 +26,9 @@ from rampart_fl.shared.runtime.device import to_device
 LEAST = 3
 """Smallest number of rows from which challenges are drawn."""
 EQUAL = 1e-5
-"""All rows count as equal if a random combination of their differences has a norm of at most this
-multiple of the rows' median norm. Challenges are differences between rows, so equal rows yield
-none."""
+"""All rows count as equal if a random combination of their differences has a small norm: at most
+this multiple of the rows' median norm. Challenges are differences between rows, so equal rows yield
+no challenges."""
 PREFIX = "challenge:"
 """Prefix of the names of challenged models."""
 
@@ -301,8 +301,9 @@ def answer(new_K: Tensor, asked_JK: Tensor, others_PK: Tensor | None = None) -> 
     its own challenge, a_0 is exchangeable with the answers to the decoys. Several clients with
     different challenges may send the same upload. An upload that answers the challenges of several
     clients equally strongly does not prove that any of these clients trained. If other clients sent
-    the same upload, their challenges therefore count, too: if the upload's mean answer to these
-    challenges is larger than the mean of a_j, this mean answer replaces the mean of a_j in z.
+    the same upload, their challenges therefore count, too. Suppose that the upload's mean answer to
+    these challenges is larger than the mean of a_j. This mean answer then replaces the mean of a_j
+    in z.
 
     Args:
         new_K: sketch of r, the new part of the client's upload.

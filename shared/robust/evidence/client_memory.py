@@ -23,8 +23,8 @@ PROOFS = ("answered", "exceeded")
 """Names of the bets on uploads that started from a challenged model. The detector remembers the
 wealth of the bets with these names for every client."""
 CALM = 6
-"""Number of further uploads after which a suspect's challenges may grow again, if an upload was too
-long."""
+"""After an upload that was too long, a suspect's challenges may grow again only after this number
+of further uploads."""
 NONE = 2.0
 """The number that represents a missing correlation in a stored state. NaN is unsuitable, because
 equal states with NaN would compare as different."""

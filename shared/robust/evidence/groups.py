@@ -18,8 +18,9 @@ def merge(known: Mapping[str, TrialRecord], similar: Mapping[str, Sequence[str]]
     """Puts clients that sent similar uploads into one group, and merges their previous groups.
 
     A client has a group only while it is on trial, or while a recent acquittal exempts it from
-    trials. When attackers copy an upload of an honest client for the first time, this client is not
-    on trial yet, so a single copy does not draw this client into their group.
+    trials. When attackers copy an upload of an honest client for the first time, the honest client
+    is not on trial yet. A single copy therefore does not draw the honest client into the attackers'
+    group.
 
     Args:
         known: what is remembered about each client, keyed by client id.
@@ -64,8 +65,9 @@ def relays(
     The challenges of all selected clients of a group count, even if some of these clients send no
     upload. Attackers therefore cannot raise the evidence against an honest client by withholding
     uploads after they have seen their challenges. Uploads that were trained in earlier rounds are
-    left out. If a round fails, the challenges drawn for it do not count in the next round, because
-    attackers who know these challenges could influence which clients are selected next.
+    left out. If a round fails, the challenges drawn for it do not count in the next round. The
+    reason is that attackers who know these challenges could influence which clients are selected
+    next.
 
     Args:
         known: what is remembered about each client, before the uploads of this round.

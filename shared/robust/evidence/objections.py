@@ -35,9 +35,8 @@ class CohortLimits:
         length: the typical norm, that is, the median over all clients of each client's largest
             upload norm.
         most: limit on the norms of uploads, as a multiple of `length`.
-        informative: for each of the detector's memories, whether responses that are turned are
-            taken into account. Turned responses count if the median of the clients' correlations is
-            high enough (`is_informative`).
+        informative: for each of the detector's memories, whether turned responses count. They count
+            if the median of the clients' correlations is high enough (`is_informative`).
         turned: the detector objects to responses whose correlation is below this number.
         chance: limit on `Answer.chance`; an answer with a `chance` at or below this limit is
             turned.
@@ -143,7 +142,7 @@ def overshoots(upload: Upload, response: Response, usual: CohortLimits) -> bool:
 
 
 def undoes_challenge(upload: Upload, usual: CohortLimits) -> bool:
-    """Whether an upload clearly undoes its challenge, by at most `overshoot` times its size.
+    """Whether an upload clearly undoes its challenge, but at most `overshoot` times the challenge.
 
     The rank of a clear answer is among the highest fraction `usual.chance` of all ranks.
     """

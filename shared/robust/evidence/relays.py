@@ -32,7 +32,7 @@ class Relay:
     Args:
         above: 1 + the number of decoys whose answer is at least as high as the answer to the
             challenges.
-        below: 1 + the number of decoys whose answer is no higher than the combined answer to the
+        below: 1 + the number of decoys whose answer is at most as high as the answer to the
             challenges.
         count: number of answers that are compared, 1 + J.
     """

@@ -17,8 +17,8 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
 
     tolerated: float = Field(default=0.15, gt=0, lt=1)
     """Assumed bound on the probability that the detector objects to an honest client in a round.
-    The bound `tolerated` applies if the client has a response, and if the round's responses are
-    informative (see `informative`) or the client answers a challenge."""
+    The bound `tolerated` applies if the client has a response and one of two conditions holds: the
+    round's responses are informative (see `informative`), or the client answers a challenge."""
     tolerated_long: float = Field(default=0.02, gt=0, lt=1)
     """The bound that applies if `tolerated` does not, for example in a client's first round. If the
     bound `tolerated_long` applies, the detector does not object to turned responses."""
@@ -53,9 +53,9 @@ class ResponseOptions(SequentialDetector, Challenger, ABC):
     """An upload can be too long only if its norm is above this multiple of the typical norm (see
     `stretched`)."""
     spread: float = Field(default=3.0, ge=0)
-    """An upload is not too long if the logarithm of its norm is at most this many deviations above
-    the logarithm of the typical norm. The deviation is the median absolute deviation of the
-    logarithms of the clients' largest norms."""
+    """An upload can be too long only if the logarithm of its norm is more than this number of
+    deviations above the logarithm of the typical norm. A deviation is the median absolute deviation
+    of the logarithms of the clients' largest norms."""
     challenges: bool = True
     """Whether suspects are challenged. If suspects are not challenged, the detector uses suspicion
     as evidence, and may request the eviction of honest clients whose loss has negative curvature.

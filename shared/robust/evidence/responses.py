@@ -21,7 +21,7 @@ at least this multiple of the norm of the movement."""
 PULLS = 0.3
 """If the correlation of a response is above this number, the change of the upload is attributed to
 the model's movement. If the correlation is lower, noise in the upload can make the response to a
-small movement seem strong, so a strong response does not count as overshooting."""
+small movement seem strong. A strong response then does not count as overshooting."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Response:
         correlation: -<Δu, Δw> / (|Δu| |Δw|); positive if the client pulls the model back.
         strength: -<Δu, Δw> / |Δw|²; 1 if one upload undoes the whole movement.
         steady: whether |Δu| is between a lower and an upper limit, as in honest training. The lower
-            limit is `STIFF` times |Δw|. The upper limit is the largest of |u|, the norm of the
-            average of earlier uploads and, if the correlation is above `PULLS`, |Δw|. If uploads
-            are pure noise, `steady` is false, because |Δu| exceeds the norms of both u and the
-            average upload. If a client always sends the same upload, `steady` is also false,
-            because Δu is 0.
+            limit is `STIFF` times |Δw|. The upper limit is the larger of |u| and the norm of the
+            average of earlier uploads. If the correlation is above `PULLS`, the upper limit is at
+            least |Δw|. If uploads are pure noise, `steady` is false, because |Δu| exceeds the norms
+            of both u and the average upload. If a client always sends the same upload, `steady` is
+            also false, because Δu is 0.
     """
 
     correlation: float

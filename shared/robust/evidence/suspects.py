@@ -33,9 +33,9 @@ arrives later, the detector treats the upload as if the suspect had not been cha
 def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[float, int]:
     """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
 
-    After an upload that was too long, challenges grow again only after `CALM` further uploads. Even
-    if a client's training diverges after every challenge above a certain norm, this wait keeps the
-    share of its uploads that are too long at one in seven or less in the long run.
+    After an upload that was too long, challenges grow again only after `CALM` further uploads.
+    Suppose that a client's training diverges after every challenge above a certain norm. This wait
+    then ensures that, in the long run, at most one in seven of the client's uploads is too long.
 
     Args:
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.

@@ -44,21 +44,21 @@ class TrialRecord:
         relayed: wealth of the bets on the client's answers to other clients' challenges.
         compared: number of rounds with a bet on an answer to other clients' challenges.
         group: number of the client's group; clients on trial that have sent similar uploads have
-            the same number. 0 if the client is not on trial, and no recent acquittal exempts it
-            from trials.
+            the same number. The number is 0 if the client is not on trial and no recent acquittal
+            exempts it from trials.
         last_round: the latest round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: number of further rounds of the client for which its latest copied upload is
-            remembered. Another copied upload in these rounds starts a trial. 0 if no copied upload
-            is remembered.
-        rest: number of further rounds of the client in which copied uploads start no trial; 0 if
-            there was no recent acquittal.
+        seen: for how many more of the client's rounds its latest copied upload is remembered.
+            Another copied upload in these rounds starts a trial. The number is 0 if no copied
+            upload is remembered.
+        rest: in how many more of the client's rounds copied uploads start no trial; 0 if there was
+            no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth that the detector has won in this trial by betting that the client answers
             like an honest client.
-        waited: number of rounds of the client since the evidence against it first exceeded the
+        waited: number of the client's rounds since the evidence against it first exceeded the
             limit; 0 if the evidence has not exceeded the limit.
         length: norm of the client's latest upload that did not start from a challenged model; 0 if
             there is no such upload.

@@ -19,8 +19,7 @@ def cosines(rows: View) -> Tensor:
 
     The cosine of almost parallel rows is computed from their distance: 1 - cos is
     (|x - y|² - (|x| - |y|)²) / (2 |x| |y|). But if almost parallel rows have very different
-    norms, their cosine is computed from their inner product, because for such rows the inner
-    product gives the more accurate cosine.
+    norms, their inner product gives a more accurate cosine, and is used instead.
 
     >>> from rampart_fl.shared.robust import Rows
     >>> import torch

@@ -45,8 +45,8 @@ def geometry(rows: View) -> Geometry:
 
     The geometry of the pool's rows is measured only once. If each row of the view is a weighted
     mean of the pool's rows, the view's geometry is computed from the geometry of the pool's rows. A
-    view that scales rows is measured by itself: after a huge row is scaled down, its distances
-    would consist of the rounding errors of its unscaled inner products.
+    view that scales rows is measured separately. Otherwise, the distances of a huge row that the
+    view scales down would consist of the rounding errors of its unscaled inner products.
     """
     if rows.mix_MK is None:
         return _pool(rows)

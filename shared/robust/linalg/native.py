@@ -4,9 +4,10 @@ A container image contains kernels for several processor levels (`prebuild`), so
 compiler. Outside an image, the machine's C compiler builds the kernels once, and a cache keeps
 them.
 
-`RAMPART_KERNELS` selects the kernels: `auto` (the default) uses compiled kernels if they exist or
-can be compiled, and torch otherwise; `native` raises an error if compiled kernels are not
-available; `torch` always uses torch. `backend()` says which kernels are in use and why.
+`RAMPART_KERNELS` selects the kernels. The value `auto` (the default) selects compiled kernels if
+they exist or can be compiled, and torch otherwise. With `native`, an error is raised if compiled
+kernels are not available. The value `torch` always selects torch. `backend()` says which kernels
+are in use and why.
 """
 
 import ctypes

@@ -33,7 +33,7 @@ def merge_exchange(n: int) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=256)
 def network(n: int, first: int, last: int, ordered: bool = False) -> tuple[Comparator, ...]:
-    """Comparators that move the value of each given rank to the wire with the number of this rank.
+    """Comparators that move the values with the given ranks to the wires with the same numbers.
 
     The ranks are `first`, ..., `last - 1`; the smallest value has rank 0.
 

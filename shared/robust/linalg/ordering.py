@@ -1,8 +1,8 @@
 """Coordinate-wise medians, trimmed means and means around the median.
 
 On a CPU, a compiled, pruned sorting network runs on tiles of columns that fit into the cache.
-Without compiled kernels, the method depends on the number of rows: for fewer than `SORT_FROM` rows,
-torch runs the same network on blocks of columns; for more rows, numpy sorts transposed blocks. For
+Without compiled kernels, the method depends on the number of rows. For fewer than `SORT_FROM` rows,
+torch runs the same network on blocks of columns. For more rows, numpy sorts transposed blocks. For
 more than `MOST_WIRES` rows, numpy sorts even if there are compiled kernels. On devices other than
 CPUs, torch sorts.
 
@@ -40,10 +40,10 @@ TIE = 4
 """Two values of mixed rows are equally near the median if their distances from it differ by at most
 this number of rounding errors.
 
-NNM makes rows whose values are equally near in every coordinate: for example, if mixed rows a, b, c
-and d are means of sets of rows, and the sets of a and b together contain the same rows as the sets
-of c and d. Without this tolerance, rounding errors would decide which value is used, and rounding
-errors differ between processors."""
+NNM can make rows whose values are equally near the median in every coordinate. For example, mixed
+rows a, b, c and d may be means of sets of rows, and the sets of a and b together may contain the
+same rows as the sets of c and d. Without this tolerance, rounding errors would decide which value
+is used, and rounding errors differ between processors."""
 
 
 def median(rows: View) -> Tensor:
@@ -97,8 +97,8 @@ def _by_rank(rows: View, first: int, last: int) -> Tensor:
         for start, stop, chunk_MC in rows.chunks(max(1, DEVICE_NUMBERS // m)):
             out_D[start:stop] = _mean(chunk_MC.sort(dim=0).values, first, last, tie)
     elif m < SORT_FROM:
-        # The width is the same on all ranks and divides the width of a shard, so the same numbers
-        # are added in the same order, however many ranks there are.
+        # The width is the same on all ranks and divides the width of a shard. The same numbers are
+        # therefore added in the same order, however many ranks there are.
         width = min(BLOCK, 1 << max(10, (rows.whole_dim // BLOCKS).bit_length() - 1))
         for start, stop, chunk_MC in rows.chunks(width):
             out_D[start:stop] = _through_network(chunk_MC, first, last, tie)
@@ -141,15 +141,16 @@ def _run_compiled(
 def sparse_mixing(mix_MK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A mixing matrix in sparse form: a mixed row is a sum of terms, each a factor times a row.
 
-    Returns three tensors: the index of each row's first term, followed by the number of all terms
-    (M + 2,); the row of each term; and the factor of each term.
+    Returns three tensors. The first tensor (M + 2,) contains the index of each row's first term,
+    and ends with the number of all terms. The second tensor contains the row of each term, and the
+    third tensor the factor of each term.
 
     The first row of the sparse form is a base row. The other rows of the sparse form can use the
     base row as if it were row K of the pool. Each coefficient of the base row is the median of one
     column of the mixing matrix. A row of the pool is therefore not in the base row if most mixed
-    rows leave it out. If a base row would save no terms, the returned base row is empty. With the
-    base row, each mixed row needs only a few terms if all mixed rows are means of nearly the same
-    rows of the pool.
+    rows leave it out. If a base row would save no terms, the returned base row is empty. If all
+    mixed rows are means of nearly the same rows of the pool, the base row reduces each mixed row to
+    a few terms.
 
     >>> mix_MK = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 0]])
     >>> [terms.tolist() for terms in sparse_mixing(mix_MK)]

@@ -181,8 +181,9 @@ def norm(vector_D: Tensor, part: Part | None = None) -> float:
 
     shards = (squares(begin, end) for begin, end in place.own())
     if place.group is None:
-        # This code adds the same numbers in the same order as `Part.total`, but makes no tensor for
-        # each block. torch computes the root, because `math.sqrt` may differ in the last bit.
+        # This code adds the same numbers in the same order as `Part.total`, but does not make a
+        # tensor for each block. torch computes the root, because `math.sqrt` may differ in the last
+        # bit.
         total = reduce(add, (reduce(add, (s for _, s in one)) for one in shards), 0.0)
         return float(torch.tensor(total, dtype=torch.float64).sqrt())
     blocks = ((start, torch.tensor(s, dtype=torch.float64)) for one in shards for start, s in one)

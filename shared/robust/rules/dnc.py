@@ -22,9 +22,9 @@ class DnC(Rule):
     (vᵀ(x_i - μ))², where v is the top right-singular vector of the differences x_i - μ. The test
     removes the c·f rows with the highest scores. The rule averages the rows that pass all tests. If
     no row passes all tests, the global model is not updated. Hostile rows can hide each other from
-    the test: a row with a very large norm hides rows with smaller norms, and two opposite rows hide
-    a third row with the same norm in another direction. The rule therefore bounds the influence of
-    hostile rows only if the hostile rows are all equal to each other and c is at least 1.
+    the test. A row with a very large norm hides rows with smaller norms. Two opposite rows hide a
+    third row that has the same norm but another direction. The rule therefore bounds the influence
+    of hostile rows only if the hostile rows are all equal to each other and c is at least 1.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

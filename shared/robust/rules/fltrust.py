@@ -11,12 +11,12 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Mean of rows, scaled to the norm of the server's update and weighted by similarity to it.
+    """Mean of rows, each scaled to the server update's norm and weighted by similarity to it.
 
-    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the
-    server's own update, `context.server_update_D`. If no row has T > 0, the global model is not
-    updated. The norm of the result is at most |u|, and scaling a row does not change the result,
-    with one exception: T_i is 0 if |u| / |x_i| overflows in the rows' number format.
+    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the server's
+    own update, `context.server_update_D`. If no row has T > 0, the global model is not updated. The
+    norm of the result is at most |u|. Scaling a row does not change the result, with one exception:
+    T_i is 0 if |u| / |x_i| overflows in the rows' number format.
 
     >>> from rampart_fl.shared.robust import Context, aggregate
     >>> import torch

@@ -17,9 +17,9 @@ from rampart_fl.shared.robust.pool_statistics import Geometry
 from rampart_fl.shared.robust.rules import rules
 
 OUTLYING = 1e3
-"""The middle row is the row with the smallest median distance to all rows. A row is left out of the
-starting mean if its distance from the middle row is more than this factor times the median of all
-rows' distances from the middle row."""
+"""The middle row is the row with the smallest median distance to all rows. Let m be the median of
+all rows' distances from the middle row. A row is left out of the starting mean if its distance from
+the middle row is more than this factor times m."""
 
 
 @rules.register("geometric_median")

@@ -97,7 +97,7 @@ class PerformanceAware(Rule):
 
 
 def _norm(vector_D: Tensor, rows: Rows) -> tuple[float, float]:
-    """The norm of a factor times the vector, and the factor: 1 if the squared norm is finite."""
+    """The norm of the scaled vector, and the scale, which is 1 if the squared norm is finite."""
     length = linalg.norm(vector_D, rows.part)
     if isfinite(length):
         return length, 1.0

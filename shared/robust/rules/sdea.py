@@ -156,9 +156,9 @@ class SDEA(Rule):
         """The loss L on a batch of public samples, and its gradient (M,) with respect to logits M.
 
         One backward pass through the mixed model w suffices, because dL/da_i = <dL/dw, x_i>. With a
-        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). Mixing the models reference + x_i
-        instead of the updates x_i would give the same gradient, because the reference cancels in
-        the difference.
+        = softmax(M), dL/dM_i = a_i (dL/da_i - sum_j a_j dL/da_j). The gradient would be the same if
+        the rule mixed the models reference + x_i instead of the updates x_i, because the reference
+        cancels in the difference.
         """
         assert context.reference_D is not None and context.predict is not None
         assert context.public is not None

@@ -59,8 +59,8 @@ class UnknownMember(ConfigurationError):
         name: the unknown name.
         known: the names of the family's members.
         package: the package and version from which the experiment takes the member.
-        most: how many of the known names the message lists: the most similar ones, sorted. None
-            lists all names in the given order.
+        most: the largest number of known names in the message. If there are more names, the message
+            lists the most similar ones, sorted. By default, it lists all names in the given order.
 
     >>> str(UnknownMember("rule", "krun", ("krum", "median")))
     "unknown rule 'krun' (did you mean 'krum'?); known: krum, median"
@@ -133,7 +133,7 @@ class Unavailable(RampartError):
 def refusal(check: Callable[..., object], *args: Any) -> list[str]:
     """A list with the error message of `check`; empty if `check` accepts the arguments.
 
-    An error that `explained` does not explain is raised.
+    If `explained` returns None for an error, the error is raised again.
     """
     try:
         check(*args)
@@ -148,8 +148,8 @@ def refusal(check: Callable[..., object], *args: Any) -> list[str]:
 def explained(error: Exception) -> str | None:
     """The message of an error in the user's settings or code; None for any other error.
 
-    Every `ConfigurationError` is such an error. Any other error is such an error only if it has a
-    note that says whose code raised it.
+    Every `ConfigurationError` counts as an error in the user's settings or code. An error of
+    another class counts only if it has a note that says whose code raised the error.
     """
     if isinstance(error, ConfigurationError):
         return str(error)

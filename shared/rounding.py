@@ -1,4 +1,4 @@
-"""Rounds the exact quotient of two counts up, and a fraction of a count up or down.
+"""Rounding of counts: exact quotients are rounded up, and fractions of a count up or down.
 
 All code rounds counts with these functions, so that processes never disagree by one.
 """
@@ -21,7 +21,7 @@ def ceil_div(count: int, size: int) -> int:
 
 
 def share(fraction: float, of: int) -> int:
-    """Computes `ceil(fraction * of)`, but a small rounding error of the product is ignored.
+    """Computes `ceil(fraction * of)`, but ignores a small rounding error of the product.
 
     >>> 0.07 * 100, share(0.07, 100)
     (7.000000000000001, 7)
@@ -30,7 +30,7 @@ def share(fraction: float, of: int) -> int:
 
 
 def floor_share(fraction: float, of: int) -> int:
-    """Computes `floor(fraction * of)`, but a small rounding error of the product is ignored.
+    """Computes `floor(fraction * of)`, but ignores a small rounding error of the product.
 
     >>> 0.58 * 50, floor_share(0.58, 50)
     (28.999999999999996, 29)

@@ -1,7 +1,7 @@
 """Seeds for random draws; each draw has a name that states its purpose.
 
-The seed of a draw is derived from a main seed (the experiment's seed, or a secret seed of the
-server) and a path of names and numbers, so no draw depends on earlier draws. For example, a client
+The seed of a draw is derived from a main seed and a path of names and numbers, so no draw depends
+on earlier draws. The main seed is the experiment's seed, or a secret seed. For example, a client
 draws the same batches for a round in every process and after every restart.
 """
 

@@ -318,7 +318,7 @@ def validate(experiment: Experiment) -> Experiment:
         The experiment, with `packages` filled in.
     Raises:
         RampartError: a part or a combination of parts is wrong; the message says which.
-        TypeError: `experiment` is not an `Experiment`, but, for example, the path of its file.
+        TypeError: `experiment` is not an `Experiment`; it may be the path of a file.
 
     >>> validate(Experiment.load("digits-benign")).packages
     {}

@@ -4,7 +4,7 @@
 client does; `server` defines what the aggregator does. `phases` and the round policy define when
 rounds begin and end. For tests, `attackers` defines which clients are hostile. Unknown keys are
 refused. `rampart_fl.shared.validation` builds everything that the file names, such as rules and
-attacks. This module needs no torch, and neither does the API role, which uses this module.
+attacks. This module must not import torch, because the API role uses it without torch.
 """
 
 import hashlib

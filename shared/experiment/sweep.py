@@ -6,10 +6,10 @@
     server.rule = ["median", ["nnm", "krum"]]                   # a list of any values
     attackers.0.count = { values = [0, 2, 4], also = ["server.f"] }     # both settings change
 
-The path of a parameter, such as `server.rule`, names an axis. The path may lead into a table that
-the file lacks, as `training.privacy.clip` does: the sweep then adds the table. If there are several
-axes, the grid has every combination of their values. To choose the seeds yourself, set `seeds =
-[...]` instead of `runs`.
+The path of a parameter, such as `server.rule`, names an axis. If the path leads into a table that
+the file lacks, such as `training.privacy` in `training.privacy.clip`, the sweep adds the table. If
+there are several axes, the grid has every combination of their values. To choose the seeds
+yourself, set `seeds = [...]` instead of `runs`.
 """
 
 import hashlib

@@ -187,8 +187,8 @@ class Registry(Generic[M]):
         if self._discovered:
             return
         with _DISCOVERING:
-            # Another thread has imported the modules, or one of the modules that this thread is
-            # importing looks up a member.
+            # Either another thread has already imported the modules, or this thread is importing
+            # them now and one of the modules looks up a member.
             if self._begun:
                 return
             self._begun = True

@@ -28,7 +28,7 @@ def latest(records: Iterable[MetricsByClient]) -> dict[str, dict[str, float]]:
 
 
 def newer(records: Iterable[MetricsByClient]) -> Iterator[dict[str, dict[str, float]]]:
-    """Yields, after every round, each client's newest metrics."""
+    """Yields each client's newest metrics after every round."""
     newest: dict[str, dict[str, float]] = {}
     for record in records:
         own = {client: {**newest.get(client, {}), **metrics} for client, metrics in record.items()}
@@ -109,10 +109,11 @@ def _share(
     whole: str,
     most: float = 1.0,
 ) -> float | None:
-    """The sum of the clients' parts over that of their wholes; ignores parts above `most` * whole.
+    """The sum of the clients' counts `part`, divided by the sum of their counts `whole`.
 
-    The aggregator checks the counts in each report. However, a client's newest counts may come from
-    two reports, and older versions did not check counts.
+    A client is ignored if its `part` is above `most` times its `whole`. The aggregator checks the
+    counts in each report. However, a client's newest counts may come from two reports, and older
+    versions did not check counts.
     """
     known = (metrics[c] for c in clients if {part, whole} <= metrics.get(c, {}).keys())
     counted = [one for one in known if 0 <= one[part] <= most * one[whole]]
@@ -140,7 +141,7 @@ def sides(experiment: Experiment) -> tuple[list[str], list[str]]:
 
 
 def best_accuracy(values: Mapping[ModelKind, float | None]) -> tuple[float | None, ModelKind]:
-    """The higher of the customized and the personalized accuracy, and the name of its kind.
+    """The customized or the personalized accuracy, whichever is higher, and its kind of model.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')

@@ -15,8 +15,8 @@ from rampart_fl.shared.robust.histories import blocks_held, challenged_controls,
 from rampart_fl.shared.robust.view import WINDOW
 
 PROCESS = 400 * 2**20
-"""Bytes of memory that a worker needs if it holds no rows: 350 MiB that it has before the first
-round, plus 50 MiB for buffers."""
+"""Bytes of memory that a worker without rows needs: 350 MiB before the first round, plus 50 MiB for
+buffers."""
 VECTORS = 4
 """Number of model-sized vectors that a worker holds while it reads rows from a file."""
 REPORT = 400
@@ -35,10 +35,10 @@ def estimate(experiment: Experiment) -> Estimate:
     that stages hold. The module `rampart_fl.shared.robust.histories` computes p and h.
 
     Blobs need B·(N·(1 + k) + 2C·s + 2L + 4) bytes of disk, plus the size of the records. Here, k is
-    1 if rows are needed after the round in which they arrive, and otherwise 0; s is the number of
-    stages that store a row for each client.
+    1 if rows are needed after the round in which they arrive; otherwise, k is 0. The number s
+    counts the stages that store a row for each client.
 
-    If the memory for rows is limited, the blocks of N rows that do not fit into it are on the disk.
+    If the memory for rows is limited, the blocks of N rows that exceed the limit are on the disk.
     If any rows are on the disk, the worker reads them in pieces, so the term 0.3·B·N is limited to
     512 MiB + 4·B.
 

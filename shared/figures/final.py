@@ -144,9 +144,9 @@ def decisions(experiment: Experiment, records: Sequence[RoundRecord]) -> Decisio
     """The number of client-rounds with each decision, separately for honest and hostile clients.
 
     A client-round is a pair of a client and a round. If a client was already in quarantine before
-    the round's result was computed, the client-round counts as "away". Separately for honest and
-    hostile clients, `silenced` is the fraction of client-rounds in which the client's row was not
-    accepted. The client-rounds that count as "away" are included in `silenced`.
+    the round's result was computed, the client-round counts as "away". `silenced` is the fraction
+    of client-rounds in which the client's row was not accepted, separately for honest and hostile
+    clients. The client-rounds that count as "away" are included in `silenced`.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

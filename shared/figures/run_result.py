@@ -1,8 +1,8 @@
 """The metrics of a run, as the commands print them with --json and store them in result.json.
 
 Each type describes the JSON object of a group of metrics; `RunResult` describes the whole object.
-Accuracies and rates are fractions from 0 to 1. A metric is None if the run has no value for it, and
-a metric that may be missing is left out of the JSON object.
+Accuracies and rates are fractions from 0 to 1. A metric without a value is None. If a type declares
+a metric as optional, the metric is left out of the JSON object instead.
 """
 
 from typing import Literal, TypedDict

@@ -230,8 +230,8 @@ class Pool:
     def _unmeasured(self, block: Block) -> Tensor | None:
         """Placeholders (NaN) for the squared norms (N,) of rows in a file; None for rows in memory.
 
-        All ranks agree on whether the block is in a file, because they measure norms together: a
-        rank without coordinates has no file of its own.
+        If the block of any rank is in a file, all ranks get placeholders, because they measure
+        norms together. A rank without coordinates has no file of its own.
         """
         if self._place.every(block.file is None):
             return None
@@ -257,8 +257,8 @@ class Pool:
         """Measures the squared norm of a row's parameters if the block is in a file.
 
         The norm is measured now, so that no later pass has to read the file to measure the norm.
-        The norm has the same bits as in a pass over all rows. If the block is in memory, one such
-        pass is made later, because it is faster than one call for each row.
+        The norm has the same bits as in a pass over all rows. For a block in memory, all norms are
+        measured later in one pass, which is faster than one call for each row.
         """
         if squares_N is not None:
             held_ND, index_K = block.tensor[:, : self._trainable], torch.tensor([slot])

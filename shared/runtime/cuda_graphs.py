@@ -40,7 +40,7 @@ class CudaGraph:
         with torch.cuda.stream(stream):
             # A library may allocate memory when it is first used, which no graph can record.
             function(*self._inputs)
-            # In this mode, other threads may use the GPU while this thread records.
+            # With "thread_local", other threads may use the GPU while this thread records.
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 self._output = function(*self._inputs)
@@ -78,7 +78,7 @@ class CudaGraphs:
     def run(self, function: Function, variant: Hashable, inputs: tuple[Tensor, ...]) -> Tensor:
         """The function's result; `variant` identifies everything else that the result depends on.
 
-        The result is always computed by the graph, also when the graph has just been recorded. A
+        The result is always computed by the graph, even when the graph has just been recorded. A
         run that continues from a checkpoint therefore gives the same bits as an uninterrupted run.
         """
         shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in inputs)

@@ -150,8 +150,8 @@ class BlockStorage:
             rows: number of rows of the block.
             row_bytes: size of a row in bytes.
             device: the device of the block.
-            more: by how many bytes `held` will still grow (or shrink, if negative) before this
-                block is made.
+            more: number of bytes by which `held` will grow before this block is made; negative if
+                `held` will shrink.
         """
         if self.memory is None or device.type != "cpu":
             return False
@@ -160,7 +160,7 @@ class BlockStorage:
     def filed(
         self, blocks: int, rows: int, row_bytes: int, device: torch.device, freed: int = 0
     ) -> int:
-        """How many of `blocks` new blocks, made one after another, are kept in files.
+        """Number of new blocks in files, if `blocks` blocks are made one after another.
 
         Args:
             blocks: number of blocks.

@@ -1,9 +1,9 @@
 """Writes files and folders durably: when a call returns, the new content is on the disk.
 
 Rampart writes whole files with results through this module, so a crash never leaves half a file
-under its final name. The modules that append lines to a file sync the file themselves: they write
-the records of a simulation (`simulated.py`) and an agent's activity log. A crash may truncate the
-last line of such a file.
+under its final name. The modules that append lines to a file sync this file themselves. These
+modules write the records of a simulation (`simulated.py`) and an agent's activity log. A crash may
+truncate the last line of such a file.
 """
 
 import os
@@ -83,7 +83,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
-    except OSError as error:  # It names the temporary folder, which users do not know.
+    except OSError as error:  # Users do not know `part`, which the error names.
         raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}") from None
     try:
         yield part

@@ -25,7 +25,7 @@ def mint_repeatably(number: int, key: str | None, request: str) -> list[str]:
     Args:
         number: number of tokens.
         key: a secret of at least 256 random bits; None makes random tokens.
-        request: the complete content of the request, and what it requests.
+        request: the kind of the request, and its complete content.
 
     >>> mint_repeatably(2, "k" * 43, "POST") == mint_repeatably(2, "k" * 43, "POST")
     True

@@ -1,8 +1,8 @@
 """Measures the certified accuracy of a majority vote by training all voting models.
 
 The disjoint groups of FLCert-D train in one federation, with the customizer `flcert`. The random
-subsets of FLCert-P overlap, so if all subsets trained in one federation, a client would have to
-train many models per round. FLCert-P is therefore simulated as one federation per subset.
+subsets of FLCert-P overlap. If all subsets trained in one federation, a client would have to train
+many models per round. FLCert-P is therefore simulated as one federation per subset.
 
 Legend: T test samples, C classes.
 """
@@ -53,8 +53,8 @@ class Certificate:
         curve: certified accuracy on the honest clients' test samples, for m = 0, 1, 2, ... hostile
             clients in addition to the `present` attackers. For values of m beyond the end of the
             curve, no sample is certified.
-        error: bound on the probability, for each sample, that the certified number of hostile
-            clients is too large; 0 if the certificate is exact.
+        error: for each sample, an upper bound on the probability that the certified number of
+            hostile clients is too large; 0 if the certificate is exact.
         samples: number of test samples on which the accuracies are measured.
     """
 
@@ -165,8 +165,8 @@ def certify_subsets(
         count: number of subsets to draw. If no more than `count` subsets exist, each of them votes
             once, and the certificate is exact.
         size: number k of clients in a subset.
-        error: C times the largest probability that a bound on the votes of one of the C classes is
-            wrong. For each sample, the certified number of hostile clients is too large with
+        error: each bound on the votes of one of the C classes is wrong with probability at most
+            `error` / C. For each sample, the certified number of hostile clients is too large with
             probability at most `certificates.doubt(error, C)`. `error` is not used if all subsets
             vote.
         device: the device on which the federations train.

@@ -26,9 +26,9 @@ class Fang(CollusionAttack):
     `krum`: all attackers upload u = -λ s; λ starts at an upper bound and is halved until Krum would
     pick u. `trimmed_mean` and `median`: every attacker draws each coordinate from an interval that
     lies in the direction -s from the honest mean. With full knowledge, the interval begins at e,
-    the coordinate's honest value that is farthest in the direction -s, and ends at e / b if e has
-    the sign s, and otherwise at b e. With partial knowledge, the interval is from μ - 3 s σ to
-    μ - 4 s σ, with the mean μ and the standard deviation σ of the known updates.
+    the coordinate's honest value that is farthest in the direction -s. The interval ends at e / b
+    if e has the sign s; otherwise, it ends at b e. With partial knowledge, the interval is from
+    μ - 3 s σ to μ - 4 s σ. Here, μ is the mean and σ the standard deviation of the known updates.
 
     >>> knowledge = Knowledge(20, 2, torch.tensor([[1.0], [2.0]]))
     >>> crafted = Fang(knows="full").apply(torch.zeros(2, 1), knowledge)
@@ -64,14 +64,14 @@ class Fang(CollusionAttack):
         lowest_D, highest_D = (end_D.double() for end_D in known_BD.aminmax(dim=0))
         extreme_D = torch.where(signs_D > 0, lowest_D, highest_D)
         extreme_D = torch.where(signs_D == 0, mean_D, extreme_D)
-        # To move against s, go towards zero if the extreme value has the sign s, and otherwise away
+        # To move against s, go towards zero if the extreme value has the sign s. Otherwise, go away
         # from zero.
         shrinks_D = extreme_D * signs_D > 0
         far_D = torch.where(shrinks_D, extreme_D / self.b, extreme_D * self.b)
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The upload -λ s (D,) with the first λ that is below `least` or makes Krum pick it."""
+        """The first upload -λ s (D,) that Krum picks, or the first with λ below `least`."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()
@@ -95,9 +95,9 @@ def upper_bound(squared_BB: Tensor, lengths_B: Tensor, dim: int, f: int) -> floa
     """The first λ to try: λ0 = min_i score_i / ((B - f - 1) sqrt(D)) + max_i |x_i| / sqrt(D).
 
     score_i is the sum of the distances from the honest update x_i to the B - 2 other honest updates
-    that are nearest to x_i. With n clients, f attackers and full knowledge, B = n - f, so B - 2 is
-    the number of neighbours in Krum's scores, n - f - 2. In the paper, the client's distance from
-    the received model takes the place of |x_i|; the two are equal because x_i is an update.
+    that are nearest to x_i. With n clients, f attackers and full knowledge, B = n - f. Thus B - 2
+    equals n - f - 2, the number of neighbours in Krum's scores. Instead of |x_i|, the paper uses
+    the client's distance from the received model. Both are equal, because x_i is an update.
 
     >>> points = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     >>> upper_bound((points - points.T).square(), torch.tensor([0.0, 1.0, 3.0]), dim=1, f=0)

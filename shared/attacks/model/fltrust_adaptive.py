@@ -25,7 +25,7 @@ class FLTrustAdaptive(CollusionAttack):
     """Uploads the vector that moves FLTrust's aggregate most against the signs of the honest mean.
 
     The upload is |u0| e, where u0 is the trusted update, and e is the unit vector that minimizes
-    s·A(e). Here, s = sign(mean) is the honest direction, and FLTrust's aggregate is |u0| A(e) with
+    s·A(e). Here, s = sign(mean) is the honest direction. FLTrust's aggregate is |u0| A(e) with
     A(e) = (Σ_i TS_i x̄_i + M c e) / (Σ_i TS_i + M c).
 
     The trusted update u0 is the server's own update if the attack knows it, and otherwise the mean

@@ -47,7 +47,7 @@ class MinSum(LineSearchAttack):
             farthest = line.squares_B.max() if self.bound == "max" else line.squares_B.min()
             return float((farthest / line.curvature).sqrt())
         # With only two known updates, the sum of distances equals the limit at every point between
-        # these updates, so rounding errors alone can lift the computed sum above the limit.
+        # these updates. Rounding errors alone can then lift the computed sum above the limit.
         limit *= 1 + ROUNDING
         # No γ above `high` is feasible: by the triangle inequality, the sum of distances at γ is at
         # least B γ |p| minus the sum of distances at γ = 0.

@@ -37,12 +37,12 @@ class NormRiding(ModelAttack):
     the global model (o = 0). The assumption o = 0 is correct if all clients receive the same model.
     If models are customized, the norm of the calibrated update differs from L by up to |o|.
 
-    An attacker with full knowledge knows o exactly. In the formula for L, this attacker replaces
-    `threshold` by the largest norm at which the server's own detectors accept all attackers and
-    record no evidence against any attacker. If the detectors accept every norm, the attacker keeps
-    `threshold`. Detectors that judge raw uploads can reject all opposing updates, even an update of
-    norm 0. If no opposing update is accepted, the calibrated update is the smallest positive
-    multiple of c that the detectors accept.
+    An attacker with full knowledge knows o exactly. The attacker finds the largest norm at which
+    the server's own detectors accept all attackers and record no evidence against them. In the
+    formula for L, this norm replaces `threshold`. If the detectors accept every norm, the attacker
+    keeps `threshold`. Detectors that judge raw uploads can reject all opposing updates, even an
+    update of norm 0. If no opposing update is accepted, the calibrated update is the smallest
+    positive multiple of c that the detectors accept.
 
     >>> import torch
     >>> NormRiding(threshold=10, margin=0).apply(torch.tensor([[3.0, 4.0]]), Knowledge(4, 1))
@@ -101,7 +101,8 @@ class NormRiding(ModelAttack):
 def opposed_updates(honest_FD: Tensor, reach: float) -> Tensor:
     """Updates (F, D) of norm `reach` that point against the honest updates.
 
-    A `reach` between -1 and 0 gives the honest updates times -reach, which oppose nothing.
+    If `reach` is between -1 and 0, the result is -reach times the honest updates and opposes
+    nothing.
 
     >>> honest_FD = torch.tensor([[3.0, 4.0]])
     >>> opposed_updates(honest_FD, 10), opposed_updates(honest_FD, -0.5)

@@ -74,7 +74,7 @@ def _checked(member: Dataset, samples: object) -> Samples:
 def _problems(samples: Samples, shape: tuple[int, ...], classes: int) -> Iterator[str]:
     """What is wrong with the samples, worst first.
 
-    The caller stops at the first problem, because a check can fail if an earlier check found one.
+    The caller stops at the first problem: the checks that follow can raise errors on such samples.
     """
     x: Any = samples.x
     if not isinstance(x, Tensor) or x.dtype not in DTYPES:

@@ -90,7 +90,7 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
             follows the head.
     """
     name = last_linear(module) if head is None else head
-    # Duplicates count, because a layer that the module uses twice may follow the head.
+    # Keep duplicates: a layer that the module uses twice may follow the head.
     layers = dict(module.named_modules(remove_duplicate=False))
     if type(layers.get(name)) is not nn.Linear:  # The output of a subclass may not be linear.
         kind = type(layers[name]).__name__ if name in layers else "not there"

@@ -2,9 +2,9 @@
 
 A module has a stacked form if it consists of sequences and residual blocks of the layers that
 `rampart_fl.shared.learning.network.stacked_form` supports. The models of any other module run
-through `torch.func.vmap`, or one by one if the module has running statistics or a layer that vmap
-does not support (such as a recurrent layer). Models never interact, so differentiating the sum of
-all losses gives each model's own gradient.
+through `torch.func.vmap`. They run one by one if the module has running statistics or a layer that
+vmap does not support, such as a recurrent layer. Models never interact, so differentiating the sum
+of all losses gives each model's own gradient.
 
 Legend: K models, B samples each, D coordinates, S running statistics, C classes.
 """

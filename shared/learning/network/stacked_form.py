@@ -2,8 +2,9 @@
 
 A module has a stacked form only if the form certainly computes the same as the module. The module
 must therefore consist of supported layers whose code is unchanged, and no two layers may share a
-tensor. For example, a subclass of `torch.nn.Linear` may have a `forward` of its own, and a hook may
-change the output of a layer.
+tensor. For example, a subclass of `torch.nn.Linear` has no stacked form, because it may have a
+`forward` of its own. A layer with a hook has no stacked form either, because the hook may change
+the layer's output.
 """
 
 from collections.abc import Collection, Iterable
@@ -32,11 +33,11 @@ from rampart_fl.shared.modelspec import STATISTIC
 ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.Identity)
 POOLING = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 IMAGE, VECTOR = 3, 1
-"""Number of dimensions of a sample: (C, H, W) or (C,)."""
+"""Number of dimensions of a sample: an image is (C, H, W), and a vector is (C,)."""
 
 
 class _Form(NamedTuple):
-    """The stacked form of a layer, and the number of dimensions of a sample of its output."""
+    """A layer's stacked form, and the number of dimensions of a sample in the layer's output."""
 
     layer: Layer
     ndim: int
@@ -47,8 +48,8 @@ def stack_module(module: nn.Module, tensors: Collection[str], ndim: int) -> Laye
 
     Args:
         module: the module.
-        tensors: the names of the tensors that a model's vector holds; if layers share a tensor, it
-            has only the name that it has in the first of these layers.
+        tensors: the names of the tensors that a model's vector holds. A tensor that several layers
+            share has only one name, which is its name in the first of these layers.
         ndim: number of dimensions of a sample.
 
     >>> stack_module(nn.Linear(2, 1), ["weight", "bias"], VECTOR) is None

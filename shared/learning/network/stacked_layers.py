@@ -49,7 +49,7 @@ Layer = Callable[[Tensor, ForwardPass], Tensor]
 
 
 def join(name: str, part: str) -> str:
-    """The name in the model of a part of the layer `name`; the model itself has the name ""."""
+    """The full name of a part of the layer `name`; the model itself has the name ""."""
     return f"{name}.{part}" if name else part
 
 
@@ -274,5 +274,5 @@ def flatten_images(h: Tensor, run: ForwardPass) -> Tensor:
 
 
 def flatten_vectors(h: Tensor, run: ForwardPass) -> Tensor:
-    """(K, B, ...) -> (K, B, C); for samples of any shape but that of images."""
+    """(K, B, ...) -> (K, B, C); for samples that are not images."""
     return h.flatten(2)

@@ -32,8 +32,8 @@ def read_start(start: Start, spec: ModelSpec) -> Tensor:
     if start.file is None:
         raise ConfigurationError(
             f"model.start: only the federation that stores the run {start.run!r} can start with "
-            'the model of this run; elsewhere, export the run, and give { file = "..." } with the '
-            "exported model"
+            "the model of this run. In all other cases, export the run, and set model.start to "
+            '{ file = "..." } with the path of the exported model'
         )
     return read_vector(Path(start.file), spec)
 

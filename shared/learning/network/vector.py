@@ -65,10 +65,11 @@ def statistics(module: nn.Module) -> dict[str, Tensor]:
 
 
 def sources(module: nn.Module) -> dict[str, str]:
-    """For each tensor of each layer, its name in `spec_of`, without the first character `~`.
+    """Maps the name of every layer's tensor to the tensor's name in `spec_of`.
 
-    Both names differ if several layers share the tensor. A layer that the module uses several times
-    is listed once.
+    Running statistics are named without their first character `~`. If several layers share a
+    tensor, `spec_of` uses the name that the tensor has in the first of these layers. A layer that
+    the module uses several times is listed once.
 
     >>> first, second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
     >>> second.weight = first.weight

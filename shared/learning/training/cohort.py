@@ -175,9 +175,9 @@ class Batches:
         """Shuffles each client's samples anew in every epoch; an incomplete last batch is kept.
 
         Under differential privacy, the number of epochs determines only the number of steps. Every
-        step takes each of a client's n samples with probability b/n, where b is the batch size,
-        but at most n. Each sample that is taken has the weight 1/b. These draws use the secret seed
-        if there is one.
+        step takes each of a client's n samples with probability b/n, where b is the batch size or
+        n, whichever is smaller. Each sample that is taken has the weight 1/b. These draws use the
+        secret seed if there is one.
 
         A fraction `held_out` of a client's samples is in no batch; the held-out samples are the
         same in every round. At least one sample of each client remains for training.

@@ -15,9 +15,8 @@ from math import gcd
 ALIGNED = 4
 """Number of float32 values in 16 bytes."""
 FEWEST = 2
-"""Smallest number of clients to which a group shrinks. A group does not shrink to one client,
-because libraries use other matrix kernels for a single model, whose results differ in the last
-bits."""
+"""Smallest number of clients to which a group shrinks. A group does not shrink to one client: for a
+single model, libraries use other matrix kernels, whose results differ in the last bits."""
 
 
 def unit(dim: int) -> int:

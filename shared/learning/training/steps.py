@@ -80,11 +80,11 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 def _apart(learner: Learner, clients: int) -> int:
     """`padding_order` moves clients only by multiples of this number of places.
 
-    With differential privacy, or with a term that reads samples, this number is the number of
-    clients K: no client moves to another place or leaves its group before the last step. In these
-    two cases, a step may split every batch, so that the per-sample gradients fit in cache. How
-    batches are split depends on the number of clients, and affects the last bits of the trained
-    models.
+    With differential privacy, or with a term that reads samples, a step may split every batch, so
+    that the per-sample gradients fit in cache. How batches are split depends on the number of
+    clients, and affects the last bits of the trained models. In these two cases, the result is
+    therefore the number of clients K: no client moves to another place or leaves its group before
+    the last step.
     """
     split = learner.training.privacy or any(term.reads_samples for term in learner.terms)
     return clients if split else unit(learner.spec.dim)

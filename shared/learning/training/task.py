@@ -36,7 +36,8 @@ class LocalTask:
         terms: the objective's terms besides the mean loss; terms with weight 0 change nothing.
         cohort: the data of all clients that train together, including clients that have finished
             their steps.
-        received_KD: the models with which the round began, and with which terms compare models.
+        received_KD: the models with which the round began. Terms of the objective can compare other
+            models with these models.
         draws: each client's random numbers for this step.
         hostile_K: the clients that train without the terms; None means that all clients train with
             the terms.
@@ -211,8 +212,8 @@ def _at_once(
 ) -> Tensor:
     """Like `mean_loss_gradients`, but in one pass; the result has the shape (P * K, D).
 
-    On a GPU, the pass is a CUDA graph, because the host would take longer to launch the kernels of
-    the pass than the GPU takes to compute the pass.
+    On a GPU, the pass is a CUDA graph. Without the graph, the host would take longer to launch the
+    kernels than the GPU takes to compute the pass.
     """
     p, whole = len(models), batch.whole
     added = tuple(prior is not None for prior in priors)

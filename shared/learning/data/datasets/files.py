@@ -4,9 +4,9 @@ A file has x_train, y_train, x_test and y_test. If the data set has natural clie
 the file also has group_train and group_test, which identify each sample's natural client by an
 integer. Integer images are scaled to [0, 1]; channels may be the last dimension. Rampart looks for
 the file in the folder RAMPART_DATA_DIR, then in the cache (RAMPART_DATA_CACHE, or the operating
-system's default folder for caches). If the file is in neither folder, Rampart has two other
-sources: some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and others
-are downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
+system's default folder for caches). If the file is in neither folder, there are two other sources.
+Some data sets are made from the publisher's original file in RAMPART_DATA_DIR, and others are
+downloaded from OpenML. Rampart stores the resulting .npz file in the cache.
 """
 
 import os

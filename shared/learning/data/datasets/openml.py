@@ -20,7 +20,7 @@ from rampart_fl.shared.runtime.retries import RETRIED, TemporaryFailure, repeat_
 
 ADDRESS = "https://www.openml.org/api/v1/json/data"
 SILENCE = 10.0
-"""Seconds without any data after which a connection fails."""
+"""A connection fails if no data arrive for this number of seconds."""
 PATIENCE = 30.0
 """Seconds during which a failed download is retried."""
 STEP = 100

@@ -9,8 +9,9 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 
 TRIES = 1000
 LEAST = 1e-290
-"""Gamma variables below this number are drawn again as logarithms, because float64 numbers hardly
-reach farther down. If β is at least 0.01, fewer than two of 1000 variables are below it."""
+"""If all gamma variables are below this number, they are drawn again as logarithms, because float64
+can hardly represent smaller numbers. If β is at least 0.01, fewer than two of 1000 variables are
+below this number."""
 
 
 @partitions.register("dirichlet")
@@ -77,7 +78,8 @@ def _dirichlet(beta: float, open_K: Tensor, draws: torch.Generator) -> Tensor:
     gamma_K: Tensor = torch._standard_gamma(rates_K, generator=draws)
     if int(open_K.sum()) > 1 and float(gamma_K[open_K].max()) < LEAST:
         # The density of a small gamma variable is proportional to x^(β-1). Variables below `LEAST`
-        # are therefore distributed as LEAST · U^(1/β) with a uniform U. The constant cancels out.
+        # are therefore distributed as LEAST · U^(1/β) with a uniform U. The factor `LEAST` cancels
+        # out.
         log_K = torch.rand(len(open_K), generator=draws, dtype=torch.float64).log()
         log_K = log_K.masked_fill(~open_K, -torch.inf)
         return ((log_K - log_K.max()) / beta).exp()

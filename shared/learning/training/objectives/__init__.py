@@ -80,8 +80,8 @@ class Objective(FamilyMember, ABC):
     """Whether the gradient depends on the batch; if so, `PrivateTask` clips each sample's
     gradient."""
     personal: bool = False
-    """Whether the term acts not only on the model that a client uploads, but also on the client's
-    personal model."""
+    """Whether the term also acts on the client's personal model; every term acts on the model that
+    the client uploads."""
 
     @property
     @abstractmethod

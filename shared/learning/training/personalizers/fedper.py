@@ -28,7 +28,7 @@ class FedPer(Personalizer):
     recent training. The upload changes only the body, because the upload is 0 in the head's
     coordinates. Detectors and rules therefore judge only bodies. Only an attacker's upload can be
     non-zero in the head's coordinates. An attacker's values in the head's coordinates change only
-    the head that clients receive, and honest clients never use the received head: terms of the
+    the head that clients receive. Honest clients never use the received head. Even terms of the
     objective that compare the trained model with the received model compare only the bodies. The
     accuracy of the received model and the claimed `loss_gap` are not meaningful, because both are
     measured with the received head, which clients do not use.

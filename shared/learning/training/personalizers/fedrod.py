@@ -35,8 +35,8 @@ class FedRoD(Personalizer):
     Both heads are linear in the same features, so z + h is the output of a model whose head is the
     sum of both heads. The model with the summed head is the client's own model. The gradient of
     this model's loss with respect to the summed head equals the gradient of CE(sg(z) + h(sg(f)))
-    with respect to h, so a step computes the former gradient and applies it to h. An attacker that
-    flips labels computes n_c from the flipped labels.
+    with respect to h. A step therefore computes the gradient for the summed head, and applies this
+    gradient to h. An attacker that flips labels computes n_c from the flipped labels.
     """
 
     paper = "Chen and Chao, On bridging generic and personalized federated learning, 2022"

@@ -40,10 +40,10 @@ class Interpolated(Personalizer):
     receive R with the next round's model and then compute θ_i <- θ_i + (1-λ) u_i + λ R.
 
     If a round has one step, the modes `exact` and `shared` agree at λ = 0 and at λ = 1. The modes
-    differ if 0 < λ < 1. In the mode `exact`, R_i consists of gradients at θ_i, so it can keep θ_i
-    away from the client's own optimum. In the mode `shared`, the other clients' changes are
-    computed at their own models instead of θ_i, so R cannot keep θ_i away from this optimum. If F
-    is a mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
+    differ if 0 < λ < 1. In the mode `exact`, R_i consists of gradients at θ_i, so R_i can keep θ_i
+    away from the client's own optimum. In the mode `shared`, the other clients compute their
+    changes at their own models instead of θ_i, so R cannot keep θ_i away from this optimum. If F is
+    a mean, θ_i keeps moving towards the client's own optimum in the mode `shared`. The weight λ
     then determines only how slowly θ_i approaches this optimum. The result therefore depends on the
     number of rounds.
     """

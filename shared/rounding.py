@@ -1,4 +1,4 @@
-"""Rounding of counts: exact quotients are rounded up, and fractions of a count up or down.
+"""Functions that round quotients and fractions of counts.
 
 All code rounds counts with these functions, so that processes never disagree by one.
 """

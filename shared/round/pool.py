@@ -1,8 +1,8 @@
 """The pool: calibrated uploads as rows of one block, and what the server knows about each upload.
 
 Row k is (start_k - base_k) + upload_k. Row k is therefore the trained model of client k relative to
-base_k, no matter which model the client started from (FedCAP's recovery and calibration). Unless
-groups of clients are isolated, base_k is the global model of the round.
+base_k, whichever model the client started from (FedCAP's recovery and calibration). Unless groups
+of clients are isolated, base_k is the global model of the round.
 
 Legend: N rows of the block, M rows of a view, D coordinates, K numbers of a sketch.
 """

@@ -16,8 +16,8 @@ from rampart_fl.shared.attacks.model import attacks
 from rampart_fl.shared.robust.base import Context, Detector, Rows
 
 DOUBLINGS = 60
-"""If the detectors still accept the uploads after this number of doublings of the norm, the attack
-assumes that they accept every norm."""
+"""The attack doubles the norm at most this many times. If the detectors still accept the uploads,
+the attack assumes that they accept every norm."""
 HALVINGS = 20
 """Number of halvings of the interval that contains the largest accepted norm."""
 

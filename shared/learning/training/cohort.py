@@ -92,8 +92,8 @@ class Cohort:
         y_KN, device = self.y_train_KN, self.y_train_KN.device
         sizes_K = to_device(self.train_K, device)
         inside_KN = torch.arange(y_KN.shape[1], device=device) < sizes_K[:, None]
-        # Count by comparison: the shape of a comparison's output does not depend on the values, so
-        # the host need not wait for the device.
+        # Count by comparison. The shape of a comparison's output does not depend on the values, so
+        # the host does not have to wait for the device.
         of_class_KNC = y_KN[..., None] == torch.arange(self.classes, device=device)
         return (of_class_KNC & inside_KN[..., None]).sum(1)
 

@@ -80,8 +80,8 @@ class Objective(FamilyMember, ABC):
     """Whether the gradient depends on the batch; if so, `PrivateTask` clips each sample's
     gradient."""
     personal: bool = False
-    """Whether the term also acts on the client's personal model; every term acts on the model that
-    the client uploads."""
+    """Whether the term acts on the client's personal model, in addition to the model that the
+    client uploads."""
 
     @property
     @abstractmethod

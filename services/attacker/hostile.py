@@ -32,7 +32,8 @@ class HostileClient(LearningClient):
         attack: attack on updates; None if the client has only a data attack.
         data_attack: attack on the client's own samples.
         cohort: connection to the cohort; needed if the attack asks for the updates of the
-            colluders or of all clients.
+            other attackers or of all clients. Without such an attack, the client only shares its
+            own updates.
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
@@ -64,6 +65,10 @@ class HostileClient(LearningClient):
             seed = self.experiment.seed
             self._poisoned = poisoned(self.data, data_attack, seed, self.client, position)
 
+    @property
+    def _colludes(self) -> bool:
+        return self.attack is not None and self.attack.asks_for != "agnostic"
+
     def _poisons(self, round_: int) -> bool:
         return self.data_attack is not None and self.data_attack.active(
             round_, self.experiment.seed
@@ -86,6 +91,10 @@ class HostileClient(LearningClient):
         honest_D = own_D
         if self.data_attack is not None and self._poisons(ticket.round):
             own_D = self.data_attack.checked_upload(own_D.unsqueeze(0))[0]
+        if self.cohort is not None and not self._colludes:
+            # Colluders wait for, and use, the updates of all attackers.
+            sent_D = self._sent_D.numpy()
+            await self.cohort.share(ticket.round, ticket.kind, honest_D.numpy(), sent_D)
         if self.attack is None:
             return own_D, metrics
         knowledge = await self._knowledge(self.attack, ticket, honest_D)
@@ -98,7 +107,7 @@ class HostileClient(LearningClient):
         drawn = len(experiment.draw(ticket.round, everyone))
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
         first, attackers = self.position, self.members
-        if attack.asks_for != "agnostic" and self.cohort is not None:
+        if self._colludes and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
             )

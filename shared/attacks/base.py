@@ -41,7 +41,7 @@ class Knowledge:
         attackers: number m of attackers in the round.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
             rows are the updates of the benign clients. With partial knowledge, the rows are the
-            updates of the colluders. For an agnostic attacker, `honest_BD` is None.
+            updates of all attackers. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
         reference_D: the global model of the round; only an attacker with full knowledge has it. An

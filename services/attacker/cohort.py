@@ -155,6 +155,10 @@ class SharedUpdates:
             )
         return dict(shared_round.shared)
 
+    def gone(self, run: str) -> int:
+        """Number of members that have left a run; before its end, these members were evicted."""
+        return len(self._gone[run])
+
     def known(self, run: str) -> set[str]:
         """Members that have reported in any round of a run: they shared, were absent, or left.
 
@@ -218,7 +222,8 @@ def create_app(settings: CohortSettings) -> FastAPI:
     ) -> Response:
         shared = await cohort.gather(run, round_, kind, wait, member)
         vectors = {member: np.frombuffer(data, dtype=np.float32) for member, data in shared.items()}
-        return Response(save(vectors), media_type="application/octet-stream")
+        body = save(vectors, {"gone": str(cohort.gone(run))})
+        return Response(body, media_type="application/octet-stream")
 
     @app.get("/runs/{run}/rounds/{round_}/{kind}/honest")
     async def honest(run: str, round_: int, kind: Kind, wait: bool = True) -> Response:

@@ -62,6 +62,8 @@ class CohortClient:
     def __init__(self, url: str, token: str, member: str, run: str) -> None:
         self._member = member
         self._run = f"/runs/{run}"
+        self.gone = 0
+        """Number of members that had left the run at the last exchange."""
         self._http = HttpClient(
             base_url=url,
             headers={"Authorization": bearer(token, "the cohort token")},
@@ -93,13 +95,17 @@ class CohortClient:
         """
         path = f"{self._run}/rounds/{round_}/{kind}"
         query = f"wait={str(wait).lower()}&member={self._member}"
+        data = b""
         exchanged: dict[str, NDArray[np.float32]] = {}
         # A cohort that restarts after the PUT loses the update. The response to the GET then lacks
         # this member's update, so the member repeats both requests.
         while self._member not in exchanged:
             await self.share(round_, kind, update_D, sent_D)
             answer = await self._send("GET", f"{path}?{query}")
-            exchanged = load(answer.content)
+            data = answer.content
+            exchanged = load(data)
+        _, head = wire.parse_header(io.BytesIO(data), len(data))
+        self.gone = int(head["__metadata__"]["gone"])
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:

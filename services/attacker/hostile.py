@@ -104,17 +104,19 @@ class HostileClient(LearningClient):
     async def _knowledge(self, attack: ModelAttack, ticket: Ticket, own_D: Tensor) -> Knowledge:
         experiment, wait = self.experiment, self.experiment.policy == "sync"
         everyone, seed = experiment.client_names, experiment.seed
-        drawn = len(experiment.draw(ticket.round, everyone))
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
-        first, attackers = self.position, self.members
+        first, attackers, gone = self.position, self.members, 0
         if self._colludes and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
+            gone = self.cohort.gone
             # After the wait, `shared` has all selected attackers; without a wait, it may lack some.
-            attackers = len(shared) if wait else max(len(shared), self.members)
+            attackers = len(shared) if wait else max(len(shared), self.members - gone)
+        # Attackers do not learn which honest clients are barred, so only colluders are subtracted.
+        drawn = len(experiment.draw(ticket.round, everyone[gone:]))
         known = Knowledge(
             participants=drawn,
             attackers=min(drawn, attackers),
@@ -143,15 +145,16 @@ class HostileClient(LearningClient):
         known = replace(
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
+        assert known.colluders_MD is not None
+        met = len(known.colluders_MD)
+        if wait:  # Otherwise, further clients may still upload in the round.
+            known = replace(known, participants=len(honest.updates) + met, attackers=met)
         if not honest.updates:
             # No honest client got a ticket of this kind, for example because the server probes only
             # attackers.
             return known
-        assert known.colluders_MD is not None
         return replace(
             known,
-            participants=len(honest.updates) + len(known.colluders_MD),
-            attackers=len(known.colluders_MD),
             honest_BD=_rows(honest.updates.values()),
             honest_sent_BD=_rows(honest.started.values()),
         )

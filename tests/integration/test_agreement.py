@@ -241,6 +241,31 @@ data_attack = {{ name = "dba", width = 2, gap = 1, scale = 3 }}
     assert waits == 0, "every attacker has reported"
 
 
+def test_colluders_over_http_do_not_count_evicted_attackers_as_in_the_simulator(
+    host: Host, tmp_path: Path
+) -> None:
+    """The factor of IPM is the number of participants, which an eviction lowers."""
+    text = small(rounds=3, fraction=1.0, clients=7)
+    text = text.replace('"response"', '{ name = "norm_bound", threshold = 100 }')
+    groups = """
+[[attackers]]
+count = 2
+attack = "ipm"
+[[attackers]]
+count = 1
+attack = { name = "gaussian", std = 10 }
+"""
+    experiment = Experiment.parse(text + groups)
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
+        status = hosted.wait(patience=120)
+    assert len(status.evicted) == 1 and status.evicted == expected.figures["evicted"]
+    for record, simulated in zip(hosted.run.rounds(), expected.records, strict=True):
+        assert record.participants == simulated.participants
+        assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
+
+
 @pytest.mark.usefixtures("kept")
 def test_scores_of_uncalibrated_uploads_over_http_match_the_simulator(
     host: Host, tmp_path: Path

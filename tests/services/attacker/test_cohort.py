@@ -79,8 +79,10 @@ async def test_members_do_not_wait_for_absent_or_departed_members(
     other = member(http, "b")
     await (other.report_absence(3) if how == "absent" else other.leave())
     one_D = np.float32([1])
-    updates = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
+    waits = member(http, "a")
+    updates = await waits.exchange(3, "probe", one_D, one_D, wait=True)
     assert list(updates) == ["a"]
+    assert waits.gone == (how == "leave"), "colluders know which of them were evicted"
 
 
 async def test_members_that_train_do_not_delay_members_that_are_probed(
@@ -143,7 +145,7 @@ async def test_member_shares_again_if_the_cohort_lost_its_update(http: httpx.Asy
     async def forgetful(request: httpx.Request) -> httpx.Response:
         methods.append(request.method)
         if request.method == "GET" and methods.count("GET") == 1:
-            return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}))
+            return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}, {"gone": "0"}))
         content = await request.aread()
         return await http.request(request.method, request.url.raw_path.decode(), content=content)
 

@@ -29,7 +29,8 @@ class AttackerSettings(AgentSettings):
     data_attack: str | None = None
     """Attack on the clients' own data: its name, or a JSON object with its parameters."""
     cohort: str | None = None
-    """URL of the cohort; needed if the attackers collude."""
+    """URL of the cohort. If any attacker of a run colludes, all attackers of the run need the URL:
+    colluders use the updates of all attackers, and wait for them."""
     cohort_token: SecretStr | None = None
     """Token with which attackers authenticate to the cohort."""
     members: int = Field(default=1, ge=1)
@@ -106,7 +107,7 @@ async def attack(settings: AttackerSettings) -> None:
         meeting = None
         further = settings.further_tokens(context.position) if rejoins else []
         lives[context.position].add(context.client)
-        if settings.cohort is not None and colludes:
+        if settings.cohort is not None:
             token = settings.cohort_token
             assert token is not None
             meeting = CohortClient(

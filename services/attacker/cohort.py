@@ -1,8 +1,9 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
-In each round, an attacker shares two vectors: its honest update, and the model that it received
-from the aggregator. After sharing, the attacker waits for the other members of the cohort. A member
-that is not selected for the round reports its absence to the cohort. A round is complete when every
+All attackers are members of the cohort, even those whose own attack uses no other updates. In each
+round, an attacker shares two vectors: its honest update, and the model that it received from the
+aggregator. After sharing, a colluder waits for the other members of the cohort. A member that is
+not selected for the round reports its absence to the cohort. A round is complete when every
 member has shared an update, is absent, or has left. Before the training, the aggregator may ask
 some members for a probe. Members share these probes in a separate exchange. A member that was not
 asked for a probe counts as absent from this exchange. A timeout limits the wait for members that
@@ -49,7 +50,7 @@ class CohortSettings(ServiceSettings):
     token: SecretStr = Field(min_length=16)
     """Token with which members authenticate."""
     members: int = Field(ge=1)
-    """Number of attackers."""
+    """Number of all attackers, whether they collude or not; each of them needs RAMPART_COHORT."""
     patience: float = Field(default=60.0, gt=0)
     """Maximum time in seconds for which a round waits for members that report nothing."""
     tap: str | None = None
@@ -87,6 +88,8 @@ class SharedUpdates:
         self._rounds: dict[tuple[str, int, str], SharedRound] = defaultdict(SharedRound)
         self._gone: dict[str, set[str]] = defaultdict(set)
         """The members that have left, keyed by run."""
+        self._known: dict[str, set[str]] = defaultdict(set)
+        """The members that have reported in any round, keyed by run."""
 
     def share(self, run: str, round_: int, kind: str, member: str, update: bytes) -> None:
         """Stores what a member shares in a round; replaces what it shared earlier in this round.
@@ -103,6 +106,7 @@ class SharedUpdates:
                 f"{PAIR}, and equal for all members (other members shared {sorted(sizes)})"
             )
         shared_round.shared[member] = update
+        self._known[run].add(member)
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
@@ -111,8 +115,9 @@ class SharedUpdates:
             self._mark_absent(run, round_, "probe", member)
         for key in [k for k in self._rounds if k[0] != run or k[1] < round_ - 2]:
             del self._rounds[key]
-        for former in self._gone.keys() - {run}:
-            del self._gone[former]
+        for kept in (self._gone, self._known):
+            for former in kept.keys() - {run}:
+                del kept[former]
 
     def mark_absent(self, run: str, round_: int, member: str) -> None:
         """Records that a member does not take part in a round."""
@@ -122,6 +127,7 @@ class SharedUpdates:
     def leave(self, run: str, member: str) -> None:
         """Records that a member has left a run."""
         self._gone[run].add(member)
+        self._known[run].add(member)
         for shared_round in self._rounds.values():
             shared_round.changed.set()
 
@@ -149,13 +155,21 @@ class SharedUpdates:
             )
         return dict(shared_round.shared)
 
-    def reported(self, run: str, round_: int, kind: str) -> set[str]:
-        """Members that have reported in a round: they shared an update, are absent, or left."""
-        shared_round = self._rounds[run, round_, kind]
-        return shared_round.shared.keys() | shared_round.absent | self._gone[run]
+    def gone(self, run: str) -> int:
+        """Number of members that have left a run; before its end, these members were evicted."""
+        return len(self._gone[run])
+
+    def known(self, run: str) -> set[str]:
+        """Members that have reported in any round of a run: they shared, were absent, or left.
+
+        Under the buffered policy, a round may include the upload of a member that shared its update
+        in an earlier round.
+        """
+        return set(self._known[run])
 
     def _mark_absent(self, run: str, round_: int, kind: str, member: str) -> None:
         shared_round = self._rounds[run, round_, kind]
+        self._known[run].add(member)
         if member not in shared_round.shared:
             shared_round.absent.add(member)
             shared_round.changed.set()
@@ -208,13 +222,14 @@ def create_app(settings: CohortSettings) -> FastAPI:
     ) -> Response:
         shared = await cohort.gather(run, round_, kind, wait, member)
         vectors = {member: np.frombuffer(data, dtype=np.float32) for member, data in shared.items()}
-        return Response(save(vectors), media_type="application/octet-stream")
+        body = save(vectors, {"gone": str(cohort.gone(run))})
+        return Response(body, media_type="application/octet-stream")
 
     @app.get("/runs/{run}/rounds/{round_}/{kind}/honest")
     async def honest(run: str, round_: int, kind: Kind, wait: bool = True) -> Response:
         if tap is None:
             raise HTTPException(409, "attacks with full knowledge need the aggregator's test tap")
-        body = await tap.read(run, round_, kind, cohort.reported(run, round_, kind), wait)
+        body = await tap.read(run, round_, kind, cohort.known(run), wait)
         return Response(body, media_type="application/octet-stream")
 
     @app.put("/runs/{run}/gone/{member}", status_code=204)

@@ -62,11 +62,24 @@ class CohortClient:
     def __init__(self, url: str, token: str, member: str, run: str) -> None:
         self._member = member
         self._run = f"/runs/{run}"
+        self.gone = 0
+        """Number of members that had left the run at the last exchange."""
         self._http = HttpClient(
             base_url=url,
             headers={"Authorization": bearer(token, "the cohort token")},
             timeout=httpx.Timeout(5, read=300),
         )
+
+    async def share(
+        self,
+        round_: int,
+        kind: str,
+        update_D: NDArray[np.float32],
+        sent_D: NDArray[np.float32],
+    ) -> None:
+        """Shares an honest update and the model from which the client trained."""
+        both = update_D.tobytes() + sent_D.tobytes()
+        await self._send("PUT", f"{self._run}/rounds/{round_}/{kind}/{self._member}", both)
 
     async def exchange(
         self,
@@ -76,19 +89,23 @@ class CohortClient:
         sent_D: NDArray[np.float32],
         wait: bool,
     ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Shares an honest update and the model from which the client trained.
+        """Shares an update and a model, as `share` does.
 
-        Returns the update and the model of each colluder, keyed by client id, in sorted order.
+        Returns the update and the model of each member, keyed by client id, in sorted order.
         """
-        path, both = f"{self._run}/rounds/{round_}/{kind}", update_D.tobytes() + sent_D.tobytes()
+        path = f"{self._run}/rounds/{round_}/{kind}"
         query = f"wait={str(wait).lower()}&member={self._member}"
+        data = b""
         exchanged: dict[str, NDArray[np.float32]] = {}
         # A cohort that restarts after the PUT loses the update. The response to the GET then lacks
         # this member's update, so the member repeats both requests.
         while self._member not in exchanged:
-            await self._send("PUT", f"{path}/{self._member}", both)
+            await self.share(round_, kind, update_D, sent_D)
             answer = await self._send("GET", f"{path}?{query}")
-            exchanged = load(answer.content)
+            data = answer.content
+            exchanged = load(data)
+        _, head = wire.parse_header(io.BytesIO(data), len(data))
+        self.gone = int(head["__metadata__"]["gone"])
         return {member: _halves(exchanged[member]) for member in sorted(exchanged)}
 
     async def honest(self, round_: int, kind: str, wait: bool) -> HonestRound:

@@ -32,7 +32,8 @@ class HostileClient(LearningClient):
         attack: attack on updates; None if the client has only a data attack.
         data_attack: attack on the client's own samples.
         cohort: connection to the cohort; needed if the attack asks for the updates of the
-            colluders or of all clients.
+            other attackers or of all clients. Without such an attack, the client only shares its
+            own updates.
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
@@ -64,6 +65,10 @@ class HostileClient(LearningClient):
             seed = self.experiment.seed
             self._poisoned = poisoned(self.data, data_attack, seed, self.client, position)
 
+    @property
+    def _colludes(self) -> bool:
+        return self.attack is not None and self.attack.asks_for != "agnostic"
+
     def _poisons(self, round_: int) -> bool:
         return self.data_attack is not None and self.data_attack.active(
             round_, self.experiment.seed
@@ -86,6 +91,10 @@ class HostileClient(LearningClient):
         honest_D = own_D
         if self.data_attack is not None and self._poisons(ticket.round):
             own_D = self.data_attack.checked_upload(own_D.unsqueeze(0))[0]
+        if self.cohort is not None and not self._colludes:
+            # Colluders wait for, and use, the updates of all attackers.
+            sent_D = self._sent_D.numpy()
+            await self.cohort.share(ticket.round, ticket.kind, honest_D.numpy(), sent_D)
         if self.attack is None:
             return own_D, metrics
         knowledge = await self._knowledge(self.attack, ticket, honest_D)
@@ -95,17 +104,19 @@ class HostileClient(LearningClient):
     async def _knowledge(self, attack: ModelAttack, ticket: Ticket, own_D: Tensor) -> Knowledge:
         experiment, wait = self.experiment, self.experiment.policy == "sync"
         everyone, seed = experiment.client_names, experiment.seed
-        drawn = len(experiment.draw(ticket.round, everyone))
         colluders_MD, sent_MD = own_D.unsqueeze(0), self._sent_D.unsqueeze(0)
-        first, attackers = self.position, self.members
-        if attack.asks_for != "agnostic" and self.cohort is not None:
+        first, attackers, gone = self.position, self.members, 0
+        if self._colludes and self.cohort is not None:
             shared = await self.cohort.exchange(
                 ticket.round, ticket.kind, own_D.numpy(), self._sent_D.numpy(), wait
             )
             colluders_MD, sent_MD = (_rows(part) for part in zip(*shared.values(), strict=True))
             first = list(shared).index(self.client)
+            gone = self.cohort.gone
             # After the wait, `shared` has all selected attackers; without a wait, it may lack some.
-            attackers = len(shared) if wait else max(len(shared), self.members)
+            attackers = len(shared) if wait else max(len(shared), self.members - gone)
+        # Attackers do not learn which honest clients are barred, so only colluders are subtracted.
+        drawn = len(experiment.draw(ticket.round, everyone[gone:]))
         known = Knowledge(
             participants=drawn,
             attackers=min(drawn, attackers),
@@ -134,15 +145,16 @@ class HostileClient(LearningClient):
         known = replace(
             known, reference_D=reference_D, plan=plan, server_update_D=own_D, level="full"
         )
+        assert known.colluders_MD is not None
+        met = len(known.colluders_MD)
+        if wait:  # Otherwise, further clients may still upload in the round.
+            known = replace(known, participants=len(honest.updates) + met, attackers=met)
         if not honest.updates:
             # No honest client got a ticket of this kind, for example because the server probes only
             # attackers.
             return known
-        assert known.colluders_MD is not None
         return replace(
             known,
-            participants=len(honest.updates) + len(known.colluders_MD),
-            attackers=len(known.colluders_MD),
             honest_BD=_rows(honest.updates.values()),
             honest_sent_BD=_rows(honest.started.values()),
         )

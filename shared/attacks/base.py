@@ -37,11 +37,13 @@ class Knowledge:
     """Everything that an attack may use in addition to the attackers' own honest updates.
 
     Args:
-        participants: number n of clients in the round, attackers included.
-        attackers: number m of attackers in the round.
+        participants: number n of clients that take part in the round, attackers included. Under the
+            buffered policy, all clients that are not barred take part. In a probe, only the probed
+            clients count.
+        attackers: number m of attackers among these clients.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
             rows are the updates of the benign clients. With partial knowledge, the rows are the
-            updates of the colluders. For an agnostic attacker, `honest_BD` is None.
+            updates of all attackers. For an agnostic attacker, `honest_BD` is None.
         round: the number of the round.
         seed: the experiment's seed; from it, `generator(name)` derives the seed of each named draw.
         reference_D: the global model of the round; only an attacker with full knowledge has it. An

@@ -98,7 +98,7 @@ class Buffered:
         close = quota(self.clients.experiment.buffer, len(present))
         soonest = sorted(self.work, key=lambda name: (self.work[name].due, name))[:close]
         self.now = max(self.work[name].due for name in soonest)
-        fresh = self._train(soonest)
+        fresh = self._train(soonest, present)
         self.work = {name: work for name, work in self.work.items() if name not in fresh}
         lap("train")
 
@@ -130,8 +130,10 @@ class Buffered:
             self.work[name] = Work(round_, self.now + span, start_D.clone(), origin_D)
         return probed
 
-    def _train(self, names: Iterable[str]) -> dict[str, Arrival]:
+    def _train(self, names: Iterable[str], present: Sequence[str]) -> dict[str, Arrival]:
         """Trains these clients; clients that got their work in the same round train together.
+
+        All clients in `present` take part in the round, even those that do not upload in it.
 
         Returns:
             The clients' arrivals, keyed and sorted by client.
@@ -145,7 +147,8 @@ class Buffered:
             together = list(group)
             works = [self.work[name] for name in together]
             sent_KD = torch.stack([work.start_D for work in works])
-            done = self.clients.train(together, sent_KD, self.server.global_D, round_)
+            global_D = self.server.global_D
+            done = self.clients.train(together, sent_KD, global_D, round_, drawn=present)
             for k, name in enumerate(together):
                 arrivals[name] = Arrival(
                     round_,

@@ -116,8 +116,12 @@ class SimulatedClients:
         global_D: Tensor,
         round_: int,
         offers: Offers = (),
+        drawn: Sequence[str] | None = None,
     ) -> Uploads:
-        """Trains these clients, updates their personal state, and returns their uploads."""
+        """Trains these clients, updates their personal state, and returns their uploads.
+
+        `drawn` are the clients that take part in the round, by default `names`.
+        """
         trained = self._train(names, sent_KD, round_, True, offers)
         self._keep(names, trained.personal)
         columns = {key: column.tolist() for key, column in trained.metrics.items()}
@@ -125,7 +129,7 @@ class SimulatedClients:
             name: with_gap({key: column[k] for key, column in columns.items()})
             for k, name in enumerate(names)
         }
-        update_KD, claims = self.updates(names, trained, metrics, sent_KD, global_D, round_)
+        update_KD, claims = self.updates(names, trained, metrics, sent_KD, global_D, round_, drawn)
         return Uploads(
             tuple(names),
             update_KD,
@@ -253,8 +257,12 @@ class SimulatedClients:
         sent_KD: Tensor,
         global_D: Tensor,
         round_: int,
+        drawn: Sequence[str] | None = None,
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
-        """The uploads (K, D) and claims of a round, including the attackers' changed uploads."""
+        """The uploads (K, D) and claims of a round, including the attackers' changed uploads.
+
+        Attackers count the clients in `drawn`, by default in `names`.
+        """
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile
         hostile = [name for name in everyone if name in names]
@@ -262,6 +270,9 @@ class SimulatedClients:
             return update_KD, claims
         place = {name: k for k, name in enumerate(names)}
         full = self._full_knowledge(place, hostile, trained.update_KD, sent_KD, global_D, round_)
+        if drawn is not None:
+            met = len({*everyone} & {*drawn})
+            full = replace(full, participants=len(drawn), attackers=met)
         roles = {name: group for group in self.groups for name in group.members}
         for first, name in enumerate(hostile):
             k, group = place[name], roles[name]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 
 from rampart_fl.services.aggregator.state.blobs import Blobs
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -18,6 +19,7 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.final import final_figures
 from rampart_fl.shared.learning.training.learner import Learner
 from rampart_fl.shared.protocol.messages import Receipt
+from rampart_fl.shared.runtime.tokens import mint
 from rampart_fl.shared.simulation import simulate
 from tests.integration.in_process_federation import QUICK, Hosted, vector
 
@@ -64,12 +66,14 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def agents(hosted: Hosted, experiment: Experiment, folder: Path) -> Iterator[ClientProcesses]:
+def agents(
+    hosted: Hosted, experiment: Experiment, folder: Path, tap: str | None = None
+) -> Iterator[ClientProcesses]:
     """Starts agents and attackers of this federation as processes."""
     own = folder / "agents"
     processes = ForkedProcesses(own / "logs")
     try:
-        yield ClientProcesses(experiment, own, hosted.operator, processes)
+        yield ClientProcesses(experiment, own, hosted.operator, processes, test_tap=tap)
     finally:
         processes.stop_all()
 
@@ -190,9 +194,9 @@ def test_attacker_groups_over_http_match_the_simulator(
     expected, hosted = simulate(experiment), host(experiment)
     with agents(hosted, experiment, tmp_path) as clients:
         clients.start()
-        assert [name for name in clients.processes.names if name.startswith("clients-")] == [
-            f"clients-{number}" for number in range(3)
-        ]
+        assert clients.processes.names == [f"clients-{number}" for number in range(3)], (
+            "without colluders, there is no cohort"
+        )
         hosted.wait(patience=120)
     last = hosted.run.rounds()[-1]
     assert last.norms == pytest.approx(expected.records[-1].norms, rel=1e-3)
@@ -202,6 +206,64 @@ def test_attacker_groups_over_http_match_the_simulator(
         last.models["global"]
     ) as file:
         np.testing.assert_allclose(vector(file.read()), expected.global_D, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lie", "fraction"),
+    [('{ name = "lie" }', 1.0), ('{ name = "lie", z = 1, knows = "full" }', 0.7)],
+    ids=["partial", "full"],
+)
+def test_colluders_over_http_use_the_updates_of_all_attackers_as_in_the_simulator(
+    host: Host, tmp_path: Path, lie: str, fraction: float
+) -> None:
+    """Other attackers share their updates, too, and the tap does not count them as honest."""
+    text = small(rounds=2, fraction=fraction, clients=8).replace("detectors", "# detectors")
+    groups = f"""
+[[attackers]]
+count = 1
+attack = {lie}
+[[attackers]]
+count = 1
+attack = "sign_flip"
+[[attackers]]
+count = 1
+data_attack = {{ name = "dba", width = 2, gap = 1, scale = 3 }}
+"""
+    experiment, tap = Experiment.parse(text + groups), mint()
+    expected, hosted = simulate(experiment), host(experiment, test_tap=SecretStr(tap))
+    with agents(hosted, experiment, tmp_path, tap) as clients:
+        clients.start()
+        hosted.wait(patience=240)
+        clients.processes.check()
+        waits = (tmp_path / "agents" / "logs" / "cohort.log").read_text().count("timed out")
+    for record, simulated in zip(hosted.run.rounds(), expected.records, strict=True):
+        assert record.norms == pytest.approx(simulated.norms, rel=1e-3)
+    assert waits == 0, "every attacker has reported"
+
+
+def test_colluders_over_http_do_not_count_evicted_attackers_as_in_the_simulator(
+    host: Host, tmp_path: Path
+) -> None:
+    """The factor of IPM is the number of participants, which an eviction lowers."""
+    text = small(rounds=3, fraction=1.0, clients=7)
+    text = text.replace('"response"', '{ name = "norm_bound", threshold = 100 }')
+    groups = """
+[[attackers]]
+count = 2
+attack = "ipm"
+[[attackers]]
+count = 1
+attack = { name = "gaussian", std = 10 }
+"""
+    experiment = Experiment.parse(text + groups)
+    expected, hosted = simulate(experiment), host(experiment)
+    with agents(hosted, experiment, tmp_path) as clients:
+        clients.start()
+        status = hosted.wait(patience=120)
+    assert len(status.evicted) == 1 and status.evicted == expected.figures["evicted"]
+    for record, simulated in zip(hosted.run.rounds(), expected.records, strict=True):
+        assert record.participants == simulated.participants
+        assert record.norms == pytest.approx(simulated.norms, rel=1e-2)
 
 
 @pytest.mark.usefixtures("kept")

@@ -47,13 +47,16 @@ class ClientProcesses:
         self.processes = processes
         self.per_process = per_process
         self.test_tap = test_tap
+        self._cohort: dict[str, str] = {}
+        """Attackers' settings for the connection to the cohort, if there is a cohort."""
 
     def start(self) -> None:
         """Starts every client of the experiment, both honest clients and attackers."""
         names = self.experiment.client_names
         tokens = dict(zip(names, self.operator.mint(names).tokens, strict=True))
         hostile = sum(group.count for group in self.experiment.attackers)
-        if hostile:
+        if any(collude(group) for group in self.experiment.attackers):
+            # All attackers share their updates with colluders, as in the simulation.
             self._start_cohort(hostile)
         for name, (role, slots) in self.groups().items():
             own = [tokens[names[slot]] for slot in slots]
@@ -73,7 +76,7 @@ class ClientProcesses:
 
     def _start_cohort(self, members: int) -> None:
         """Starts the cohort, a process through which attackers share their updates."""
-        self.cohort_port, self.cohort_token = free_port(), mint()
+        port, token = free_port(), mint()
         tap = self.test_tap or os.environ.get("RAMPART_TEST_TAP")
         url = self.operator.url
         knowing = {"RAMPART_COHORT_TAP": url, "RAMPART_COHORT_TAP_TOKEN": tap} if tap else {}
@@ -81,12 +84,16 @@ class ClientProcesses:
             "cohort",
             "rampart_fl.services.attacker",
             "cohort",
-            RAMPART_COHORT_PORT=str(self.cohort_port),
-            RAMPART_COHORT_TOKEN=self.cohort_token,
+            RAMPART_COHORT_PORT=str(port),
+            RAMPART_COHORT_TOKEN=token,
             RAMPART_COHORT_MEMBERS=str(members),
             **knowing,
         )
-        wait_until_listening(self.cohort_port, self.processes, "cohort", START)
+        wait_until_listening(port, self.processes, "cohort", START)
+        self._cohort = {
+            "RAMPART_COHORT": f"http://127.0.0.1:{port}",
+            "RAMPART_COHORT_TOKEN": token,
+        }
 
     def start_group(
         self, name: str, role: Attackers | None, slots: list[int], join_tokens: list[str]
@@ -116,8 +123,7 @@ class ClientProcesses:
             return
         hostile = [slot for slot, one in enumerate(self.experiment.roles) if one is not None]
         environment |= {
-            "RAMPART_COHORT": f"http://127.0.0.1:{self.cohort_port}",
-            "RAMPART_COHORT_TOKEN": self.cohort_token,
+            **self._cohort,
             "RAMPART_MEMBERS": str(len(hostile)),
             "RAMPART_POSITIONS": format_ranges(hostile.index(slot) for slot in slots),
         }
@@ -126,6 +132,13 @@ class ClientProcesses:
         if role.data_attack is not None:
             environment["RAMPART_DATA_ATTACK"] = json.dumps(role.data_attack)
         self.processes.python(name, "rampart_fl.services.attacker", **environment)
+
+
+def collude(role: Attackers) -> bool:
+    """Whether attackers with this role use the updates of other attackers."""
+    from rampart_fl.shared.attacks.model import attacks
+
+    return role.attack is not None and attacks.parse(role.attack).asks_for != "agnostic"
 
 
 def rejoins(role: Attackers) -> bool:

@@ -32,12 +32,18 @@ class FedFomo(Customizer):
     at most one place. Ties are broken at random. Every client trains its own model and uploads the
     difference from the global model. In a client's first round, its own model is the first global
     model of the run, even if the client joins later.
+
+    The state holds a number for each pair of the N clients that have ever sent an accepted row and
+    are not evicted. If an operator reinstates an evicted client, its affinities start at 0 again.
     """
 
     paper = (
         "Zhang et al., Personalized federated learning with first order model optimization, 2021"
     )
-    complexity = "O(nd), sends M models to each client"
+    complexity = (
+        "O(nd + N² + N n log n) for N clients known so far, keeps N² affinities, sends M models to "
+        "each client"
+    )
     passes = "1, while models are written"
     peers: int = Field(default=5, ge=1, le=32)
     """M, the number of models that each client is offered."""
@@ -64,16 +70,18 @@ class FedFomo(Customizer):
         self, rows: Rows, similar: Rows, state: State, context: Context
     ) -> tuple[Customization, State]:
         assert context.reference_D is not None
-        known = sorted({*state.ids.get("affinity", ()), *rows.ids})
-        affinity_NN = self._learn(rows, state, known)
+        evicted = frozenset() if context.standing is None else context.standing.evicted
+        known = sorted({*state.ids.get("affinity", ())} - evicted | {*rows.ids})
         place = {client: n for n, client in enumerate(known)}
+        affinity_NN = self._learn(rows, state, place)
+        at_M = [place[client] for client in rows.ids]
+        affinity_NM = affinity_NN[:, at_M]
         offered_NP = torch.full((len(known), self.peers), -1, dtype=torch.long)
         assignment = {}
         for n, client in enumerate(known):
-            affinity = dict(zip(known, affinity_NN[n].tolist(), strict=True))
-            chosen = self._choose(client, rows.ids, affinity, context)
-            offered_NP[n, : len(chosen)] = torch.tensor([place[one] for one in chosen])
-            assignment[client] = (GLOBAL, *chosen)
+            chosen = self._choose(client, rows.ids, affinity_NM[n].tolist(), context)
+            offered_NP[n, : len(chosen)] = torch.tensor([at_M[m] for m in chosen])
+            assignment[client] = (GLOBAL, *(rows.ids[m] for m in chosen))
         used = sorted({one for names in assignment.values() for one in names[1:]})
         kept = rows.keep([rows.ids.index(one) for one in used])
         models = ClientModels(tuple(used), context.reference_D, kept) if used else None
@@ -81,35 +89,42 @@ class FedFomo(Customizer):
         following = State(tensors, dict.fromkeys(tensors, tuple(known)))
         return Customization(models, assignment), following
 
-    def _learn(self, rows: Rows, state: State, known: Sequence[str]) -> Tensor:
-        """The affinities (N, N) of all known clients after this round's reports."""
+    def _learn(self, rows: Rows, state: State, place: Mapping[str, int]) -> Tensor:
+        """The affinities (N, N) of all known clients after this round's reports.
+
+        Args:
+            rows: the rows of the round, with the reports.
+            state: the state before the round, which may have rows of evicted clients.
+            place: the position of each known client.
+        """
         before = state.ids.get("affinity", ())
-        at = torch.tensor([known.index(client) for client in before], dtype=torch.long)
-        affinity_NN = torch.zeros(len(known), len(known), dtype=torch.float64)
+        affinity_NN = torch.zeros(len(place), len(place), dtype=torch.float64)
         if not len(before):
             return affinity_NN
-        affinity_NN[at[:, None], at] = state.tensors["affinity"].cpu()
+        kept = torch.tensor([n for n, one in enumerate(before) if one in place], dtype=torch.long)
+        at = torch.tensor([place[one] for one in before if one in place], dtype=torch.long)
+        affinity_NN[at[:, None], at] = state.tensors["affinity"].cpu()[kept[:, None], kept]
         offers = dict(zip(before, state.tensors["offered"].tolist(), strict=True))
         nothing_M = torch.zeros(len(rows), dtype=torch.float64)
         claims_PM = torch.stack([rows.metadata.get(claim, nothing_M) for claim in self.claims])
         believed_PM = claims_PM.nan_to_num(0.0, self.bound, 0.0).clamp(0, self.bound)
         for client, reports in zip(rows.ids, believed_PM.T.tolist(), strict=True):
             for report, other in zip(reports, offers.get(client, ()), strict=False):
-                if other >= 0:
-                    affinity_NN[known.index(client), at[other]] += report
+                if other >= 0 and before[other] in place:
+                    affinity_NN[place[client], place[before[other]]] += report
         return affinity_NN
 
     def _choose(
-        self, client: str, ids: Sequence[str], affinity: Mapping[str, float], context: Context
-    ) -> list[str]:
-        """Up to M clients whose models are offered to `client`."""
+        self, client: str, ids: Sequence[str], affinity_M: Sequence[float], context: Context
+    ) -> list[int]:
+        """The rows of up to P clients whose models are offered to `client`."""
         draws = generator(context.seed, "robust", "offer", context.round, client)
-        others = [one for one in ids if one != client]
+        others = [m for m, one in enumerate(ids) if one != client]
         # Sorting is stable, so shuffling beforehand breaks ties at random.
         shuffled = [others[n] for n in torch.randperm(len(others), generator=draws).tolist()]
-        best = sorted(shuffled, key=lambda one: -affinity[one])
+        best = sorted(shuffled, key=lambda m: -affinity_M[m])
         chance = max(0.0, self.epsilon - context.round * self.decay)
-        chosen: list[str] = []
+        chosen: list[int] = []
         while best and len(chosen) < self.peers:
             lucky = float(torch.rand((), generator=draws)) < chance
             at = int(torch.randint(len(best), (), generator=draws)) if lucky else 0

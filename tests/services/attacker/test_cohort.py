@@ -60,6 +60,17 @@ async def test_colluders_get_all_updates_once_every_member_has_shared(
     assert [v.tolist() for v in sent] == [[7, 8], [1, 2]]
 
 
+async def test_members_that_do_not_collude_share_without_waiting(http: httpx.AsyncClient) -> None:
+    one_D, two_D = np.float32([1, 2]), np.float32([3, 4])
+    async with asyncio.timeout(5):
+        await member(http, "b").share(3, "train", two_D, one_D)
+        shared = await member(http, "a").exchange(3, "train", one_D, one_D, wait=True)
+    assert [[v.tolist() for v in shared[name]] for name in ("a", "b")] == [
+        [[1, 2], [1, 2]],
+        [[3, 4], [1, 2]],
+    ]
+
+
 @pytest.mark.parametrize("how", ["absent", "leave"])
 async def test_members_do_not_wait_for_absent_or_departed_members(
     http: httpx.AsyncClient, how: str
@@ -68,8 +79,10 @@ async def test_members_do_not_wait_for_absent_or_departed_members(
     other = member(http, "b")
     await (other.report_absence(3) if how == "absent" else other.leave())
     one_D = np.float32([1])
-    updates = await member(http, "a").exchange(3, "probe", one_D, one_D, wait=True)
+    waits = member(http, "a")
+    updates = await waits.exchange(3, "probe", one_D, one_D, wait=True)
     assert list(updates) == ["a"]
+    assert waits.gone == (how == "leave"), "colluders know which of them were evicted"
 
 
 async def test_members_that_train_do_not_delay_members_that_are_probed(
@@ -92,7 +105,19 @@ async def test_gather_returns_without_missing_members_after_the_timeout() -> Non
     two = SharedUpdates(members=2, patience=0.01)
     two.share(RUN, 0, "train", "a", b"12345678")
     assert await two.gather(RUN, 0, "train", wait=True) == {"a": b"12345678"}
-    assert two.reported(RUN, 0, "train") == {"a"}
+    assert two.known(RUN) == {"a"}
+
+
+def test_members_stay_known_after_the_round_in_which_they_reported() -> None:
+    """The test tap also leaves out uploads that a member shared in an earlier round."""
+    three = SharedUpdates(members=3, patience=1)
+    three.share(RUN, 0, "train", "a", b"12345678")
+    three.mark_absent(RUN, 0, "b")
+    three.leave(RUN, "c")
+    three.share(RUN, 9, "train", "a", b"12345678")
+    assert three.known(RUN) == {"a", "b", "c"}
+    three.share("x-2", 0, "train", "a", b"12345678")
+    assert three.known(RUN) == set(), "a run that is over"
 
 
 async def test_requests_without_the_cohort_token_are_refused(http: httpx.AsyncClient) -> None:
@@ -120,7 +145,7 @@ async def test_member_shares_again_if_the_cohort_lost_its_update(http: httpx.Asy
     async def forgetful(request: httpx.Request) -> httpx.Response:
         methods.append(request.method)
         if request.method == "GET" and methods.count("GET") == 1:
-            return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}))
+            return httpx.Response(200, content=save({"b": np.float32([0, 0, 0, 0])}, {"gone": "0"}))
         content = await request.aread()
         return await http.request(request.method, request.url.raw_path.decode(), content=content)
 

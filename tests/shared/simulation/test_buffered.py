@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from rampart_fl.shared.attacks.model.lie import largest_z
 from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.learning.data.client_data import client_data
@@ -89,6 +90,25 @@ def test_buffered_averaging_equals_a_plain_loop() -> None:
         assert sorted(record.bytes_up) == sorted(first)
     assert max(ages.values()) > 1
     assert torch.allclose(result.global_D, global_D, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("attack", "explicit"),
+    [
+        ("model_replacement", {"name": "model_replacement", "scale": 7}),
+        ("ipm", {"name": "ipm", "epsilon": 7}),
+        ("lie", {"name": "lie", "z": largest_z(participants=7, attackers=3)}),
+    ],
+)
+def test_attackers_count_all_clients_not_only_those_that_arrive_together(
+    attack: str, explicit: dict[str, Any]
+) -> None:
+    """As over the network, the numbers n and m do not depend on the order of arrivals."""
+    both = [
+        simulate(experiment(buffer=5, attackers=[{"count": 3, "attack": one}]))
+        for one in (attack, explicit)
+    ]
+    assert both[0].summary()["models_digest"] == both[1].summary()["models_digest"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """FedFomo's server: affinities from reports, the choice of offers, and the reach of liars."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from rampart_fl.shared.assignment import GLOBAL
 from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
+from rampart_fl.shared.experiment.eviction import Standing
 from rampart_fl.shared.figures.client_metrics import sides
 from rampart_fl.shared.robust import Context, Rows, State
 from rampart_fl.shared.robust.customizers import Customization
@@ -34,9 +36,14 @@ def rows(
 
 
 def run(
-    view: Rows, state: State | None = None, round_: int = 0, customizer: FedFomo = GREEDY
+    view: Rows,
+    state: State | None = None,
+    round_: int = 0,
+    customizer: FedFomo = GREEDY,
+    evicted: Sequence[str] = (),
 ) -> tuple[Customization, State]:
-    context = Context(round=round_, seed=3, reference_D=torch.ones(D))
+    standing = Standing(len(CLIENTS), len(CLIENTS), frozenset(evicted))
+    context = Context(round=round_, seed=3, reference_D=torch.ones(D), standing=standing)
     return customizer.apply(view, view, state or State(), context)
 
 
@@ -86,6 +93,26 @@ def test_absent_clients_are_offered_models_of_participants() -> None:
     result, state = run(rows(newcomer), state, 2)
     assert len(result.names_for("a-new-one")) == 4
     assert state.ids["affinity"] == tuple(newcomer)
+
+
+def test_evicted_clients_are_forgotten_and_nobody_else_notices() -> None:
+    _, before = run(rows())
+    reports = {client: [0.1, 0.0, 2.0] for client in CLIENTS[:6]}
+    kept, kept_state = run(rows(CLIENTS[:6], reports), before, 1)
+    result, state = run(rows(CLIENTS[:6], reports), before, 1, evicted=CLIENTS[6:])
+    assert state.ids == dict.fromkeys(("affinity", "offered"), tuple(CLIENTS[:6]))
+    assert state.tensors["affinity"].shape == (6, 6) and state.tensors["offered"].shape == (6, 3)
+    assert result.assignment == {client: kept.assignment[client] for client in CLIENTS[:6]}
+    for client in CLIENTS[:6]:
+        learnt = affinity(kept_state, client)
+        assert sum(learnt.values()) == pytest.approx(2.1)
+        assert affinity(state, client) == {one: learnt[one] for one in CLIENTS[:6]}
+    again = {client: [0.5, 0.0, 0.0] for client in CLIENTS[:6]}
+    after, state = run(rows(CLIENTS[:6], again), state, 2, evicted=CLIENTS[6:])
+    long_after, _ = run(rows(CLIENTS[:6], again), kept_state, 2)
+    assert after.assignment == {client: long_after.assignment[client] for client in CLIENTS[:6]}
+    _, state = run(rows(CLIENTS[:7]), state, 3)
+    assert set(affinity(state, CLIENTS[6]).values()) == {0.0}, "a reinstated client starts again"
 
 
 def test_two_clients_are_offered_each_other_and_a_lone_client_nobody() -> None:

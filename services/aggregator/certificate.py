@@ -7,7 +7,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 EVERY = 60.0
-"""Seconds between two checks whether the certificate's files have changed."""
+"""Interval in seconds between checks for changes in the certificate's files."""
 
 
 async def renew(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

@@ -120,7 +120,7 @@ class ProcessMetrics:
                 self.disk.labels(part).set_function(partial(_disk_bytes, disk, part))
 
     def _create_counters(self) -> None:
-        """Creates all counters now: Prometheus's `rate()` misses the increment that creates one."""
+        """Creates all counters at 0, because Prometheus's `rate()` would miss a first increment."""
         for status in ("published", "failed"):
             self.rounds.labels(status)
         for decision in get_args(Decision):
@@ -159,7 +159,7 @@ class ProcessMetrics:
         self.clients.labels("members").set(0)
 
     def set_redis_memory(self, used: int, limit: int) -> None:
-        """Sets the gauges for the memory of Redis, in bytes; a value of 0 is unknown."""
+        """Sets the gauges for the memory of Redis, in bytes; 0 means that a value is unknown."""
         for part, size in (("used", used), ("limit", limit)):
             self.redis_memory.labels(part).set(size or nan)
 

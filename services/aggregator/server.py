@@ -77,8 +77,8 @@ async def serve(settings: Settings, until: asyncio.Event | None = None) -> None:
 
     Args:
         settings: the deployment's settings.
-        until: an event that stops the aggregator, for callers that handle signals themselves; if
-            None, a signal stops the aggregator.
+        until: an event that stops the aggregator; if None, a signal stops it. Callers that handle
+            signals themselves pass an event.
     """
     check_certificate_files(settings)
     runtime, worker = Runtime(settings), None

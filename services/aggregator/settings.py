@@ -129,15 +129,15 @@ class Settings(ServiceSettings):
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
     """Maximum number of updates and probes that are read at the same time. Further uploads wait; an
-    upload that has waited for a minute is refused. In addition, an eighth as many requests for
-    customized models are read."""
+    upload that has waited for a minute is refused. In addition, up to an eighth as many requests
+    for customized models are read at once."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)
     """Minimum average rate of an upload, in bytes per second."""
     poll: float = Field(default=60.0, gt=0)
-    """Maximum duration in seconds of a long poll for a ticket; less than `offline_after`, because a
-    client that waits for a ticket sends no other request."""
+    """Maximum duration in seconds of a long poll for a ticket. It must be less than
+    `offline_after`, because a client sends no other request while it waits for a ticket."""
     predictable_draws: bool = False
     """Whether the server's random draws follow from the experiment's seed, as in a simulation. The
     clients know this seed and could mislead the detectors, so this setting is for tests only. By

@@ -1,9 +1,9 @@
-"""HTTP connections with limits that no ASGI application could set: on heads, bodies, responses.
+"""HTTP connections with limits that an ASGI application cannot set.
 
 By default, uvicorn has these gaps:
 
-- uvicorn limits neither the size of a request's head (request line and headers) nor the time until
-  the head is complete, nor the size of the headers after a chunked body (trailers);
+- uvicorn does not limit the size of a request's head (request line and headers), the time until the
+  head is complete, or the size of the trailers (headers after a chunked body);
 - uvicorn queues any number of pipelined requests, and continues to read while requests wait in the
   queue;
 - uvicorn responds in plain text to bytes that are not HTTP;
@@ -11,12 +11,12 @@ By default, uvicorn has these gaps:
 - uvicorn waits indefinitely for a client to read the response;
 - uvicorn accepts connections until the process has no file descriptors left.
 
-A `Connection` limits the size of a request's head and trailers and the time until the head is
-complete, and answers every refused request with an RFC 9457 problem. The same time limit applies if
-the rest of a request's body is missing after the response, and if the client stops reading the
-response. A `Connection` also limits the number of pipelined requests in the queue, and reads
-nothing while requests wait in the queue. If too many connections are open, a new connection is
-refused.
+A `Connection` limits the size of a request's head and of its trailers. It also limits the time
+until the head is complete. It answers every refused request with an RFC 9457 problem. The same time
+limit applies if the rest of a request's body is missing after the response, and if the client stops
+reading the response. A `Connection` also limits the number of pipelined requests in the queue, and
+reads nothing while requests wait in the queue. If too many connections are open, a new connection
+is refused.
 """
 
 import asyncio

@@ -69,8 +69,8 @@ async def identify(request: Request, runtime: RuntimeDep, token: Bearer) -> Toke
 AwayParameter = Annotated[
     bool,
     Query(
-        description="whether the client does not train now, although it is a member of the run; "
-        "it then counts as offline, so that rounds do not select it"
+        description="true if the client is a member of the run but does not train now; the client "
+        "then counts as offline, and no round selects it"
     ),
 ]
 
@@ -78,7 +78,7 @@ AwayParameter = Annotated[
 async def identify_unless_away(
     request: Request, runtime: RuntimeDep, token: Bearer, away: AwayParameter = False
 ) -> TokenOwner:
-    """As `identify`, but does not record the presence of a client that says that it is away."""
+    """Like `identify`, but a client that is away is not recorded as present."""
     known = await authenticate(runtime, token)
     return known if away else record_presence(request, runtime, known)
 
@@ -107,7 +107,7 @@ def software_of(request: Request) -> str:
 
 
 def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> TokenOwner:
-    """Records that a client sent a request, so that it counts as online."""
+    """Records a request of a client; the client then counts as online."""
     runtime.hub.saw(known.client, software_of(request))
     return known
 
@@ -177,9 +177,10 @@ CallerDep = Annotated[str | None, Depends(client_or_operator)]
 
 
 def check_run_id(run: str) -> None:
-    """Raises `RunNotFound` for a text that is not a run's id, before the text is part of a key.
+    """Raises `RunNotFound` if a text does not have the form of a run's id.
 
-    For an operator, a mistyped id and the id of a run that does not exist are the same error.
+    Call this function before the text becomes part of a key. A mistyped id causes the same error as
+    the id of a run that does not exist.
     """
     if not re.fullmatch(RUN_ID, run):
         raise RunNotFound(f"there is no run {run[:80]}")
@@ -200,7 +201,7 @@ they look up the run, so that only callers with a valid token can learn which ru
 
 
 async def require_member(caller: CallerDep, run: RunDep) -> None:
-    """Refuses a client that is no member of the run or is barred; does not refuse operators."""
+    """Refuses clients that are barred or are not members of the run; does not refuse operators."""
     if caller is None:
         return
     standing = await run.stores.tickets.standing(caller)

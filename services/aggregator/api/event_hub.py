@@ -35,8 +35,8 @@ FOR_ALL: frozenset[EventType] = frozenset({"started", "slots_assigned", "ended",
 BEGINNING = "0-0"
 """The position before the first event of a stream."""
 ANYONE = ""
-"""The topic of requests that do not wait for events about one client or one task of a worker. The
-topic is the empty string, which is no client's id."""
+"""The topic of requests that wait for general events, not for events about one client or one task
+of a worker. The topic is the empty string, which is not a client's id."""
 
 
 class Listener:
@@ -139,7 +139,7 @@ class EventHub:
 
         Entering the context gives a function that waits for the next event, up to a given number of
         seconds. The function returns whether an event came. No event is missed: if an event comes
-        after the context has begun and before the function is called, the function returns at once.
+        between the start of the context and the call of the function, the function returns at once.
         """
         return Listener(self, topic)
 

@@ -51,5 +51,5 @@ class Identities:
         return known
 
     async def still_valid(self, owner: TokenOwner) -> bool:
-        """Whether a token has been neither revoked nor replaced since its request began."""
+        """Whether a token is still valid; it may have been revoked or replaced meanwhile."""
         return await self.of(owner.token_hash) is not None

@@ -27,7 +27,7 @@ ALLOWED = {
 }
 """What each regular expression allows, in words."""
 ALLOWED_LABEL = f"the key or the value of a label {NAME}; it begins with a letter or a digit"
-assert LABEL == CLIENT_ID  # So only the place of an error tells labels from client ids.
+assert LABEL == CLIENT_ID  # Only an error's location shows whether it is a label.
 
 
 def describe(issue: Mapping[str, Any]) -> str:

@@ -78,7 +78,7 @@ UPLOAD: Part = {
         },
     ],
 }
-"""What the description of a route that takes an update lacks: the body and two headers."""
+"""The parts of the description of a route that takes an update: the body and two headers."""
 MODEL_ETAG: Part = {
     "ETag": {
         "description": "the file's digest in quotes; the file never changes",

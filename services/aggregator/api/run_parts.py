@@ -80,7 +80,7 @@ class RunParts:
         return summary
 
     async def _never_started(self) -> NotStarted:
-        """The error for a run without state; it says if the run has ended without starting."""
+        """The error for a run without state; it says whether the run ended before it started."""
         entry = await self._registry.entry(self.run)
         if entry is None or entry.state not in OVER:
             return self.not_started

@@ -108,8 +108,8 @@ class Runtime:
         """Raises `Unavailable` until a worker has taken over the federation.
 
         An older schema of the stored state does not delay readiness. Otherwise, a rolling update
-        would never end: the old processes are stopped only when the new processes are ready, but a
-        new worker converts the state only after the old processes have stopped.
+        would never end. The old processes are stopped only when the new processes are ready. A new
+        worker, in turn, converts the state only after the old processes have stopped.
         """
         if await self._schema() is None:
             raise Unavailable("no worker has taken over this federation yet")

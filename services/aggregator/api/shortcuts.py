@@ -98,7 +98,7 @@ class Shortcuts:
 
 
 def _has_body(request: Request) -> bool:
-    """Whether the request can have a body, so that it needs the middleware `SmallBodies`."""
+    """Whether the request can have a body; if so, it needs the middleware `SmallBodies`."""
     headers = request.headers
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 

@@ -27,7 +27,7 @@ class AttemptCounter:
             now: Unix time.
         """
         key = self.keys.attempts(name, int(now // window))
-        # If only the first command ran, the counter would stay forever: use a transaction.
+        # Use a transaction: if only the first command ran, the counter would stay forever.
         async with converted_errors(), self.redis.client.pipeline(transaction=True) as pipe:
             pipe.incr(key)
             pipe.expire(key, 2 * window)

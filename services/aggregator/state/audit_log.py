@@ -40,8 +40,8 @@ has changed, the script returns {'moved'}."""
 UNAUDITED = """
 local function recorded() return true end
 """
-"""Replaces `AUDITED` if a client, not an operator, requests the change that a script makes. The
-script then writes no entry."""
+"""Replaces `AUDITED` in a script if a client, not an operator, requests the change. The script then
+writes no entry."""
 
 
 @dataclass(frozen=True)

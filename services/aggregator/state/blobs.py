@@ -164,7 +164,8 @@ class Blobs:
         """Deletes the blobs that were stored before a Unix time; ignores blobs that do not exist.
 
         Returns:
-            The blobs that were stored later, and are kept: the time of each, keyed by digest.
+            For each blob that was stored later and is therefore kept, the time at which it was
+            stored, keyed by digest.
         """
         later = dict[str, float]()
         for digest in digests:
@@ -210,8 +211,8 @@ class Blobs:
     def sweep(self, referenced: set[str], before: float) -> int:
         """Deletes unreferenced blobs and temporary files that were stored before a Unix time.
 
-        A blob may be stored, and then referenced, after `referenced` was read. `before` must
-        therefore be earlier than this read by at least the time that an upload takes.
+        `referenced` may lack the reference to a recently stored blob. `before` must therefore be
+        earlier than the read of `referenced`, by at least the time that an upload takes.
 
         Returns:
             The number of deleted files.

@@ -221,8 +221,8 @@ class ClientStore:
             client: the client's id.
             token_hash: hash of the new token.
             expires: Unix time at which the new token expires.
-            by: the operator that changes the token; if the client itself changes it, the hash of
-                the token that the client presents.
+            by: the operator that requests the change; if the client requests it, the hash of the
+                token that the client presents.
         Returns:
             "done", "unknown" (there is no such client), "taken" (another client has this token) or
             "invalid" (the token that the client presents is not valid any more).
@@ -323,8 +323,8 @@ class ClientStore:
     async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
         """Stores the time of each client's last request, and the software named in the request.
 
-        The caller passes how many seconds ago each request arrived, not at which time. The time is
-        measured by Redis' clock, because the clocks of api processes and workers may differ.
+        The caller passes the age of each request in seconds. The store subtracts the age from the
+        time of Redis' clock, because the clocks of api processes and workers may differ.
         """
         if not requests:
             return

@@ -54,7 +54,7 @@ class EventLog:
     async def may_lack(self, after: str) -> bool:
         """Whether events after a position may have been deleted before they were read.
 
-        Events may have been deleted if the oldest event that is left is later than the position.
+        Events may have been deleted if the oldest remaining event is later than the position.
         """
         raw = await self.redis.ask("xrange", self.key, count=1)
         return bool(raw) and _order(raw[0][0]) > _order(after)

@@ -27,9 +27,9 @@ local function among(states, state)
   return false
 end
 """
-"""Defines `run_state`, the state of a run in the registry, or false if the run was deleted; and
-`among`, which tells whether a JSON list of states contains a state. Nothing may write the keys of a
-deleted run: once a worker has removed them, no later deletion would find the new ones."""
+"""Defines two functions. `run_state` returns the state of a run in the registry, or false if the
+run was deleted. `among` returns whether a JSON list of states contains a state. No script may write
+keys of a deleted run: a worker removes these keys only once, so later keys would stay forever."""
 
 EVICT = (
     AUDITED
@@ -213,7 +213,7 @@ class EvictionStore:
     async def _decide(
         self, verb: ActName, by: Attribution, script: str, keys: Sequence[str], *args: str
     ) -> Outcome:
-        """Runs the script of a decision about the client that is the first of `args`."""
+        """Runs the script of a decision about a client; the client's id is the first of `args`."""
         act = Act(verb, by, args[0], {"run": self.run})
         answer, state = await self.audit.perform(
             act, script, keys, *args, self.run, json.dumps(sorted(OVER))

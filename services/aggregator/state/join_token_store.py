@@ -48,9 +48,9 @@ redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(join))
 return {'revoked'}
 """
 )
-"""Keeps the record of a revoked token until `forget` deletes it, so that a repeated request is
-told that the token is revoked. The token expires at once, because processes of an older release do
-not read the field `revoked`."""
+"""Keeps the record of a revoked token until `forget` deletes it. The response to a repeated request
+can therefore say that the token is revoked. The token expires at once, because processes of an
+older release do not read the field `revoked`."""
 
 
 class JoinTokenRecord(NamedTuple):

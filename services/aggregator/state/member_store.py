@@ -131,9 +131,9 @@ class MemberStore:
             slots: number of slots of the run.
         Returns:
             ("recorded" | "member", the client's slot or ""). If the answer is refused, the first
-            element names the reason, which is "evicted", "unfounded" (the run has not been
-            offered), "over" (the run accepts no more members), "frozen" (a member cannot decline)
-            or "full" (no slot is free).
+            element is the reason: "evicted", "unfounded" (the run has not been offered), "over"
+            (the run accepts no more members), "frozen" (a member cannot decline) or "full" (no slot
+            is free).
         """
         keys = self.keys
         names = (keys.state, keys.answers, keys.members, keys.evicted, keys.events)
@@ -155,7 +155,7 @@ class MemberStore:
         The result is sorted by client id.
         """
         # Not a transaction, because Redis refuses transactions at its memory limit. The barred
-        # clients are read last, so no client is returned that was barred meanwhile.
+        # clients are read last, so the result has no client that was barred meanwhile.
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.hgetall(self.keys.answers)
             pipe.hkeys(self.keys.evicted)
@@ -166,10 +166,12 @@ class MemberStore:
         return {c: a.slot for c, a in parsed.items() if a.accept and c not in out}
 
     async def assign_slots(self, fence: int, drawn: Mapping[str, int], slots: int) -> None:
-        """Turns the clients that accepted the offer into members, unless slots are assigned.
+        """Gives slots to the clients that accepted the offer; these clients become members.
 
-        Clients may answer while the worker draws the slots. A client that declined meanwhile gets
-        no slot. The lowest free slots go to the other clients that accept, as if they had accepted
+        If slots were assigned earlier, the call does nothing.
+
+        Clients may answer while the worker draws the slots. A client that declines meanwhile gets
+        no slot. A client that accepts meanwhile gets the lowest free slot, as if it had accepted
         after the start. No client can thus delay the start by changing its answer.
 
         Args:

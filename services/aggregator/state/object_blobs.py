@@ -200,9 +200,9 @@ class ObjectBlobs(Blobs):
     def _keep(self, path: Path, digest: str) -> None:
         """Moves a file into the cache.
 
-        As soon as the files that were added since the last check exceed a tenth of the cache's
-        limit, this method checks the cache's size again. It then deletes the least recently read
-        blobs until the size is at most nine tenths of the limit.
+        The method checks the cache's size as soon as the files added since the last check exceed a
+        tenth of the cache's limit. It then deletes the least recently read blobs until the size is
+        at most nine tenths of the limit.
         """
         size = path.stat().st_size
         super().adopt(path, digest)

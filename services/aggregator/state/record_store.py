@@ -113,7 +113,7 @@ class RecordStore:
         return RoundEntry.of(record, weights, facts).model_dump_json()
 
     def full(self, entries: Mapping[int, str], late: Mapping[int, str] = NONE) -> bool:
-        """Whether the entries exceed `ROUNDS` or `bound`, so that some must move to a segment."""
+        """Whether the entries exceed `ROUNDS` or `bound`; if so, some must move to a segment."""
         texts = [*entries.items(), *late.items()]
         return len(entries) > ROUNDS or sum(size_of(*each) for each in texts) > self.bound
 

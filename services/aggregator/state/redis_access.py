@@ -121,8 +121,8 @@ class RedisAccess:
     async def read(self, *commands: tuple[str, ...]) -> list[Any]:
         """Runs commands that only read, in one atomic step; returns their results.
 
-        A transaction would not do: at its memory limit, Redis refuses every command between `MULTI`
-        and `EXEC`, but scripts may still read.
+        A transaction would not work: at its memory limit, Redis refuses every command between
+        `MULTI` and `EXEC`, but scripts may still read.
 
         Args:
             commands: each consists of the command's name, one key, and further arguments. The
@@ -155,7 +155,7 @@ class RedisAccess:
             self._check_replicas(await self.ask("wait", self.replicas, round(REPLICATING * 1000)))
 
     async def durable(self) -> bool:
-        """Whether Redis reports that it fsyncs every write, so that receipts are durable."""
+        """Whether Redis reports that it fsyncs every write; only then are receipts durable."""
         try:
             config = await self.client.config_get("append*")
         except ResponseError:
@@ -165,7 +165,7 @@ class RedisAccess:
         return config.get("appendonly") == "yes" and config.get("appendfsync") == "always"
 
     async def memory(self) -> tuple[int, int]:
-        """Redis's used memory and its limit in bytes; both 0 if Redis does not tell them.
+        """Redis's used memory and its limit in bytes; both 0 if Redis does not report them.
 
         The limit is 0 if Redis has no limit. Some providers of Redis forbid the command `INFO`.
         """

@@ -15,9 +15,9 @@ SENTINEL = "+sentinel://"
 RETRIES = 5
 """Maximum number of repetitions of a failed command, and of a failed attempt to connect.
 
-If a command loses its connection, each repetition tries for 2.5 seconds to connect, so the command
-succeeds if Redis is back within 15 seconds. A command that starts without a connection is not
-repeated: if Redis is down, it fails after 2.5 seconds."""
+If a command loses its connection, each repetition tries for 2.5 seconds to connect. The command
+therefore succeeds if Redis is back within 15 seconds. A command that starts without a connection is
+not repeated: if Redis is down, it fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0
@@ -47,10 +47,10 @@ def connect(
     """A Redis client with timeouts, a small connection pool, and retries if a connection is lost.
 
     Args:
-        url: for one server, a URL that begins with `redis://`, `rediss://` or `unix://`. To
-            find the primary through Sentinels, use
-            `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE` (with TLS,
-            `rediss+sentinel://...`); NAME is the primary's name in the Sentinels' configuration.
+        url: for one server, a URL that begins with `redis://`, `rediss://` or `unix://`. To find
+            the primary through Sentinels, use `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`
+            (with TLS, `rediss+sentinel://...`). NAME is the primary's name in the Sentinels'
+            configuration.
         password: the Redis password; None if Redis has none.
         sentinel_password: password of the Sentinels; None if the Sentinels have none.
 
@@ -58,8 +58,8 @@ def connect(
         ConfigurationError: the URL names no Sentinel or no primary.
     """
     options: dict[str, Any] = {
-        # The number is limited because all long polls wake at once and send commands when a round
-        # opens.
+        # When a round opens, all long polls wake at once and send commands, so the number of
+        # connections must be limited.
         "max_connections": CONNECTIONS,
         "timeout": PATIENCE,
         "password": password,

@@ -145,7 +145,8 @@ class RunDetails(RunSummary):
     mode: Mode | None
     """The eviction mode that an operator has set; None if the experiment's mode applies."""
     abstained: tuple[str, ...]
-    """Clients that the previous round would have barred without the limit on barred clients."""
+    """Clients that the previous round would have barred if there were no limit on barred
+    clients."""
     slots_assigned: bool
     """Whether the clients that accepted the run have slots, and thus are the run's members."""
     server_seed: int = field(repr=False)

@@ -166,8 +166,8 @@ class RoundStore:
     ) -> None:
         """Opens a round or the evaluation, and stores the clients' tickets.
 
-        Opening a round first ends the quarantines that last until this round, so that these clients
-        can get tickets for it.
+        Before a round opens, the call ends the quarantines that last until this round. The clients
+        that were in quarantine can then get tickets for the round.
         """
         keys = self.keys
         await self.redis.run(

@@ -99,13 +99,13 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs that an old version, which had no runs, put directly in the folder or URL."""
+        """The blobs that an old version without runs put directly in the folder or URL."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)
 
     def adopt_former(self, run: str) -> None:
-        """Moves the blobs of an old version of Rampart, which had no runs, to the given run.
+        """Moves blobs of an old version of Rampart to the given run; the old version had no runs.
 
         If the process dies meanwhile, the next call moves the remaining blobs.
         """

@@ -193,9 +193,9 @@ class RunStore:
             deadline: Unix time at which joining ends; None if joining has no deadline.
             server_seed: seed of the server's random draws; by default, a secret random seed.
         Returns:
-            "founded" if this call started the run; "same" if the run was already started and is
-            the current run; or "gone" if the run cannot start, because another run is current or
-            because the run is not first in the queue.
+            "founded" if this call started the run; "same" if the run was already started and is the
+            current run; or "gone" if the run cannot start. A run cannot start if another run is
+            current, or if the run is not first in the queue.
         """
         fields = {
             "spec": spec.model_dump_json(),
@@ -234,7 +234,7 @@ class RunStore:
 
         Returns:
             ("done", the new status); ("already", the status) if it was already set; ("over", the
-            current status) if the run has ended or is stopping, so that the change is refused; or
+            current status) if the change is refused, because the run has ended or is stopping; or
             ("unfounded", "") if the run has not started.
         """
         act = Act(STEERS[status], by, self.run)

@@ -120,7 +120,7 @@ class Segments:
     def sweep(self, referenced: set[str], oldest: float) -> int:
         """Deletes segments that are no longer needed and were written before Unix time `oldest`.
 
-        A segment is needed if it has at least one referenced blob that is in no newer segment.
+        A segment is needed if it has at least one referenced blob that no newer segment contains.
         For example, if clients upload the same bytes in every round, only the newest segment with
         these bytes is needed.
 

@@ -22,15 +22,16 @@ class Snapshot(BaseModel):
       the stages' state; None if the stages have no state.
     - `pool` has the receipts of the updates that the server keeps as rows. Each row is a
       difference from the model `reference`.
-    - `origins` maps a client, and then the digest of a challenged model, to the digest of the same
-      model without the challenge. It contains the challenged models from which clients trained the
-      updates in `pool`. Under the buffered policy, it also contains the challenged models of
-      earlier rounds from which clients may still train.
+    - `origins` has a dictionary for each client. The dictionary maps the digest of a challenged
+      model to the digest of the same model without the challenge. It contains the challenged models
+      from which clients trained the updates in `pool`. Under the buffered policy, it also contains
+      the challenged models of earlier rounds from which clients may still train.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
-    - `groups` has the names of the groups' models. A client that has neither an entry in
-      `assignment` nor a model of its own gets the group model that the hash of its id selects.
+    - `groups` has the names of the groups' models. A client without an entry in `assignment` and
+      without its own model gets the model of a group; the hash of the client's id selects the
+      group.
     - `voters` has the names of the models that every client gets at the end, for a majority vote.
     - `challenged` maps each challenged client to the name of a model. The client trains from this
       model, and not from its own model.
@@ -60,8 +61,8 @@ class Snapshot(BaseModel):
     def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
         """A flat object, so that workers of earlier versions can restore the pool.
 
-        The key is CLIENT for the row in the pool, as in earlier versions, and otherwise `CLIENT
-        DIGEST`.
+        The key of a challenged model is `CLIENT`, as in earlier versions, if the client's row in
+        the pool was trained from this model. Otherwise, the key is `CLIENT DIGEST`.
         """
         started = {receipt.client: receipt.started for receipt in self.pool}
         return {

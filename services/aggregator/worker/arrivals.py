@@ -33,11 +33,11 @@ class ServedDigests:
         return self.digest
 
     def own(self, client: str) -> str:
-        """The digest of the model that the client trains from unless the client is challenged."""
+        """The digest of the model that the client trains from if it is not challenged."""
         return self.snapshot.own(client)
 
     def origin(self, client: str, started: str) -> str:
-        """The digest of the model that a client started from, without the challenge if any."""
+        """Digest of a client's start model; for a challenged model, the digest of the original."""
         return self.snapshot.origins_of(client).get(started, started)
 
     def same(self, one: str, other: str) -> bool:

@@ -11,7 +11,7 @@ from rampart_fl.shared.robust.histories import challenged_controls
 
 
 def models_of(plan: Plan, clients: int, known: int) -> int:
-    """The number of models that a round stores at most, unless it challenges many absent clients.
+    """The maximum number of models that a round stores, unless it challenges many absent clients.
 
     Args:
         plan: the stages of the round.
@@ -54,7 +54,7 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # Equal models also need space for each copy: all customized models are written to
+        # Even equal models need space for each copy, because all customized models are written to
         # unfinished files before the first of these files becomes a blob.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others

@@ -20,7 +20,7 @@ SWEEP = 600.0
 REMOVAL = 1.0
 """Seconds between searches for deleted runs."""
 RETRY = 30.0
-"""Seconds before the removal of deleted runs is tried again after an error."""
+"""Seconds from a failed removal of deleted runs to the next attempt."""
 DAY = 86_400
 
 
@@ -48,7 +48,7 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # For a day, a client that presents an expired token is told that the token has expired.
+            # Keep expired tokens for a day, so that clients that present them learn the reason.
             await self._stores.join_tokens.forget(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
@@ -84,8 +84,9 @@ class Housekeeping:
 
     async def _sweep_run(self, run: str) -> bool:
         """Deletes a run's unused blobs; returns False if it is unknown which blobs are used."""
-        # Take the time before reading which blobs are used: this worker may be suspended after
-        # the read, and blobs that another worker stores meanwhile must count as new.
+        # Read the time before the list of used blobs. Otherwise, this worker could be suspended
+        # between the two reads, and blobs that another worker stores meanwhile would not count as
+        # new.
         newest = time.time()
         stores = self._stores.of_run(run)
         state = await stores.state.read()

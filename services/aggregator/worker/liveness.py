@@ -17,7 +17,7 @@ class Liveness:
         clients: the clients of the federation, with the times of their last requests.
         members, evictions: the state of the run.
         offline_after: seconds without a request after which a client is not selected.
-        clock: gives the time in seconds, from any beginning.
+        clock: returns the number of seconds since an arbitrary starting point.
     """
 
     def __init__(

@@ -133,8 +133,8 @@ class PhaseMachine:
         number, limit = state.round, self.experiment.phases.collecting.time.max
         deadline = None if limit is None else now + limit
         selected = self.experiment.draw(number, event.candidates)
-        # Under the buffered policy, issue a ticket to every client in `pulls`, even if it is
-        # offline: while a client is waiting for a ticket, Redis ignores its further requests.
+        # Under the buffered policy, every client in `pulls` gets a ticket, even if it is offline.
+        # While a client waits for a ticket, Redis ignores its further requests.
         tickets = state.pulls if self._buffered and number else selected
         after = PhaseState(
             "collecting",
@@ -188,7 +188,7 @@ class PhaseMachine:
         if not expected:
             return _fail(state, answers, f"every client {_hindrance(state)}")
         if now < state.opened_at:
-            # The clock has stepped back. Without this line, the shortest time of the round would
+            # The clock has stepped back. Without this line, the minimum duration of the round would
             # grow by the size of the step.
             state = replace(state, opened_at=now)
         arrived, soonest = state.counted, state.opened_at + bounds.time.min

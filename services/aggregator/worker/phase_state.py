@@ -46,7 +46,7 @@ class PhaseState:
     tokens_read_at: float = 0.0
     """Unix time at which the worker last learned which clients have a valid token."""
     slots_assigned: bool = False
-    """Whether the worker that took over the run in the phase `joining` found assigned slots."""
+    """Whether slots were assigned before this worker took over the run in the phase `joining`."""
     stale: bool = True
     """Whether the run's status or the barred clients may have changed since they were read."""
 

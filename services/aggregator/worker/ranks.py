@@ -1,8 +1,8 @@
 """The ranks of a worker: processes started by torchrun, each with a part of all coordinates.
 
 Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 calls a
-method that computes on vectors, rank 0 sends the method's name and arguments to the other ranks,
-which call the same method on their own coordinates (`follower`).
+method that computes on vectors, it sends the method's name and arguments to the other ranks. They
+call the same method on their own coordinates (`follower`).
 """
 
 import atexit
@@ -30,7 +30,7 @@ IDLE = timedelta(days=365)
 
 The exit of rank 0 also ends the wait."""
 EXPECTED_ERRORS = (ConfigurationError, PreconditionError)
-"""Errors that depend only on the arguments of a call, so that all ranks raise the same error."""
+"""Errors that depend only on the arguments of a call, so all ranks raise the same error."""
 
 P = ParamSpec("P")
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]

@@ -326,10 +326,10 @@ class RoundEngine:
 
     @on_every_rank
     def customize_newcomer(self, name: str, probe: str | None, round_: int) -> str:
-        """Customizes a model by the answer to a probe; returns the model's digest.
+        """Makes a customized model from the answer to a probe; returns the model's digest.
 
         Args:
-            name: the id of the client that answered, or another name if an operator did.
+            name: the id of the client that answered the probe; for an operator, a reserved id.
             probe: digest of the answer; None if the client's training diverged.
             round_: the current round.
         """

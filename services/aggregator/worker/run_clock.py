@@ -1,4 +1,4 @@
-"""The clock of a run: no step of a machine's clock moves the deadline of an open round."""
+"""The clock of a run: a step of a machine's clock does not move the deadline of an open round."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class RunClock:
 
     Args:
         redis: the connection to Redis.
-        elapsed: gives the time in seconds, from any beginning, and never steps.
+        elapsed: a monotonic clock; returns the number of seconds since an arbitrary starting point.
     """
 
     def __init__(self, redis: RedisAccess, elapsed: Callable[[], float] = time.monotonic) -> None:

@@ -108,7 +108,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 def _rows(tensor: Tensor) -> Iterable[Tensor]:
-    """The rows of a matrix; if the tensor is no matrix, only the tensor itself."""
+    """The rows of a matrix; if the tensor is not a matrix, the tensor itself."""
     return tensor.unbind(0) if tensor.ndim == 2 else (tensor,)
 
 

@@ -94,7 +94,8 @@ class TicketIssuer:
         customizations, request = self._stores.customizations, event.request
         if await customizations.result(request):
             return
-        # Check first: if the computation cannot read the probe, every rank of the worker ends.
+        # Check first, because every rank of the worker ends if the computation cannot read the
+        # probe.
         if not await self._compute(self._blobs.exists, event.digest):
             log.warning("old request ignored: its probe was deleted", extra={"request": request})
             return

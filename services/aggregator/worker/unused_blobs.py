@@ -9,15 +9,16 @@ from rampart_fl.services.aggregator.worker.blobs_in_use import blobs_in_use
 from rampart_fl.shared.runtime.compute import Compute
 
 GRACE = 30.0
-"""Within this number of seconds after it was stored, an upload is accepted or refused."""
+"""Maximum number of seconds between the storage of an upload and its acceptance or refusal."""
 
 
 class UnusedBlobs:
     """Deletes unused blobs of a run.
 
-    Under the policy `buffered`, uploads also arrive between rounds. A client may then store the
-    same bytes as an earlier upload that is about to be deleted, and its receipt may not be recorded
-    yet. Blobs that were stored less than `GRACE` seconds ago are therefore deleted later.
+    Under the policy `buffered`, uploads also arrive between rounds. The bytes of a new upload can
+    equal those of an earlier upload that is about to be deleted. Nothing refers to the new upload
+    until its receipt is recorded. Blobs that were stored less than `GRACE` seconds ago are
+    therefore deleted later.
 
     Args:
         stores, blobs: the state of the run.
@@ -41,7 +42,7 @@ class UnusedBlobs:
         Args:
             digests: the blobs that the round leaves behind.
             kept: blobs that are not deleted.
-            position: blobs that later events name are not deleted.
+            position: a position in the event log; blobs named by later events are not deleted.
         """
         before = time.time() - GRACE if self._buffered else float("inf")
         used = kept | await blobs_in_use(self._stores, position)

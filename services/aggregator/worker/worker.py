@@ -238,7 +238,7 @@ class Worker:
         """Returns whether the disk quota delays a run; if so, records the reason for operators."""
         state = self._stores.of_run(run).state
         if self._settings.disk_quota is None:
-            await state.hold(fence, "")  # Clears a wait that a worker with a quota recorded.
+            await state.hold(fence, "")  # A worker with a quota may have recorded a wait.
             return False
         if self._needed is None or self._needed[0] != run:
             experiment = await self._stores.runs.experiment(run)
@@ -302,8 +302,8 @@ class Worker:
             await stores.state.end(fence, time.time(), "failed", why(error), rest)
         finally:
             if self.round_engine is not None:
-                # If the session ends in the middle of a call, the engine's thread still executes
-                # this call, which needs the engine's other threads.
+                # If the session ends during a call, the engine's thread still completes the call,
+                # which needs the engine's other threads. Close the engine after this call.
                 self._thread.submit(self.round_engine.close)
             self.round_engine = None
         await self.compute(self._release)

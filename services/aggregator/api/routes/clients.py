@@ -54,8 +54,8 @@ async def mint_join_tokens(
 ) -> JoinTokens:
     """Makes single-use join tokens for clients; shows each token only once.
 
-    If the response is lost, a repeated request with the same `key` makes no further tokens: its
-    response is that of the first request.
+    If the response is lost, a repeated request with the same `key` makes no further tokens, and
+    gets the first response again.
     """
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):
@@ -174,7 +174,8 @@ async def change_token(
         client_id: the client's id.
         hash_: hash of the new token.
         expires: Unix time at which the new token expires.
-        by: the operator that asks, or the hash of the token that the client itself presents.
+        by: the operator that requests the change; if the client requests it, the hash of the token
+            that the client presents.
     Raises:
         NotFound: there is no such client.
         Conflict: another client uses this token.

@@ -145,7 +145,7 @@ async def reinstate(
 async def proposals(run: RunDep) -> list[Proposal]:
     """Lists the evictions that wait for an operator's decision, each with its evidence.
 
-    After the end of the run, no proposal waits any more.
+    After the end of the run, no proposal waits for a decision any more.
     """
     summary = await run.stores.state.summary()
     if summary is not None and summary.phase == "done":
@@ -163,7 +163,7 @@ async def confirm(
 ) -> Member:
     """Evicts a client whose eviction was proposed.
 
-    If the experiment's evictions apply to the whole federation, this one does so, too.
+    If the experiment's evictions apply to the whole federation, this eviction does, too.
     """
     everywhere = False
     if await run.stores.state.summary() is not None:
@@ -190,7 +190,7 @@ def check_decided(run: RunParts, client_id: str, outcome: Outcome, decision: str
         run: the run.
         client_id: the client about which the operator decided.
         outcome: what became of the decision.
-        decision: names what would have no effect if the run has ended, such as "an eviction".
+        decision: the decision as a noun, such as "an eviction"; part of the error for an ended run.
     """
     errors: dict[str, refusals.Refusal] = {
         "unknown": refusals.NotFound(f"no client {client_id}"),

@@ -53,8 +53,8 @@ async def add_operator(
 ) -> OperatorToken:
     """Adds an operator, and makes the operator's token, which is shown only once.
 
-    If the response is lost, a repeated request with the same `key` has the same response.
-    Once an operator's token is revoked or has expired, the operator's name can be reused.
+    If the response is lost, a repeated request with the same `key` gets the same response. Once an
+    operator's token is revoked or has expired, the operator's name can be reused.
     """
     by = actor.because(body.reason)
     (token,) = mint_repeatably(1, body.key, f"operator {body.model_dump_json()}")

@@ -123,7 +123,7 @@ async def events(
     token: Bearer,
     last_event_id: Annotated[str | None, Header(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Streams the run's events as server-sent events: first all that are kept, then each new one.
+    """Streams the run's events as server-sent events: first the kept events, then each new event.
 
     At least the newest 1,000 events are kept, until a day after the end of the run. With the header
     `Last-Event-ID`, the stream continues after the event with this id. If there are no events, an

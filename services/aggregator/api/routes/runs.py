@@ -37,8 +37,8 @@ RUN_NUMBER = "^[0-9]{1,9}$"
 NAMED = 3
 """Maximum number of clients that the text about the missing evaluations names."""
 CHECKED = 100
-"""If more clients are missing, the text also counts those without a valid token: a check of the
-tokens of thousands of clients would delay the api's other requests."""
+"""If more clients are missing, their tokens are not checked, because a check of thousands of tokens
+would delay the API's other requests. The text then also counts clients without a valid token."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
@@ -137,10 +137,10 @@ async def delete_run(
 
 
 async def number_before(runtime: Runtime, before: str, entries: list[RunInfo]) -> int:
-    """The number of the run that `before` names by its id or number; the run may be deleted.
+    """The number of a run, given its id or number as `before`; the run may be deleted.
 
     Raises:
-        RunNotFound: no run was ever submitted with this number, or its id is another one.
+        RunNotFound: no run was ever submitted with this number, or the run has another id.
     """
     if not re.fullmatch(RUN_NUMBER, before):
         check_run_id(before)

@@ -179,8 +179,8 @@ async def await_ticket(
     client, the ticket is for the current run.
 
     Returns:
-        The ticket, or None if there was no such ticket in time, or if the client's token was
-        revoked or replaced meanwhile.
+        The ticket; None if no such ticket came in time, or if the client's token was revoked or
+        replaced meanwhile.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience

@@ -58,8 +58,8 @@ BODY = (
     refusals.NotFinite,
     refusals.InvalidClaim,
 )
-"""Refusals of requests whose body is an update, in addition to the refusals in `PROBLEMS`, which
-any request can get."""
+"""Refusals that only requests with an update as body can get; `PROBLEMS` has the refusals that any
+request can get."""
 
 
 @router.put(

@@ -23,7 +23,8 @@ export class ApiError extends Error {
 }
 
 /**
- * Whether the API refused a request, so that repeating the request cannot help. After a 429, repeating the request can help.
+ * Whether the API refused a request; if so, repeating the request cannot help. After a 429, repeating the request can
+ * help.
  *
  * @param {unknown} error
  */

@@ -135,7 +135,7 @@ export class CanvasGrid {
     this.draw();
   }
 
-  /** Sets the spacer's size, and so the size of the area that scrolls. */
+  /** Sets the spacer's size, which determines the size of the area that scrolls. */
   resize_spacer() {
     const { device_cell_size, pixel_ratio } = this.device_metrics();
     const content_width = this.gutter_width + this.source.column_count() * device_cell_size;
@@ -169,7 +169,7 @@ export class CanvasGrid {
     this.container.scrollLeft = this.container.scrollWidth;
   }
 
-  /** Finds the first visible row and column from the scroll position; returns whether they changed. */
+  /** Computes the first visible row and column from the scroll position; returns whether they changed. */
   update_view_origin() {
     const { device_cell_size, pixel_ratio } = this.device_metrics();
     const capacity = this.view_capacity();
@@ -207,8 +207,8 @@ export class CanvasGrid {
   }
 
   /**
-   * Draws the columns from `start_column` up to the one before `end_column`. Adjacent cells of one
-   * colour in a column become one rectangle; the lines between cells are drawn over it.
+   * Draws the columns from `start_column` up to, but not including, `end_column`. Adjacent cells of one colour in a
+   * column become one rectangle; the lines between cells are drawn over it.
    *
    * @param {number} start_column
    * @param {number} end_column

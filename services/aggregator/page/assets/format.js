@@ -37,7 +37,7 @@ export function format_duration(seconds) {
 }
 
 /**
- * The time of day; before today, the date and the time.
+ * The time of day; for a time before today, also the date.
  *
  * @param {number | null | undefined} time Unix time in seconds
  */

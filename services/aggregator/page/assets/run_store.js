@@ -44,10 +44,10 @@ export class RunStore extends EventTarget {
     /** @type {import("./event_stream.js").RunEvent[]} */
     this.events = [];
     this.connection_error = "";
-    /** Whether the API refused the events, so that the page does not connect again. */
+    /** Whether the API refused the events; if so, the page does not connect again. */
     this.events_are_refused = false;
     this.error = "";
-    /** Whether the API refused the previous request, so that repeating the request cannot help. */
+    /** Whether the API refused the previous request; if so, repeating the request cannot help. */
     this.error_is_permanent = false;
     this.abort_controller = new AbortController();
     /** Aborts the requests of the current `refresh`. */
@@ -56,9 +56,9 @@ export class RunStore extends EventTarget {
     this.stream_controller = new AbortController();
     /** The round at which `load_new_rounds` continues. */
     this.next_round = 0;
-    /** Whether the rounds that were the newest when the page opened the run are loaded. */
+    /** Whether the page has loaded the newest rounds, as of the time when it opened the run. */
     this.rounds_loaded = false;
-    /** Whether all rounds before them are loaded, too. */
+    /** Whether the page has also loaded all earlier rounds. */
     this.history_loaded = false;
     /** Parts of the data that must be requested again. */
     this.stale = { status: true, rounds: true, members: true };
@@ -300,7 +300,7 @@ export class RunStore extends EventTarget {
     }
   }
 
-  /** Whether the newest round barred a client, so that the order of rows changes. */
+  /** Whether the newest round barred a client; if so, the order of rows changes. */
   newest_round_bars_clients() {
     const { decisions } = this.summaries[this.summaries.length - 1];
     return ["evicted", "quarantined", "proposed"].some((name) => decisions[name]);

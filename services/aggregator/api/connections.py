@@ -75,8 +75,8 @@ class PipelinedRequests(list[Any]):
 class ReadingFlow(FlowControl):
     """Pauses reading while pipelined requests wait, even if uvicorn resumes reading.
 
-    uvicorn resumes reading after each response, and whenever the application receives a body. The
-    body of the request that is being answered is complete if other requests wait behind it.
+    uvicorn resumes reading after each response, and whenever the application receives a body. If
+    other requests wait, the body of the current request is already complete.
 
     Args:
         transport: the connection's transport.
@@ -171,7 +171,7 @@ class Connection(HttpToolsProtocol):
         """Called when a head is complete; cancels its timer, and starts or queues the request.
 
         Raises:
-            TooMany: the queue is full. The error stops the parser, which may hold more heads.
+            TooMany: the queue is full. The error stops the parser; its buffer may hold more heads.
         """
         if len(self.pipeline) >= PIPELINED:
             refusal = TooMany(f"{PIPELINED} requests already wait on this connection", 1)

@@ -79,8 +79,8 @@ class LeaseStore:
     async def acquire(self, worker: str, ttl: float, now: float, own: bool = True) -> int | None:
         """Acquires the lease; returns its fencing token, or None if another worker holds the lease.
 
-        If the current run has a deadline, such as that of an open round, `acquire` extends it by
-        the time since a worker last acquired or extended the lease.
+        The current run may have a deadline, such as that of an open round. `acquire` extends this
+        deadline by the time since a worker last acquired or extended the lease.
 
         Args:
             worker: name of the worker.

@@ -1,7 +1,7 @@
 """Converts state in Redis and in blobs from an older schema to the current one.
 
-Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs; Redis has only a
-short entry for each of the newest rounds, and digests of blobs that hold the older entries (see
+Schema 1 kept whole records in the hash `history`. Schema 2 keeps records in blobs. Redis has only a
+short entry for each of the newest rounds, and the digests of blobs with the older entries (see
 record_store.py). Schema 3 divides the work of a federation into runs. A federation of schema 2
 becomes a single run. The migration moves the federation's keys and blobs to this run, and registers
 the run.

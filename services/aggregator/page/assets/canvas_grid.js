@@ -1,9 +1,8 @@
 /**
  * A matrix on a canvas. It draws only visible cells. If columns are added, it draws only the new columns.
  *
- * The canvas stays in place while the box below it scrolls, so the drawing time depends on the
- * number of visible cells, not on the size of the matrix. A cell's side is a whole number of device
- * pixels.
+ * The canvas stays in place while the box below it scrolls. The drawing time therefore depends on the number of visible
+ * cells, not on the size of the matrix. A cell's side is a whole number of device pixels.
  */
 
 /** Sizes in CSS pixels. Sizes whose names start with `device` are in device pixels. */

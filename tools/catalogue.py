@@ -38,12 +38,12 @@ aggregate(updates_ND, {"name": "trimmed_mean", "b": 3}, f=2)
 
 There are n rows of d coordinates, and up to f of them may be hostile. Every rule and pre-aggregator
 takes `f`. Before the aggregation, rows that are not finite are left out. Each row that is left out
-lowers `f` by one, and also `b` or `m` if the experiment sets them. If detectors leave too few rows
-for `f`, clients that they left out or barred lower `f` in the same way, as many as necessary.
-Barred clients are evicted, in quarantine or proposed for eviction. *Breakdown* says how many
-hostile rows a stage tolerates. "none" means that one row can move the result anywhere; "in norm"
-means that only the norm of the result is bounded. *Cost* is a number of arithmetic operations; one
-pass over the rows costs n·d.
+lowers `f` by one, and also `b` or `m` if the experiment sets them. Detectors may leave too few rows
+for `f`. In this case, clients that the detectors left out or barred also lower `f` in this way,
+until the remaining rows are enough. Barred clients are evicted, in quarantine or proposed for
+eviction. *Breakdown* says how many hostile rows a stage tolerates. "none" means that one row can
+move the result anywhere; "in norm" means that only the norm of the result is bounded. *Cost* is a
+number of arithmetic operations; one pass over the rows costs n·d.
 
 Rows that do not fit into [`RAMPART_POOL_MEMORY`](operations.md#scaling) are in a file. *Passes*
 says how many times a stage reads all rows of the file. If a stage cannot read rows from a file,
@@ -55,8 +55,9 @@ takes:
   If a pre-aggregator has mixed the rows, a stage that needs the new rows' norms takes one more
   pass, and `fltrust` takes two more.
 - Distances between rows are measured once for all stages of a pipeline. After a pre-aggregator
-  that scales rows (`arc`, `clipping`), every stage that needs distances measures them again,
-  because no accurate distances of the scaled rows follow from the first ones.
+  that scales rows (`arc`, `clipping`), every stage that needs distances measures them again. The
+  distances of the scaled rows cannot be computed accurately from the distances of the unscaled
+  rows.
 - The iterations of most rules work on distances and weights, and read no rows. If a rule's
   iterations do read rows, the column *Passes* says so.
 - Further passes are needed in three cases: rows are almost equal or parallel, all rows are far from

@@ -54,8 +54,8 @@ class HMSDFL(Objective):
     high_resources: float = Field(default=8.0, gt=0)
     """With "auto", a machine with at least this amount of resources gets the high tier."""
     low_resources: float = Field(default=2.0, gt=0)
-    """With "auto", a machine with at most this amount of resources gets the minimum tier, unless
-    its resources are below `minimum_resources`."""
+    """With "auto", a machine with resources between `minimum_resources` and this amount gets the
+    minimum tier."""
     minimum_resources: float = Field(default=1.0, ge=0)
     """With "auto", a machine with less than this amount of resources trains without the term."""
 

@@ -19,7 +19,7 @@ imports."""
 
 
 def package(module: str) -> str | None:
-    """The package of the diagram to which a module belongs; None if it belongs to no package.
+    """The diagram's package to which a module belongs; None if there is no such package.
 
     A module directly in `shared` is treated as a package. If a service has subpackages, the modules
     directly in the service belong to no package of the diagram.

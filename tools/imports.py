@@ -76,7 +76,7 @@ def service(module: str) -> str:
 
 
 def loaded_modules(module: str) -> dict[str, str]:
-    """All modules that importing a module loads; each maps to the module that imports it."""
+    """The modules that are loaded if a module is imported, each with the module that imports it."""
     importers, waiting = {module: ""}, [module]
     while waiting:
         current = waiting.pop()

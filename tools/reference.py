@@ -85,7 +85,7 @@ FAMILIES: dict[str, Registry[Any]] = {
     "attackers.attack": model_attacks,
     "attackers.data_attack": data_attacks,
 }
-"""The keys whose values name members, such as data sets; each key maps to its members' family."""
+"""Each key whose value is a member, such as a data set, with the member's family."""
 
 ALSO: dict[str, str] = {
     "server.rule": f"{rules.family}s and {preaggregators.family}s, [rules.md](rules.md)",
@@ -154,8 +154,8 @@ def tables(
 def meaning(path: str, key: str, model: type[Table]) -> str:
     """The meaning of a key: its docstring in the code, or else its entry in `MEANINGS`.
 
-    If a key has no docstring and no entry in `MEANINGS`, but its value is a table, the meaning is
-    the docstring of the table's class.
+    If a key has neither of them, but its value is a table, the meaning is the docstring of the
+    table's class.
     """
     inner = _table(model.model_fields[key].annotation)
     full = f"{path}.{key}".lstrip(".")

@@ -211,11 +211,11 @@ def sentences_of(path: Path) -> list[Sentence]:
 
 
 Part = tuple[str, str]
-"""A text, after the name of the function, class, variable or section that contains it."""
+"""The name of a function, class, variable or section, and then a text that it contains."""
 
 
 def _passages(suffix: str, text: str) -> tuple[list[Part], list[Part]]:
-    """The texts in a file that users see, and its prose, which consists of complete sentences."""
+    """The texts in a file that users see, and then the file's prose, in complete sentences."""
     if suffix == ".md":
         return [], [(head, part) for head, text in sections(text) for part in paragraphs(text)]
     if suffix == ".html":

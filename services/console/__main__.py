@@ -1,7 +1,7 @@
 """`rampart`: run federations on this machine, and watch and control running federations.
 
-This module imports the program only after it has arranged what happens on an interrupt: the import
-takes so long that users press Ctrl-C meanwhile.
+The import of the program is slow, and users may press Ctrl-C meanwhile. This module therefore
+arranges the handling of interrupts before the import.
 """
 
 import signal

@@ -44,7 +44,7 @@ def segment(text: str) -> str:
     The aggregator sees the text unchanged, so it can say what is wrong with an invalid id.
 
     Raises:
-        OperatorRefused: the text cannot be one segment, so a URL with it would name something else.
+        OperatorRefused: the text cannot be one segment: the URL would name another resource.
 
     >>> segment("client 7?")
     'client%207%3F'
@@ -111,7 +111,7 @@ class AggregatorConnection:
             with self._event_stream(path, headers) as source, httpx_errors(self._server):
                 try:
                     yield from source.iter_sse()
-                except SSEError as error:  # For httpx, this is an error of the connection, too.
+                except SSEError as error:  # Also an httpx.TransportError, so catch it here.
                     raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
             raise StreamLost(f"{self.url}{path}: {error}") from None

@@ -7,8 +7,8 @@ from rampart_fl.services.console.aggregator_connection import StreamLost
 from rampart_fl.services.console.operated_run import OperatedRun
 
 PAUSE = 0.2
-"""Seconds between the end of one connection and the next request, so that an aggregator that closes
-every stream at once does not get requests without a pause."""
+"""Seconds between the end of one connection and the next request. Without this pause, an aggregator
+that closes every stream at once would get requests continuously."""
 
 
 def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]:
@@ -19,7 +19,7 @@ def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]
 
     Args:
         run: the run; the patience of its connection limits each request.
-        patience: seconds to try again if no new connection brings an event or a tick.
+        patience: seconds to keep reconnecting while no connection brings an event or a tick.
     Raises:
         OperatorRefused: the aggregator refuses the request.
         Unavailable: the stream cannot be opened in time, or every new connection is lost at once.

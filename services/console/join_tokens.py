@@ -1,10 +1,10 @@
 """`python -m rampart_fl.services.console.join_tokens`: makes a deployment's missing join tokens.
 
 docker-compose.yml and k8s/ run this module as a start-up job. Each process that hosts clients gets
-one folder with one file, or one key of a Kubernetes Secret, with one token per line. The folder or
-key is named `<group>-<number>`, like a pod of a StatefulSet. Clients are named after their slots.
-The job adds the files or keys that are missing and leaves existing ones unchanged, so it can run
-again.
+its tokens in a file in a separate folder, or under a separate key of a Kubernetes Secret. The
+tokens are listed one per line. The folder or key is named `<group>-<number>`, like a pod of a
+StatefulSet. Clients are named after their slots. The job adds the files or keys that are missing
+and leaves existing ones unchanged, so it can run again.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class JoinTokenSettings(ServiceSettings):
     {"agents": "0-3,5 6,8", "attackers": "4,7"}. Each slot from 0 to the highest slot must belong to
     exactly one process."""
     tokens_folder: Path | None = None
-    """Folder that gets one folder with one file per process."""
+    """Folder in which each process gets a folder with one file."""
     tokens_secret: str | None = None
     """Kubernetes Secret that gets one key per process, in the namespace of this pod."""
     lifetime: float = Field(default=7 * 86_400, gt=0)

@@ -60,8 +60,8 @@ class LiveTable:
     """Shows a live table on standard error; if there is no terminal, prints one line per round.
 
     Args:
-        hostile: ids of the attackers; None if they are unknown, because only the program that
-            starts attackers knows them.
+        hostile: ids of the attackers; None if they are unknown. Only a program that starts the
+            attackers knows their ids.
         clock: function that returns the time in seconds.
     """
 

@@ -110,8 +110,8 @@ class OperatedRun:
         return [self._whole(record, mixing) for record in records]
 
     def records(self, first: int, last: int, mixing: bool = True) -> Iterator[RoundRecord]:
-        """Yields the records of rounds `first` to `last` that are kept, one page at a time."""
-        # A short or empty page does not mark the end: the aggregator may have deleted its records.
+        """Yields the records of rounds `first` to `last`, page by page; skips deleted records."""
+        # The aggregator may have deleted records, so a short or empty page does not mark the end.
         for since in range(first, last + 1, PAGE):
             yield from self.rounds(since, min(PAGE, last + 1 - since), mixing)
 

@@ -1,7 +1,8 @@
-"""The file `console.json` in a federation's folder: its address and its owner's operator token.
+"""The file `console.json` in a federation's folder, with the federation's address and a token.
 
-The launcher writes the file when the federation is ready, and removes it when the federation stops.
-A launcher that was killed leaves the file behind.
+The token is the operator token of the federation's owner. The launcher writes the file when the
+federation is ready, and removes it when the federation stops. A launcher that was killed leaves the
+file behind.
 """
 
 import json

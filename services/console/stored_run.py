@@ -28,8 +28,8 @@ MODELS_DIGESTS = {
     "models_digest": "Digest of the final models",
     "blobs_digest": "Digest of the final models' blobs",
 }
-"""The metrics that identify a run's final models, with labels: a simulation computes the digest
-from the models' numbers, and `rampart up` from their blobs."""
+"""The metrics that identify a run's final models, each with its label. A simulation computes the
+digest from the models' numbers; `rampart up` computes it from their blobs."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables of text that cut no id and no number, however narrow the terminal is."""
+"""Tables of text that show every id and number in full, even on a narrow terminal."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -27,9 +27,9 @@ def print_table(
 ) -> None:
     """Prints a table on standard output, with a title above it and notes below it.
 
-    If standard output is no terminal, no line is broken. If a terminal is too narrow, the table
-    has no vertical lines; if this does not suffice, the terminal breaks the lines, so that all
-    characters are visible.
+    If standard output is not a terminal, no line is broken. If the table is too wide for the
+    terminal, it has no vertical lines. If it is still too wide, the terminal breaks its lines, so
+    that all characters are visible.
 
     Args:
         headings: the names of the columns.
@@ -59,7 +59,7 @@ def fitting_table(
     text: Collection[str] = (),
     justify: JustifyMethod = "left",
 ) -> Table:
-    """A table with lines between the columns if it then fits the width, or without them.
+    """A table with vertical lines; without them if the table would exceed the width.
 
     Args:
         headings, rows, text, justify: as in `print_table`.
@@ -72,7 +72,7 @@ def fitting_table(
 
 
 def least_width(table: Table) -> int:
-    """The number of characters in a line below which rich would cut cells of the table."""
+    """The least width, in characters, at which rich does not cut cells of the table."""
     columns = table.columns
     lines = 3 * len(columns) + 1 if table.show_edge else 2 * (len(columns) - 1)
     return sum(column.min_width or 0 for column in columns) + lines

@@ -83,8 +83,8 @@ class TestClients:
     def run(self) -> OperatedRun:
         """The run that the test is about; a test may assign another run.
 
-        By default, this is the run that is current when the test first uses this attribute, or the
-        newest run if no run is current.
+        By default, this is the current run at the first use of this attribute. If no run is
+        current, it is the newest run.
         """
         return self.operator.run()
 
@@ -173,8 +173,8 @@ class TestClients:
         """Waits until the run reaches `phase` of round `round_`; returns the run's status.
 
         If `round_` is None, the method waits for this phase of the current round. The run does not
-        stop at the awaited phase, so the returned status can show a later phase. But if the phase
-        cannot end before one of the test's clients acts, the status shows the awaited phase.
+        stop at the awaited phase, so the returned status can show a later phase. However, if only
+        the test's clients can end the awaited phase, the status shows this phase.
 
         Raises:
             TimeoutError: the run did not reach the phase; the message states the run's status.
@@ -259,7 +259,7 @@ def run_on(
 
 
 def dismiss(servers: LocalServers) -> None:
-    """Bars clients that joined without `TestClients` from the federation.
+    """Bars from the federation all clients that joined without `TestClients`.
 
     A barred client cannot take part in later runs. The client's next ticket says that the client is
     barred, and an agent then ends without an error. If the client's token were revoked, an agent on

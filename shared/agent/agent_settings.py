@@ -55,19 +55,19 @@ class AgentSettings(ServiceSettings):
     patience: float = Field(default=3600.0, gt=0)
     """Seconds to wait for an aggregator that does not answer."""
     ticket_wait: int = Field(default=POLL, ge=1, le=300)
-    """Seconds for which the aggregator may hold open a request for a ticket. The start of a round
-    ends only the requests of the selected clients; the other clients learn of the round when their
-    request has waited this long."""
+    """Seconds for which the aggregator may hold open a request for a ticket. When a round starts,
+    only the requests of the selected clients end at once. The other clients learn of the round
+    after their request has waited this long."""
     stay_when_barred: bool = False
-    """What the process does when all of its clients are barred from the federation: true to wait
-    for SIGTERM, false to exit. Choose true if the platform restarts every process that exits, as a
+    """Whether the process waits for SIGTERM when all of its clients are barred from the federation.
+    If false, the process exits. Choose true if the platform restarts every process that exits, as a
     Kubernetes StatefulSet does."""
     stay_after_errors: bool = False
-    """What a client does if it cannot train in a run: true to wait for the run's end, and to take
-    part in later runs; false to fail."""
+    """Whether a client that cannot train in a run waits for the run's end, and takes part in later
+    runs. If false, the client fails."""
     personal_models_kept: int | None = Field(default=None, ge=0)
-    """Number of newest former runs whose personal models each client keeps; by default, a client
-    keeps the personal models of all its runs."""
+    """Each client keeps the personal models of at most this number of former runs: the newest ones.
+    By default, it keeps the personal models of all runs."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import
@@ -120,8 +120,8 @@ class AgentSettings(ServiceSettings):
         trusted = {name.strip() for name in self.trusted_packages.split(",")} - {""}
         if path.partition(":")[0].partition(".")[0] not in trusted:
             raise ConfigurationError(
-                f"the experiment needs the model {path!r}: if you trust that package, name it "
-                "in RAMPART_TRUSTED_PACKAGES"
+                f"the experiment needs the model {path!r}: if you trust its package, name the "
+                "package in RAMPART_TRUSTED_PACKAGES"
             )
 
     def tokens(self) -> list[str | None]:

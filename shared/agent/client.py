@@ -28,9 +28,9 @@ from rampart_fl.shared.protocol.wire import MEDIA_TYPE, RECEIPT_HEADER, TICKET_H
 from rampart_fl.shared.runtime.retries import repeat
 
 READ = 120.0
-"""Seconds to wait for the next bytes of a response to a request that does not ask for a delay."""
+"""Seconds to wait for the next bytes of a response, if the request does not ask for a delay."""
 SPARE = 90.0
-"""Minimum number of seconds that the aggregator has for a response in addition to the delay that
+"""The aggregator has at least this number of seconds for a response, in addition to the delay that
 the request asks for. An upload can wait a minute until the aggregator reads it."""
 POLL = 30
 """Default number of seconds for which the aggregator may hold open a request for a ticket."""

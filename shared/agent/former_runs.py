@@ -13,19 +13,20 @@ log = logging.getLogger(__name__)
 
 
 def tidy_former_runs(runs: Path, current: str, models_kept: int | None = None) -> None:
-    """Deletes what the client no longer needs of all runs but the current one.
+    """Deletes files of former runs, if the client no longer needs them.
 
     A run can end while the client is offline or evicted. Its folder then still holds the last
     uploads, which are as large as the model. A federation executes one run at a time, so when a
     client takes part in a run, all its other runs have ended.
 
-    The function keeps personal models, which belong to the client's owner, and files that the
-    agent did not write.
+    The function keeps personal models, because they belong to the client's owner. It also keeps
+    files that the agent did not write.
 
     Args:
         runs: the folder with a folder for each run of the client.
         current: id of the run in which the client takes part.
-        models_kept: number of newest former runs whose personal models are kept; None keeps all.
+        models_kept: maximum number of former runs whose personal models are kept (the newest ones);
+            None keeps all.
     """
     former = [path for path in runs.glob("*-*") if path.is_dir() and path.name != current]
     former = [path for path in former if re.fullmatch(RUN_ID, path.name)]

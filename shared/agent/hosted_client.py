@@ -34,8 +34,8 @@ PAUSE = 30.0
 BRIEF = 2.0
 """Seconds until a client asks for its next run after it has lost its place in a run."""
 NO_PLACE = {RunNotFound.slug, NotMember.slug, Evicted.slug}
-"""The refusals that say that the client has no place in a run. For example, an operator may have
-deleted the run while the client was suspended."""
+"""The aggregator refuses a request in one of these ways if the client has no place in a run. For
+example, an operator may have deleted the run while the client was suspended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class HostedClient:
     async def _check_samples(
         self, own: Path, experiment: Experiment, answer: OfferAnswer
     ) -> OfferAnswer:
-        """Declines an experiment that the client's own samples do not fit.
+        """Declines an experiment if the client's own samples do not fit it.
 
         The reason for the aggregator names neither the file nor its content.
         """

@@ -91,8 +91,8 @@ def check_answer(
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer. The caller must read the body of an answer with an error status before
-            this call.
+        answer: the answer. If its status is an error, the caller must read the body before this
+            call.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:
@@ -120,8 +120,8 @@ def check_answer(
 def detail_of(answer: httpx.Response) -> str:
     """The reason in an error answer, in one line.
 
-    The reason is the field `detail`. If it is missing, the reason is the status and the start of
-    the text, or the name of the status if the text is empty or HTML.
+    The reason is the field `detail`. If this field is missing, the reason is the status and the
+    start of the text. The name of the status replaces a text that is empty or HTML.
 
     >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
     'the run has ended'

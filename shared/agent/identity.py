@@ -96,9 +96,9 @@ async def establish(
 ) -> Identity:
     """Reads a client's identity from a folder; without an identity, joins with a join token.
 
-    The function writes the client's own token to disk before it sends the request to join. A client
-    that crashes before it gets the answer repeats the request with the same token after its
-    restart, and therefore does not join twice.
+    The function writes the client's own token to disk before it sends the request to join. If the
+    client crashes before it gets the answer, it repeats the request after its restart. The client
+    does not join twice, because the token is the same.
 
     Raises:
         ValueError: the folder has no identity, and no join token is given.
@@ -174,7 +174,7 @@ async def renew(connection: AggregatorClient, folder: Path) -> Identity:
     try:
         joined = await connection.rotate(identity.client_id, token_hash(fresh))
     except RequestRefused:
-        # An earlier attempt to renew the token, whose answer was lost, may have replaced the token.
+        # An earlier attempt may have replaced the token, although its answer was lost.
         identity = await _settle(
             path, _load_or_create(path), connection.url, connection.verify, connection.patience
         )

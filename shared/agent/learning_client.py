@@ -200,7 +200,7 @@ class LearningClient:
             round_=ticket.round,
             offered=self._on_device(self._other_models("peer_")),
             # The privacy noise is drawn from a secret seed. The aggregator knows the experiment's
-            # seed, and could reproduce noise that is drawn from the experiment's seed.
+            # seed, so it could reproduce noise from this seed.
             secret=secrets.randbits(62),
         )
         personal = {name: tensor.cpu() for name, tensor in result.personal.items()}

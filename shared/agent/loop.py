@@ -43,7 +43,7 @@ DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 def of_disk(error: Exception) -> bool:
-    """Whether an error reports that the disk is full or fails, so that a repetition may succeed."""
+    """Whether an error means that the disk is full or fails; a later attempt may succeed."""
     return isinstance(error, OSError) and error.errno in DISK
 
 

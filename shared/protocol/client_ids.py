@@ -1,8 +1,8 @@
 """The ids that no new client may have."""
 
 RESERVED_IDS = frozenset({"global", "reference", "operator", "owner", "nobody"})
-"""Words that have another meaning in places where a client's id can also stand: two models, the
-operators, their owner, and the absence of clients."""
+"""Each of these words can stand in the place of a client's id. The words mean two models, the
+operators, the federation's owner, and no client."""
 
 
 def check_unreserved(client_id: str) -> str:

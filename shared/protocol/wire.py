@@ -29,8 +29,8 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes per number, for each dtype that may be uploaded."""
 LENGTH = struct.Struct("<Q")
 CHUNK = 1 << 18
-"""Number of bytes that `check_finite` reads in one step, and number of 16-bit numbers that
-`read_vector` reads in one step. The data of one step fits into the processor's cache."""
+"""In one step, `check_finite` reads this number of bytes, and `read_vector` reads this number of
+16-bit numbers. The data of one step fits into the processor's cache."""
 MEDIA_TYPE = "application/vnd.safetensors"
 TICKET_HEADER = "Rampart-Ticket"
 """HTTP response header with a client's ticket; the body is the model that the ticket names."""
@@ -273,8 +273,8 @@ def narrow(vector_D: NDArray[np.float32], dtype: str) -> NDArray[np.uint16]:
     numbers = (rounded >> 16).astype(np.uint16)
     nan_D = np.isnan(vector_D)
     if nan_D.any():
-        # Rounding turns some NaNs into infinities or zeros. Keep the upper bits instead, and set
-        # the bit of a quiet NaN, because the upper bits alone can be those of an infinity.
+        # Rounding turns some NaNs into infinities or zeros. Keep the upper bits instead. These bits
+        # alone can mean an infinity, so also set the bit of a quiet NaN.
         numbers[nan_D] = bits[nan_D] >> 16 | 0x40
     return numbers
 

@@ -36,7 +36,7 @@ def certify(
         typer.Option(
             min=1e-12,
             max=0.5,
-            help="With --subsets: number of classes times the probability that a bound is wrong.",
+            help="With --subsets: probability that a bound is wrong, times the number of classes.",
         ),
     ] = 0.001,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds.")] = None,

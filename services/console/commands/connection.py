@@ -60,8 +60,8 @@ def connect(url: str | None, token: str | None, ca: str | None, patience: float 
         url, token, ca: the values of the options; None if an option is not given.
         patience: seconds to wait for an aggregator that does not answer.
     Raises:
-        BadParameter: an option is empty, or the options and the saved federations do not determine
-            a URL and a token that belong together.
+        BadParameter: an option is empty, or the options and the saved federations supply no URL
+            with a matching token.
     """
     for option, value in (("--url", url), ("--token", token)):
         if value == "":
@@ -75,9 +75,9 @@ def connect(url: str | None, token: str | None, ca: str | None, patience: float 
 def _address(url: str | None, token: str | None) -> SavedFederation:
     """The URL and the token to use; a saved federation supplies what is missing.
 
-    A token is a secret of one federation. So no other address may get a saved token, and a given
-    token may only go to a saved address on this machine: a file console.json in a folder of unknown
-    origin could name any address.
+    A token is a secret of one federation. A saved token may therefore go only to the address saved
+    with it. If only a token is given, it may go only to a saved address on this machine: a file
+    console.json of unknown origin could name any address.
     """
     if url is not None and token is not None:
         return SavedFederation(url, token)
@@ -102,7 +102,7 @@ def _address(url: str | None, token: str | None) -> SavedFederation:
         return newest
     if urlsplit(newest.url).hostname not in LOOPBACK:
         raise typer.BadParameter(
-            f"give --url for the token: the URL in {place}, {newest.url}, is not on this machine"
+            f"give --url for the token: {place} names {newest.url}, which is not on this machine"
         )
     return newest._replace(token=token)
 

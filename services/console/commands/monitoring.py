@@ -90,7 +90,7 @@ def rounds(
 
 
 def _show_rounds(records: list[RoundRecord]) -> None:
-    """Prints one row per round, and below the table the clients that a round left out."""
+    """Prints one row per round; below the table, lists the clients that a round left out."""
     rows = [
         {
             "round": str(record.round),
@@ -173,7 +173,7 @@ def _print_events(run: OperatedRun, as_json: bool) -> None:
     shown = over = False
     for event in follow_events(run, PATIENCE):
         if not event and over:
-            # All events of a run that is over arrive before the next tick, so none is left.
+            # The run was over at the previous tick, so all its events arrived before this tick.
             if not shown:
                 sys.stderr.write(f"the events of {run.id} are no longer kept\n")
             return

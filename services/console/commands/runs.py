@@ -153,7 +153,7 @@ def runs(
         return
     rows = list[tuple[str, ...]]()
     for info in infos:
-        # A run that was cancelled after its start never opened a round.
+        # A cancelled run never opened a round, even if it had started.
         begun = info.started_at is not None and info.state != "cancelled"
         done = "-" if not begun else f"{info.round + 1} of {info.rounds}"
         rows.append((info.run, info.state, done, str(info.clients), str(info.evicted)))

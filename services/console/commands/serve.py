@@ -73,7 +73,7 @@ def serve(
 
 
 def _how_to_connect(folder: Path) -> str:
-    """A line that says how other commands find a federation outside ./runs; otherwise ""."""
+    """A line that says how other commands find the federation; "" if it is in ./runs."""
     path = folder.absolute()
     if path.parent == RUNS.absolute():
         return ""

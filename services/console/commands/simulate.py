@@ -49,9 +49,9 @@ def simulate(
     accuracy_of: Annotated[
         AccuracySource,
         typer.Option(
-            help="Which accuracy to report as final: that of the last round, the mean of the last "
-            "five rounds (mean5), that of the best round, or that of the models after the last "
-            "aggregation, which clients then measure (end)."
+            help="Source of the final accuracy: the last round (last), the mean of the last five "
+            "rounds (mean5), the best round (best), or an evaluation at the end (end). In this "
+            "evaluation, clients evaluate the models that the last aggregation produced."
         ),
     ] = "last",
     checkpoint: Annotated[

@@ -102,7 +102,7 @@ class _Scales:
     def runs(
         self, at: Sequence[float], values: Sequence[float | None]
     ) -> list[list[tuple[float, float]]]:
-        """The places of values, split at gaps; of many values, only every n-th has a place."""
+        """The places of values, split at gaps; if there are too many, only every n-th has one."""
         step = max(1, ceil_div(len(at), POINTS))
         known = [
             (self.x(at[i]), self.y(v)) if (v := values[i]) is not None else None

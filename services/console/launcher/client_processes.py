@@ -28,8 +28,8 @@ class ClientProcesses:
         operator: a connection to the aggregator.
         processes: starts the processes, and stops them at the end.
         per_process: maximum number of clients per process.
-        test_tap: token of the aggregator's test tap, which shows the honest updates to attackers
-            with full knowledge; by default, the value of RAMPART_TEST_TAP in this process.
+        test_tap: token of the aggregator's test tap; by default, the value of RAMPART_TEST_TAP in
+            this process. The test tap shows the honest updates to attackers with full knowledge.
     """
 
     def __init__(

@@ -4,9 +4,10 @@ A new interpreter takes about two seconds to import the modules, mostly torch. T
 matrix` start many processes, so they fork processes instead of starting interpreters. A forked
 process is an ordinary process: it has its own session, log and environment, and can be killed.
 
-The parent of a forked process is not its owner (the process that called `ForkedProcesses.python`),
-but the server that forks it. The server exits only after all of its clients: the owner and every
-forked process. So a forked process watches its owner itself, and exits if the owner dies.
+The owner of a forked process is the process that called `ForkedProcesses.python`. The parent is
+another process: the server that does the forking. The server exits only after the owner and every
+forked process have exited. So a forked process watches its owner itself, and exits if the owner
+dies.
 """
 
 import multiprocessing
@@ -145,6 +146,6 @@ def _end_with_owner() -> None:
     assert owner is not None
     owner.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    # This thread ends with the process: it goes on only if the process ignores SIGTERM.
+    # This thread ends with the process, unless the process ignores SIGTERM.
     time.sleep(GRACE)
     os.kill(os.getpid(), signal.SIGKILL)

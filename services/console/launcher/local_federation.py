@@ -55,7 +55,7 @@ class LocalFederation(LocalServers):
         """Starts Redis and the aggregator, and waits until the run has started.
 
         Raises:
-            RunEnded: the run has ended already, for example in an earlier execution of the folder.
+            RunEnded: the run has already ended, for example when the folder was used before.
         """
         super().start_servers()
         started = self.run.await_start(START)

@@ -120,7 +120,7 @@ class Processes:
 def delay_signals() -> Iterator[None]:
     """Delays SIGINT and SIGTERM until the context ends.
 
-    Otherwise, a signal could leave a started process unrecorded, and so it would not be stopped.
+    Otherwise, a signal could leave a started process unrecorded, and nothing would stop it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

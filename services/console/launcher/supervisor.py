@@ -23,10 +23,11 @@ SHORTEST, LONGEST = 0.2, 30.0
 STEADY = 60.0
 """A start has succeeded if the process runs for this number of seconds."""
 GIVE_UP = 3600.0
-"""If every start of a server fails for this number of seconds, the federation is stopped; clients
-are only not started any more. The time is long, so that somebody can free space on a full disk."""
+"""If every start of a process fails for this number of seconds, the process is not started again.
+If the process is a server, the federation stops. The time is long, so that somebody can free space
+on a full disk."""
 SCARCE = 2**26
-"""If less free disk space is left, in bytes, the log says so: the disk may be full."""
+"""If a process dies while the disk has fewer free bytes, the log states the free space."""
 PER_PROCESS = 10
 """Maximum number of clients per process."""
 
@@ -75,7 +76,7 @@ class SupervisedFederation:
         self._folder = folder
         self._clock = clock
         self._pause = pause
-        # A restart does not wait until the process listens: meanwhile, other processes may die.
+        # A restart does not wait until the process listens: others may die meanwhile.
         starts = {"redis": federation.launch_redis, "aggregator": federation.launch_aggregator}
         self._supervised = {name: Supervised(start, clock()) for name, start in starts.items()}
         for name in self._supervised:
@@ -162,7 +163,7 @@ class SupervisedFederation:
         tokens = state / "join-tokens"
         known = tokens.read_text(encoding="utf-8").split() if tokens.exists() else []
         if len(known) < clients:
-            # Line i belongs to client i, so the tokens of further clients follow the known tokens.
+            # Line i has the token of client i, so append the tokens of further clients.
             made = self._federation.operator.mint_unbound(clients - len(known)).tokens
             durable.replace(tokens, ["\n".join([*known, *made]).encode()], 0o600)
         self._federation.processes.python(

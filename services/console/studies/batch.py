@@ -20,8 +20,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Figures = dict[str, Any]
 VERSION = "rampart_version"
-"""The key of a file with results that names the version of Rampart. Results remain valid for other
-versions, so this key serves only readers of the file."""
+"""Files with results store the version of Rampart under this key. The version is only for people
+who read the file: the results remain valid for other versions."""
 
 
 def run_simulation(
@@ -75,7 +75,7 @@ def run_all_cached(
         path: returns the file for an item's results; the file's name contains the experiment's
             digest.
         pool: where to run the items.
-        experiment: returns an item's experiment; by default, no item starts from a model file.
+        experiment: returns an item's experiment; omit it if no item starts from a model file.
     """
     left, starts = [], dict[Path, str | None]()
     for item in items:
@@ -123,7 +123,7 @@ def write(path: Path, figures: Figures, start: str | None = None) -> None:
 
 
 def _without_origin(stored: Figures) -> Figures:
-    """The results of a file, without the keys that tell how the file came about."""
+    """The results of a file, without the keys that describe their origin."""
     return {key: value for key, value in stored.items() if key not in (START, VERSION)}
 
 

@@ -18,9 +18,8 @@ from rampart_fl.shared.experiment import Experiment
 from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
-"""The name of the row in which all clients behave honestly. The accuracies of every row,
-including this one, leave out the clients that attack in the other rows, so that all rows cover the
-same clients."""
+"""The name of the row in which all clients behave honestly. In every row, including this one, the
+accuracies cover the same clients: they leave out the clients that attack in the other rows."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -140,8 +139,8 @@ def plan(
         rounds: number of rounds of every run; by default, the base experiment's number.
         network: whether the cells run over HTTP.
     Raises:
-        ConfigurationError: there is no attack or no defence, or one is listed twice; or a cell is
-            not a valid experiment.
+        ConfigurationError: `attacks` or `defences` is empty or has duplicates, or a cell is not a
+            valid experiment.
     """
     for kind, listed in (("attack", attacks), ("defence", defences)):
         if not listed:

@@ -93,7 +93,7 @@ class Matrix:
         return SeedMean.of(self._by_seed(attack, defence, figure).values())
 
     def mean_loss(self, attack: str, defence: str, figure: str) -> SeedMean | None:
-        """By how much an attack lowers a metric, compared with no attack; a mean over seeds."""
+        """How much an attack lowers a metric compared with no attack, as a mean over seeds."""
         calm = self._by_seed(NOBODY, defence, figure)
         now = self._by_seed(attack, defence, figure)
         return SeedMean.of(calm[seed] - now[seed] for seed in now if seed in calm)

@@ -49,9 +49,9 @@ def adjust_metrics(cell: MatrixCell, figures: dict[str, Any]) -> dict[str, Any]:
     """Adjusts a run's metrics if its cell has no attack, or has the defence `local_only`.
 
     In the row without an attack, `fpr` becomes the evicted fraction of all clients, because every
-    client is honest; `dacc` and `fnr` become None. Under `local_only`, the metrics of the received
-    model become None, because a client receives no model; the metrics of the model `local` become
-    those of the personal model, which the client trained locally.
+    client is honest; `dacc` and `fnr` become None. Under `local_only`, a client receives no model,
+    so the metrics of the received model become None. The client trains its personal model locally,
+    so the metrics of the model `local` become those of the personal model.
     """
     if "error" in figures:
         return figures

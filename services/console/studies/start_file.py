@@ -1,4 +1,4 @@
-"""The model file that `model.start` names; an experiment's digest does not include its content."""
+"""The model file that `model.start` names; the experiment's digest does not cover this file."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ from rampart_fl.shared.errors import ConfigurationError
 from rampart_fl.shared.experiment import Experiment
 
 START = "start_sha256"
-"""The key under which a file with results has the SHA-256 of the run's model file."""
+"""Files with results store the SHA-256 of the run's model file under this key."""
 
 
 def start_digest(experiment: Experiment) -> str | None:

@@ -22,7 +22,7 @@ MODEL = "model"
 
 
 class SubsetModels:
-    """Trains the models of subsets, but reads the models that a file already holds.
+    """Trains each subset's model, unless a file already holds this model.
 
     Args:
         experiment: the experiment of the certificate.

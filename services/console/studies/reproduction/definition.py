@@ -78,8 +78,8 @@ class Figure(Table):
     panels: str | None = None
     """The axis whose choices are drawn in separate panels."""
     measures: list[str] = Field(default=[])
-    """The metrics that are drawn, each in its own panel unless `together` is set; by default, the
-    metric that the table shows."""
+    """The metrics that are drawn; by default, the metric that the table shows. Each metric has its
+    own panel, unless `together` is set."""
     together: bool = False
     """Whether all metrics of a run are drawn as lines in one panel."""
 
@@ -109,13 +109,13 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """For each axis of the paper that is not an axis of the table: the choice that all cells
-    share."""
+    """The table lacks some of the paper's axes; on each of these axes, all cells share this
+    choice."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}
-    """The paper's values: TOML tables nested in the order of the axes; the last axis is a list.
-    A cell for which the paper has no value has the value nan."""
+    """The paper's values: TOML tables nested in the order of the axes, with a list for the last
+    axis. The value nan marks a cell for which the paper has no value."""
     figure: Figure | None = None
     library: dict[str, dict[str, Choice]]
     """All choices of each axis, from the paper's file and from the table's file."""

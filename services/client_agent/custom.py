@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 Parameters = list[NDArray[Any]]
 """The model's tensors, sorted by name; `config["tensors"]` lists the names."""
 Config = dict[str, Any]
-"""The experiment's `training` table (epochs, batch_size, learning_rate, ...), and also `round`,
-`kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors` (the names of the
-parameters, in order)."""
+"""The experiment's `training` table (epochs, batch_size, learning_rate, ...) with four further
+keys: `round`, `kind` ("train", "probe" or "evaluate"), `client` (the client's id) and `tensors`
+(the names of the parameters, in order)."""
 
 
 class Client(Protocol):

@@ -207,7 +207,7 @@ class AggregatorClient:
             wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
-            away: whether the client says that it does not train now, so that it counts as offline.
+            away: whether the client reports that it does not train now; it then counts as offline.
         """
         seconds = self._seconds(wait)
         headers = _request_headers(seconds, accept, held)

@@ -29,8 +29,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, that of the federation in the folder "
-        "RAMPART_FEDERATION, or else in ./runs.",
+        help="Aggregator's URL; by default, the URL of the federation in the folder "
+        "RAMPART_FEDERATION or, if this variable is not set, in ./runs.",
     ),
 ]
 Token = Annotated[

@@ -27,7 +27,8 @@ GIVE_UP = 3600.0
 If the process is a server, the federation stops. The time is long, so that somebody can free space
 on a full disk."""
 SCARCE = 2**26
-"""If a process dies while the disk has fewer free bytes, the log states the free space."""
+"""If a process dies while the disk has fewer free bytes than this, the log states the free
+space."""
 PER_PROCESS = 10
 """Maximum number of clients per process."""
 

@@ -67,7 +67,7 @@ def run_all_cached(
     """Like `run_all`, but reads stored results from files, and writes new results to files.
 
     Only this process reads and writes the files. The results of failed runs are not written. Stored
-    results are not used if their run started from a model file with a different content.
+    results are not used if the model file from which their run started has changed.
 
     Args:
         run: function that runs one item.

@@ -33,6 +33,7 @@ SAME_VERDICTS = {
     "0f5865a084c37c0e": "546047d882b76888",
     "b63e946098de514f": "546047d882b76888",
     "fe951c6e43666428": "546047d882b76888",
+    "57ff3b2f9c703c63": "546047d882b76888",
 }
 """Maps the digest of a version of these files to an earlier version with the same verdicts.
 
@@ -42,7 +43,8 @@ vectors that it no longer needs. ba4a855b: under the buffered policy, which no r
 challenge stays in a row. 05c69bcd: the engine checks that detectors judge every row. 0f5865a0: too
 few rows for a rule's bound f, which no recorded run has, do not fail a round with verdicts.
 b63e9460: changes the buffered policy and the detector `cross_round`, which no recorded run uses.
-fe951c6e: imports a module under its new name."""
+fe951c6e: imports a module under its new name. 57ff3b2f: changes rounds with clients in quarantine,
+and rounds without a finite update, which no recorded run has."""
 SETTLED = 30
 """Minimum number of rounds of a run that ends once all attackers are evicted."""
 Figures = dict[str, Any]

@@ -151,7 +151,7 @@ class ProcessMetrics:
             self.phase.labels(name).set(name == phase)
 
     def set_no_run(self) -> None:
-        """Sets the gauges for the time between two runs; the number of the round remains."""
+        """Sets the gauges to their values without a run, except for the number of the round."""
         for name in PHASES:
             self.phase.labels(name).set(name == "done")
         for gauge in (self.paused, self.evictions, self.quarantines, self.proposals):

@@ -173,7 +173,7 @@ class AggregatorConnection:
         return self._stranger(request, detail_of(answer))
 
     def _stranger(self, request: str, answer: str) -> ConfigurationError:
-        """The error for an answer that no aggregator gives."""
+        """The error for an answer from a server that is not an aggregator."""
         return ConfigurationError(
             f"the server at {self.url!r} does not seem to be an aggregator: {request}: {answer}"
         )

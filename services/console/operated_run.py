@@ -29,7 +29,7 @@ class RunUnfinished(RampartError):
 
 
 def require_finished(info: RunInfo) -> None:
-    """Refuses a run that has ended in another state than `finished`.
+    """Refuses a run that has ended in a state other than `finished`.
 
     Raises:
         RunUnfinished: the run failed or was cancelled; the message states the reason.

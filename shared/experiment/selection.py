@@ -42,7 +42,7 @@ def quota(buffer: float, expected: int) -> int:
     """The number of uploads that close a round under the buffered policy.
 
     A `buffer` of at most 1 is a fraction of `expected`, the number of clients whose updates can be
-    included in the round. A larger `buffer` is a number of uploads.
+    included in the round. A `buffer` above 1 is a number of uploads.
 
     >>> quota(0.5, 7), quota(10, 7), quota(3, 7)
     (4, 7, 3)

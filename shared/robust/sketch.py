@@ -21,7 +21,7 @@ AT_ONCE = 1 << 22
 
 @lru_cache(maxsize=4)
 def _packed(dim: int, size: int, seed: int) -> NDArray[np.uint8]:
-    """Random bits, one for each coordinate of a vector; each byte holds eight bits."""
+    """Random bits, one for each coordinate of a vector, packed eight to a byte."""
     draws = generator(seed, "sketch", dim, size)
     counts = (min(AT_ONCE, dim - first) for first in range(0, dim, AT_ONCE))
     drawn = (torch.randint(0, 2, (count,), generator=draws, dtype=torch.int8) for count in counts)

@@ -106,7 +106,7 @@ class AuditLog:
             act: the action. The script writes the action's entry only if it carries out the action.
             script: the script.
             keys: the keys that the script works on, without the keys of the log.
-            args: the arguments of the script, without those of `AUDITED`.
+            args: the script's own arguments, without the arguments of `AUDITED`.
         """
         names = (*keys, self.keys.audit, self.keys.audit_head)
         while True:

@@ -110,7 +110,13 @@ def read(path: Path, start: str | None = None) -> Figures | None:
 def write(path: Path, figures: Figures, start: str | None = None) -> None:
     """Writes results to a file atomically; if writing fails, the file does not change.
 
-    The file also gets the version of Rampart, and the SHA-256 `start` of the run's model file.
+    The file also records the version of Rampart.
+
+    Args:
+        path: the file.
+        figures: the results.
+        start: SHA-256 of the model file from which the run starts, which the file also records;
+            None if there is none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {

@@ -22,8 +22,8 @@ class SignGuard(Rule):
 
     A row x is kept if lower <= |x| / (median norm) <= upper and x is in the largest mean-shift
     cluster. Rows are clustered by their shares of positive, negative and zero values among randomly
-    drawn coordinates. Two rows are always in the same cluster. If no row is kept, the global model
-    is not updated. The norm of the result is at most the median norm.
+    drawn coordinates. If there are only two rows, they are in the same cluster. If no row is kept,
+    the global model is not updated. The norm of the result is at most the median norm.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> import torch

@@ -34,7 +34,7 @@ OF_TOKENS = frozenset(
         *(refusals.Forbidden, refusals.ReadOnly),
     }
 )
-"""Errors about tokens, which routes without tokens never send."""
+"""Errors about tokens. A route that needs no token never sends them."""
 RETRY_AFTER: dict[str, Any] = {
     "Retry-After": {
         "description": "number of seconds after which the request may succeed",

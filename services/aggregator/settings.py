@@ -172,7 +172,7 @@ class Settings(ServiceSettings):
             raise ValueError(
                 f"RAMPART_POLL ({self.poll:g}) must be less than RAMPART_OFFLINE_AFTER "
                 f"({self.offline_after:g}): otherwise, a client counts as offline while it waits "
-                "for a ticket"
+                "for a ticket; set RAMPART_POLL to a lower value"
             )
         return self
 

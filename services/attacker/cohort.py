@@ -107,6 +107,7 @@ class SharedUpdates:
             )
         shared_round.shared[member] = update
         self._known[run].add(member)
+        self._gone[run].discard(member)  # An operator has reinstated the member.
         shared_round.absent.discard(member)
         shared_round.changed.set()
         if kind == "train":
@@ -156,7 +157,7 @@ class SharedUpdates:
         return dict(shared_round.shared)
 
     def gone(self, run: str) -> int:
-        """Number of members that have left a run; before its end, these members were evicted."""
+        """Number of members that have left a run; while it goes on, these members are evicted."""
         return len(self._gone[run])
 
     def known(self, run: str) -> set[str]:
@@ -170,6 +171,7 @@ class SharedUpdates:
     def _mark_absent(self, run: str, round_: int, kind: str, member: str) -> None:
         shared_round = self._rounds[run, round_, kind]
         self._known[run].add(member)
+        self._gone[run].discard(member)
         if member not in shared_round.shared:
             shared_round.absent.add(member)
             shared_round.changed.set()

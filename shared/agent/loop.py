@@ -101,6 +101,9 @@ async def participate(
             log.info(
                 "client no longer takes part in the run", extra={**where, "reason": ticket.reason}
             )
+            if ticket.kind == "evicted":  # The client was barred from the federation.
+                with own_errors():
+                    await participant.idle(ticket)
             return ticket
         try:
             if ticket.kind in ("train", "probe", "evaluate"):

@@ -39,7 +39,7 @@ class Knowledge:
     Args:
         participants: number n of clients that take part in the round, attackers included. Under the
             buffered policy, all clients that are not barred take part. In a probe, only the probed
-            clients count.
+            clients count, unless the attacker does not know them.
         attackers: number m of attackers among these clients.
         honest_BD: honest updates that the attacker knows, one per row. With full knowledge, the
             rows are the updates of the benign clients. With partial knowledge, the rows are the

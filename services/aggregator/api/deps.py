@@ -70,7 +70,7 @@ AwayParameter = Annotated[
     bool,
     Query(
         description="true if the client is a member of the run but does not train now; the client "
-        "then counts as offline, and no round selects it"
+        "then counts as offline, and no later round selects it"
     ),
 ]
 
@@ -78,9 +78,8 @@ AwayParameter = Annotated[
 async def identify_unless_away(
     request: Request, runtime: RuntimeDep, token: Bearer, away: AwayParameter = False
 ) -> TokenOwner:
-    """Like `identify`, but a client that is away is not recorded as present."""
-    known = await authenticate(runtime, token)
-    return known if away else record_presence(request, runtime, known)
+    """Like `identify`, but a client that says that it is away counts as offline."""
+    return record_presence(request, runtime, await authenticate(runtime, token), away)
 
 
 async def authenticate(runtime: Runtime, token: str) -> TokenOwner:
@@ -106,9 +105,11 @@ def software_of(request: Request) -> str:
     return "" if match is None else match.group()
 
 
-def record_presence(request: Request, runtime: Runtime, known: TokenOwner) -> TokenOwner:
-    """Records a request of a client; the client then counts as online."""
-    runtime.hub.saw(known.client, software_of(request))
+def record_presence(
+    request: Request, runtime: Runtime, known: TokenOwner, away: bool = False
+) -> TokenOwner:
+    """Records a request. The client then counts as online, unless it says that it is away."""
+    runtime.hub.saw(known.client, software_of(request), away)
     return known
 
 

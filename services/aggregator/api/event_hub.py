@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from rampart_fl.services.aggregator.state.client_store import LastRequest
 from rampart_fl.services.aggregator.state.event_log import BATCH, EventLog, read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event, EventType
 from rampart_fl.services.aggregator.state.stores import Stores
@@ -106,7 +107,7 @@ class EventHub:
         self._flush_every = flush_every
         self.waiters: dict[str, list[Listener]] = defaultdict(list)
         """The waiting requests of each topic."""
-        self._seen: dict[str, tuple[float, str]] = {}
+        self._seen: dict[str, tuple[float, str, bool]] = {}
         self._run: str | None = None
         """The current run, whose events the hub reads; None if there is no current run."""
         self.closing = False
@@ -128,9 +129,15 @@ class EventHub:
         """How many requests are waiting for events about a topic."""
         return len(self.waiters.get(topic, ()))
 
-    def saw(self, client: str, software: str = "") -> None:
-        """Records the time of a client's request, and the software that the request names."""
-        self._seen[client] = time.monotonic(), software
+    def saw(self, client: str, software: str = "", away: bool = False) -> None:
+        """Records the time of a client's request, and what the request says.
+
+        Args:
+            client: the client's id.
+            software: the software that the request names.
+            away: whether the client says that it does not train now.
+        """
+        self._seen[client] = time.monotonic(), software, away
 
     def listen(self, topic: str) -> Listener:
         """Listens for events about a topic.
@@ -229,9 +236,12 @@ class EventHub:
             await asyncio.sleep(self._flush_every)
             seen, self._seen = self._seen, {}
             now = time.monotonic()
-            ages = {client: (now - at, software) for client, (at, software) in seen.items()}
+            requests = {
+                client: LastRequest(now - at, software, away)
+                for client, (at, software, away) in seen.items()
+            }
             try:
-                await self._stores.clients.saw(ages)
+                await self._stores.clients.saw(requests)
             except Unavailable:
                 self._seen = {**seen, **self._seen}
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import (
@@ -146,13 +147,25 @@ class ClientRecord(NamedTuple):
     labels: Mapping[str, str] = LABELS
 
 
+class LastRequest(NamedTuple):
+    """A client's last request."""
+
+    age: float
+    """Seconds since the request."""
+    software: str
+    """The software that the request named."""
+    away: bool
+    """Whether the request said that the client does not train now."""
+
+
 class ClientFacts(NamedTuple):
     """Facts about a client that are not part of its record."""
 
     seen: float | None
     """Unix time of the client's last request, by Redis' clock."""
     silent: float | None
-    """Seconds since the client's last request; None if the client has not sent any."""
+    """Seconds since the client's last request; infinite if this request said that the client is
+    away; None if the client has not sent any request."""
     software: str
     """The software that the client named in its last request."""
     barred: Bar | None
@@ -303,8 +316,8 @@ class ClientStore:
         now = unix_time(time)
         return {
             client: ClientFacts(
-                seen,
-                None if seen is None else now - seen,
+                None if seen is None else abs(seen),
+                None if seen is None else _silence(seen, now),
                 software or "",
                 None if why is None else parse_bar(why),
             )
@@ -312,24 +325,32 @@ class ClientStore:
         }
 
     async def silences(self) -> dict[str, float]:
-        """How many seconds ago each client sent its last request."""
+        """Seconds since each client's last request; infinite for a client that is away."""
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
             pipe.time()
             pipe.zrange(self.keys.seen, 0, -1, withscores=True)
             time, raw = await pipe.execute()
         now = unix_time(time)
-        return {client: now - float(at) for client, at in raw}
+        return {client: _silence(float(at), now) for client, at in raw}
 
-    async def saw(self, requests: Mapping[str, tuple[float, str]]) -> None:
-        """Stores the time of each client's last request, and the software named in the request.
+    async def saw(self, requests: Mapping[str, LastRequest]) -> None:
+        """Stores when each client sent its last request, and what the request said.
 
-        The caller passes the age of each request in seconds. The store subtracts the age from the
-        time of Redis' clock, because the clocks of api processes and workers may differ.
+        The store subtracts the age of each request from the time of Redis' clock, because the
+        clocks of api processes and workers may differ.
         """
         if not requests:
             return
         now = await self.redis.time()
+        times = {
+            client: (now - one.age) * (-1 if one.away else 1) for client, one in requests.items()
+        }
         async with converted_errors(), self.redis.client.pipeline(transaction=False) as pipe:
-            pipe.zadd(self.keys.seen, {client: now - ago for client, (ago, _) in requests.items()})
-            pipe.hset(self.keys.software, mapping={c: name for c, (_, name) in requests.items()})
+            pipe.zadd(self.keys.seen, times)
+            pipe.hset(self.keys.software, mapping={c: one.software for c, one in requests.items()})
             await pipe.execute()
+
+
+def _silence(stored: float, now: float) -> float:
+    """Seconds since a client's last request, from the stored time; infinite if it is away."""
+    return inf if stored < 0 else now - stored

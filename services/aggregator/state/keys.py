@@ -12,7 +12,8 @@ are small, because models and updates are kept in the blob store. The keys of th
     tokens       hash    SHA-256 of a client's token -> {client, expires_at}
     joins        hash    SHA-256 of a join token -> {expires_at, client_id?, sample_cap?, labels?,
                          used?, token_hash?, revoked?}
-    seen         zset    id -> time of its last request, by Redis' clock
+    seen         zset    id -> time of its last request, by Redis' clock; negative if the client
+                         said that it is away
     software     hash    id -> the software that its last request named
     barred       hash    id -> why, when and by whom the client was barred from the federation
     attempts:A:W number  attempts of name A in time window W

@@ -40,12 +40,13 @@ class Liveness:
 
         A member is online if it sent a request within the last `offline_after` seconds. For the
         first `offline_after` seconds after a worker starts or takes over the run, every member
-        counts as online.
+        counts as online, unless its last request said that it is away.
         """
-        online = set(members)
-        if self._clock() - self._started_at >= self._offline_after:
-            silences = await self._clients.silences()
-            online = {c for c in online if silences.get(c, inf) < self._offline_after}
+        silences = await self._clients.silences()
+        if self._clock() - self._started_at < self._offline_after:
+            online = {client for client in members if silences.get(client) != inf}
+        else:
+            online = {c for c in members if silences.get(c, inf) < self._offline_after}
         return online - await self.without_token(online)
 
     async def without_token(self, members: Collection[str]) -> set[str]:

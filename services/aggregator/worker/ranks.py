@@ -1,8 +1,8 @@
 """The ranks of a worker: processes started by torchrun, each with a part of all coordinates.
 
-Rank 0 is the worker: it holds the lease, talks to Redis, and writes blobs. Before rank 0 calls a
-method that computes on vectors, it sends the method's name and arguments to the other ranks. They
-call the same method on their own coordinates (`follower`).
+Rank 0 is the worker: it holds the lease, and talks to Redis. All ranks write blobs. Before rank 0
+calls a method that computes on vectors, it sends the method's name and arguments to the other
+ranks. They call the same method on their own coordinates (`follower`).
 """
 
 import atexit

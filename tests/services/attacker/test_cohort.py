@@ -85,6 +85,22 @@ async def test_members_do_not_wait_for_absent_or_departed_members(
     assert waits.gone == (how == "leave"), "colluders know which of them were evicted"
 
 
+@pytest.mark.parametrize("how", ["absent", "shares"])
+async def test_a_reinstated_member_is_awaited_again(http: httpx.AsyncClient, how: str) -> None:
+    one_D, other = np.float32([1]), member(http, "b")
+    await other.leave()
+    if how == "absent":
+        await other.report_absence(3)
+    else:
+        await other.share(3, "train", one_D, one_D)
+    waits = member(http, "a")
+    late = asyncio.create_task(waits.exchange(4, "train", one_D, one_D, wait=True))
+    await asyncio.sleep(0.01)
+    assert not late.done()
+    await other.exchange(4, "train", one_D, one_D, wait=True)
+    assert list(await late) == ["a", "b"] and waits.gone == 0
+
+
 async def test_members_that_train_do_not_delay_members_that_are_probed(
     http: httpx.AsyncClient,
 ) -> None:

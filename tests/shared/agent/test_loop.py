@@ -217,6 +217,12 @@ async def test_loop_ends_if_the_run_is_deleted() -> None:
     assert (last, log) == (other, ["train 0 from 0"])
 
 
+async def test_a_client_that_is_barred_during_a_run_tells_its_participant() -> None:
+    barred = Ticket(kind="evicted", reason="by the operator")
+    last, log = await run(Script(ticket(0, "train"), barred))
+    assert (last, log) == (barred, ["train 0 from 0", "evicted by the operator"])
+
+
 async def test_uploads_are_logged_before_they_are_sent(tmp_path: Path) -> None:
     script, activity = Script(ticket(0, "train"), ticket(0, "done")), ActivityLog(tmp_path)
 

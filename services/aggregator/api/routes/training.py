@@ -22,6 +22,7 @@ from rampart_fl.services.aggregator.api.deps import (
     RunDep,
     RuntimeDep,
     check_again,
+    record_presence,
     require_member,
 )
 from rampart_fl.services.aggregator.api.identities import TokenOwner
@@ -143,6 +144,7 @@ async def upload(
     text = receipt.model_dump_json()
     if preferences.patience and len(text) <= IN_HEADER and runtime.hub.count(known.client) < POLLS:
         started = time.perf_counter()
+        record_presence(request, runtime, known)  # Reading a large body may have taken long.
         ticket = await await_ticket(
             runtime,
             known,

@@ -1,5 +1,6 @@
 """Clients and their tokens, in a real Redis."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rampart_fl.services.aggregator.state.audit_log import Attribution
 from rampart_fl.services.aggregator.state.client_store import (
     ClientRecord,
+    LastRequest,
     TokenRecord,
 )
 from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord
@@ -102,8 +104,9 @@ async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: 
     await stores.clients.saw({})
     assert await stores.clients.silences() == {}
     first = await stores.redis.time()
-    await stores.clients.saw({"a": (200.0, "rampart-fl/0.1"), "b": (100.0, "")})
-    await stores.clients.saw({"a": (10.0, "rampart-fl/0.2")})
+    older = LastRequest(200.0, "rampart-fl/0.1", True)
+    await stores.clients.saw({"a": older, "b": LastRequest(100.0, "", False)})
+    await stores.clients.saw({"a": LastRequest(10.0, "rampart-fl/0.2", False)})
     last = await stores.redis.time()
     silences = await stores.clients.silences()
     facts = await stores.clients.facts(["b", "a", "c"])
@@ -120,6 +123,18 @@ async def test_time_and_agent_of_the_last_request_are_stored_per_client(stores: 
     assert [facts[client].software for client in "abc"] == ["rampart-fl/0.2", "", ""]
     assert facts["c"] == (None, None, "", None)
     assert not facts["c"].online(1e9)
+
+
+async def test_a_client_that_is_away_is_offline_at_once_but_its_last_request_is_known(
+    stores: Stores,
+) -> None:
+    await stores.clients.saw({"a": LastRequest(0.0, "", False)})
+    await stores.clients.saw({"a": LastRequest(5.0, "", True)})
+    now = await stores.redis.time()
+    assert await stores.clients.silences() == {"a": inf}
+    facts = (await stores.clients.facts(["a"]))["a"]
+    assert facts.seen == pytest.approx(now - 5, abs=1)
+    assert facts.silent == inf and not facts.online(1e9)
 
 
 async def test_labels_are_set_by_the_join_token_and_can_be_changed(stores: Stores) -> None:

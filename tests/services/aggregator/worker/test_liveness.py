@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
+from rampart_fl.services.aggregator.state.client_store import LastRequest
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 
 pytestmark = pytest.mark.anyio
@@ -34,3 +35,15 @@ async def test_clients_are_online_whatever_the_clocks_of_api_and_worker_say(
     assert await liveness.online(["b"]) == set()
     await redis.zadd(live_run.stores.keys.seen, {"a": await live_run.stores.redis.time() - 61})
     assert await liveness.online(["a", "b"]) == set()
+
+
+async def test_a_client_that_is_away_is_offline_even_if_the_worker_has_just_started(
+    live_run: Any,
+) -> None:
+    await live_run.join("a", "b")
+    run, clients = live_run.run, live_run.stores.clients
+    await clients.saw({"a": LastRequest(0.0, "", True), "b": LastRequest(0.0, "", False)})
+    liveness = Liveness(clients, run.members, run.evictions, 60)
+    assert await liveness.online(["a", "b"]) == {"b"}
+    await clients.saw({"a": LastRequest(0.0, "", False)})
+    assert await liveness.online(["a", "b"]) == {"a", "b"}

@@ -11,6 +11,7 @@ from rampart_fl.services.aggregator.api.routes.run_status import (
     STREAMS_EACH,
     stream_slot,
 )
+from rampart_fl.services.aggregator.state.client_store import LastRequest
 from rampart_fl.shared.protocol.refusals import TooMany
 from tests.services.aggregator.api.conftest import RUN, Api
 from tests.services.aggregator.conftest import BY
@@ -48,17 +49,21 @@ async def test_operators_see_that_a_run_waits_for_its_members(api: Api) -> None:
     live_run = api.live_run
     await live_run.join("ada", "bob")
     assert "online" not in await cause(), "the clients' requests may not have been stored yet"
-    await live_run.stores.clients.saw({"ada": (121.0, ""), "bob": (121.0, "")})
+    await live_run.stores.clients.saw(
+        {"ada": LastRequest(121.0, "", False), "bob": LastRequest(121.0, "", False)}
+    )
     assert await cause() == "clients: 0 of 2 members are online"
     await live_run.open(0, ["ada", "bob"])
     assert await cause() == "", "the round is open"
     await live_run.quarantine(0)
     assert await cause() == "clients: 0 of 2 members are online"
     await live_run.run.evictions.evict("bob", BY)
-    await live_run.stores.clients.saw({"bob": (0.0, ""), "ada": (121.0, "")})
+    await live_run.stores.clients.saw(
+        {"bob": LastRequest(0.0, "", False), "ada": LastRequest(121.0, "", False)}
+    )
     assert await cause() == "clients: 0 of 1 members are online"
     await live_run.run.state.set_status("paused", BY)
     assert await cause() == "", "an operator has paused the run"
     await live_run.run.state.set_status("running", BY)
-    await live_run.stores.clients.saw({"ada": (119.0, "")})
+    await live_run.stores.clients.saw({"ada": LastRequest(119.0, "", False)})
     assert await cause() == ""

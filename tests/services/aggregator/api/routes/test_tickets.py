@@ -85,7 +85,7 @@ async def test_an_expired_token_is_refused_even_if_the_client_is_away(
 ) -> None:
     await live_run.join("ada")
     token = mint()
-    await live_run.stores.clients.change_token("ada", token_hash(token), 1.0, None)
+    await live_run.stores.clients.change_token("ada", token_hash(token), 1.0, BY)
     refused = await api.ask("GET", "/v1/ticket?away=true", token)
     assert (refused.status_code, "has expired" in refused.text) == (401, True)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rampart_fl.services.aggregator.worker.worker import Worker
 
 DRAIN = 30
-"""Maximum time in seconds for completing requests in flight after SIGTERM."""
+"""After SIGTERM, requests in flight have this many seconds to complete."""
 
 
 class HttpServer(uvicorn.Server):
@@ -152,7 +152,7 @@ def server_config(settings: Settings, runtime: Runtime) -> uvicorn.Config:
         access_log=False,
         timeout_graceful_shutdown=DRAIN,
         timeout_keep_alive=75,
-        # By default, uvicorn trusts the addresses that any process on this machine claims.
+        # By default, uvicorn believes client addresses in headers from any process on this machine.
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", ""),
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,

@@ -47,8 +47,8 @@ class Settings(ServiceSettings):
 
     role: Literal["all", "api", "worker"] = "all"
     """Role of the process. `api` admits uploads; it needs no torch and can have many replicas.
-    `worker` computes the results of rounds; only the worker that holds the lease does so. `all`
-    combines the roles `api` and `worker` in one process."""
+    `worker` computes the results of rounds while it holds the lease. `all` combines the roles `api`
+    and `worker` in one process."""
     experiment: str | None = None
     """Experiment file, or the name of a shipped experiment. The worker submits this experiment if
     the federation has never had a run."""
@@ -84,8 +84,8 @@ class Settings(ServiceSettings):
     """Maximum total size in MiB of the newest rounds' entries in Redis; older entries move to
     blobs."""
     records_kept: int | None = Field(default=None, ge=1)
-    """Minimum number of newest rounds whose records are kept; older records are deleted in groups
-    of up to 64. By default, all records are kept."""
+    """Number of newest rounds whose records are always kept; older records are deleted in groups of
+    up to 64. By default, all records are kept."""
     models_kept: int = Field(default=1, ge=1)
     """For each run, the number of newest rounds whose global models the aggregator keeps. Later
     runs can start from the kept models (`model.start`)."""
@@ -113,7 +113,8 @@ class Settings(ServiceSettings):
     """Name under which this worker holds the lease. A worker that restarts under the same name gets
     its lease back at once."""
     lease: float = Field(default=10.0, gt=0.5)
-    """Seconds without a renewal after which the lease ends, and another worker can take over."""
+    """The lease ends after this many seconds without a renewal; another worker can then take
+    over."""
     tls_certificate: Path | None = None
     """PEM file with the certificate for HTTPS."""
     tls_key: Path | None = None
@@ -129,8 +130,8 @@ class Settings(ServiceSettings):
     """Seconds without a request after which a client counts as offline and is not selected."""
     uploads: int = Field(default=64, ge=1)
     """Maximum number of updates and probes that are read at the same time. Further uploads wait; an
-    upload that has waited for a minute is refused. In addition, up to an eighth as many requests
-    for customized models are read at once."""
+    upload that has waited for a minute is refused. In addition, requests for customized models are
+    read at the same time: at most an eighth of this number."""
     body_idle: float = Field(default=30.0, gt=0)
     """Longest pause in seconds between two chunks of an upload."""
     body_rate: float = Field(default=16_384.0, gt=0)

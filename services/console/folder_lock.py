@@ -38,9 +38,9 @@ def sign(file: TextIO) -> None:
 def locked(folder: Path | None) -> Iterator[None]:
     """Locks a folder for results until the context ends; creates the folder if it is missing.
 
-    The lock belongs to this process: processes and threads that the process starts can write to the
-    folder. The kernel removes the lock of a process that dies. If the folder is new and still empty
-    when the context ends, it is removed. Without a folder, nothing is locked.
+    The lock does not stop this process: its threads and the processes that it starts can write to
+    the folder. The kernel removes the lock of a process that dies. If the folder is new and still
+    empty when the context ends, it is removed. If `folder` is None, nothing is locked.
 
     Raises:
         ConfigurationError: another process has locked the folder, or the folder is not writable.

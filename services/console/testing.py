@@ -83,8 +83,8 @@ class TestClients:
     def run(self) -> OperatedRun:
         """The run that the test is about; a test may assign another run.
 
-        By default, this is the current run at the first use of this attribute. If no run is
-        current, it is the newest run.
+        By default, the first use of this attribute selects the current run, or the newest run if no
+        run is current.
         """
         return self.operator.run()
 

@@ -2,7 +2,7 @@
 
 The log belongs to the client's owner, and never leaves the client's machine. Each line is synced to
 disk before the client sends the data that the line describes. If a line cannot be written in full,
-the log raises an error and removes the beginning of the line, so the client sends nothing.
+the log removes the part that was written, and raises an error, so the client sends nothing.
 """
 
 import hashlib

@@ -8,8 +8,7 @@ from rampart_fl.shared.protocol.messages import Ticket
 from rampart_fl.shared.runtime import durable
 
 FIRST = "1"
-"""The number that the aggregator's schema migration gives to the only run of an older
-federation."""
+"""The aggregator's schema migration gives this number to the only run of an older federation."""
 
 
 def adopt_former_state(folder: Path, own: Path, first: Ticket) -> None:

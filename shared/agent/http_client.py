@@ -86,13 +86,13 @@ def httpx_errors(server: str) -> Iterator[None]:
 def check_answer(
     answer: httpx.Response, server: str, refusal: Callable[[httpx.Response], Exception]
 ) -> httpx.Response:
-    """Returns an answer whose status reports success (2xx); raises an error for any other status.
+    """Returns the answer if its status reports success (2xx); otherwise, raises an error.
 
     A redirect is an error because the token must not be sent to another server.
 
     Args:
-        answer: the answer. If its status is an error, the caller must read the body before this
-            call.
+        answer: the answer. If the status is an error, the caller must read the answer's body before
+            this call.
         server: the server's role and URL, for messages.
         refusal: makes the error that states why the server refused the request.
     Raises:
@@ -121,7 +121,7 @@ def detail_of(answer: httpx.Response) -> str:
     """The reason in an error answer, in one line.
 
     The reason is the field `detail`. If this field is missing, the reason is the status and the
-    start of the text. The name of the status replaces a text that is empty or HTML.
+    start of the text. If the text is empty or HTML, the name of the status takes its place.
 
     >>> detail_of(httpx.Response(409, json={"detail": "the run has ended"}))
     'the run has ended'

@@ -50,9 +50,9 @@ class LineSearchAttack(MomentAttack):
 
     `cost` maps the distances between a point and the known updates x_i to one number. The limit is
     the cost of one of the known updates: the largest cost (`bound="max"`) or the smallest
-    (`"min"`). With `bound="max"`, γ = 0 is always feasible in exact arithmetic. If μ itself exceeds
-    the limit after it is rounded, u is the rounded μ. With `bound="min"`, it is possible that no γ
-    ≥ 0 is feasible. In this case, u is the known update with the smallest cost.
+    (`"min"`). With `bound="max"`, γ = 0 is always feasible in exact arithmetic. If the cost of the
+    rounded μ exceeds the limit, u is the rounded μ. With `bound="min"`, it is possible that no γ ≥
+    0 is feasible. In this case, u is the known update with the smallest cost.
     """
 
     perturbation: Literal["std", "unit", "sign"] = "std"

@@ -32,9 +32,9 @@ class Span(Table):
     def most(self, of: int) -> int:
         """The upper limit as a number of clients; `of` is the number of selected clients.
 
-        If there is no upper limit, the result is the number of selected clients. A `min` that is a
-        fraction can amount to more clients than a `max` that is a number of clients. In this case,
-        the result is the lower limit.
+        If there is no upper limit, the result is the number of selected clients. If `min` is a
+        fraction and `max` is a number of clients, `min` can amount to more clients than `max`. In
+        this case, the result is the lower limit.
 
         >>> Span(min=0.8, max=3).most(of=9), Span(min=0.8, max=3).most(of=3)
         (8, 3)
@@ -54,7 +54,7 @@ class Joining(Table):
 
 
 class Collecting(Table):
-    """When a round stops collecting updates: once enough have arrived, or at a deadline."""
+    """When a round stops collecting updates: once enough updates have arrived, or at a deadline."""
 
     count: Span = Span(min=0.8)
     """Limits on the number of updates (sync policy). After `time.min`, the round closes as soon as

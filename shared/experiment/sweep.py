@@ -245,8 +245,8 @@ def _name(path: str) -> str:
 def put(tables: dict[str, Any], path: str, value: Any) -> None:
     """Sets the parameter at a dotted path in an experiment's nested dictionaries.
 
-    If the experiment lacks a table on the path, this table is created. The validation of the
-    experiment then refuses an unknown table, and names the keys that the new table still needs.
+    If the experiment lacks a table on the path, this table is created. If the new table is unknown
+    or incomplete, the validation of the experiment reports an error.
 
     Raises:
         ConfigurationError: the path names an entry that a list lacks, or leads into a value that is

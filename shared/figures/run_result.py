@@ -1,8 +1,8 @@
 """The metrics of a run, as the commands print them with --json and store them in result.json.
 
 Each type describes the JSON object of a group of metrics; `RunResult` describes the whole object.
-Accuracies and rates are fractions from 0 to 1. A metric without a value is None. If a type declares
-a metric as optional, the metric is left out of the JSON object instead.
+Accuracies and rates are fractions from 0 to 1. An optional metric without a value is left out of
+the JSON object; any other metric without a value is None.
 """
 
 from typing import Literal, TypedDict
@@ -56,7 +56,7 @@ class AttackSuccess(TypedDict, total=False):
 
 
 class LargestGap(TypedDict, total=False):
-    """The largest decrease in training loss that an honest client gets from local training."""
+    """The largest decrease of an honest client's training loss during local training."""
 
     largest_gap: float
 
@@ -86,7 +86,7 @@ class FinalFigures(Errors, Accuracies, AttackSuccess, LargestGap, Detection, Ser
 
 
 class Decisions(TypedDict):
-    """The number of client-rounds with each decision, and the silenced fraction, for each side.
+    """For each side: the number of client-rounds with each decision, and the silenced fraction.
 
     The sides are "honest" and "hostile"; see `rampart_fl.shared.figures.final.decisions`.
     """
@@ -112,7 +112,8 @@ class Costs(TypedDict):
 class VoteFigures(TypedDict, total=False):
     """The metrics of a vote; see `rampart_fl.shared.figures.votes`.
 
-    `certified[m]` is the accuracy that m hostile clients cannot change.
+    `certified[m]` is the fraction of test samples that are predicted correctly whatever m hostile
+    clients do.
     """
 
     certified: list[float]

@@ -131,7 +131,7 @@ class Stage(FamilyMember, ABC):
         return frozenset[Need]().union(*(p.needs() for p in parts if isinstance(p, Stage)))
 
     def unstreamed(self) -> "tuple[Stage, ...]":
-        """The stages with `streams = False` among this stage and the stages in its fields."""
+        """The stages with `streams = False`: this stage, and stages in its fields."""
         parts = (getattr(self, key) for key in type(self).model_fields)
         inner = tuple(stage for p in parts if isinstance(p, Stage) for stage in p.unstreamed())
         return inner if self.streams else (self, *inner)

@@ -95,11 +95,12 @@ def subset_radii(votes_TC: Tensor, clients: int, size: int, error: float = 0.0) 
         votes_TC: number of votes for each class; the model of each subset has one vote.
         clients: n, the number of clients.
         size: k, the number of clients in a subset.
-        error: 0 if all subsets of k clients voted, because the shares p are then known exactly. If
-            the voters were drawn at random, the function computes two Clopper-Pearson bounds for
-            each class: a lower and an upper bound on the share of all subsets that vote for this
-            class. Each bound is wrong with probability at most `error` / C. The radius of a sample
-            is too large with probability at most `doubt(error, C)`.
+        error: determines how often the bounds below may be wrong; 0 if all subsets of k clients
+            voted, because the shares p are then known exactly. If the voters were drawn at random,
+            the function computes two Clopper-Pearson bounds for each class: a lower and an upper
+            bound on the share of all subsets that vote for this class. Each bound is wrong with
+            probability at most `error` / C. The radius of a sample is too large with probability at
+            most `doubt(error, C)`.
 
     >>> subset_radii(torch.tensor([[3, 0], [2, 1]]), clients=3, size=1)
     tensor([1, 0])

@@ -46,11 +46,12 @@ def mean_shift(points_MF: Tensor) -> Tensor:
     """Labels (M,) by mean shift with a flat kernel: 0 for the largest cluster, 1 for the next, ...
 
     The radius of a point is the smallest distance within which half of all points lie. This half
-    includes the point itself and at least one other point. Two points are therefore one cluster,
-    and at least two of three points are in one cluster. The bandwidth is the mean of all points'
-    radii. Every point repeatedly moves to the mean of the points within the bandwidth, until it
-    reaches a peak of the density. Peaks that are at most one bandwidth apart are merged. Clusters
-    of equal size are ordered by the lowest index of their points.
+    includes the point itself and at least one other point. If there are only two points, both are
+    therefore in one cluster. If there are only three points, at least two of them are in one
+    cluster. The bandwidth is the mean of all points' radii. Every point repeatedly moves to the
+    mean of the points within the bandwidth, until it reaches a peak of the density. Peaks that are
+    at most one bandwidth apart are merged. Clusters of equal size are ordered by the lowest index
+    of their points.
 
     >>> mean_shift(torch.tensor([[9.0], [0.0], [0.1], [0.2]])).tolist()
     [1, 0, 0, 0]

@@ -110,7 +110,7 @@ class FederationKeys:
         return f"{self.prefix}attempts:{name}:{window}"
 
     def checks(self, request: str) -> str:
-        """The key of the answer to a request to check an experiment.
+        """The key of the result of one check of an experiment; `request` identifies the check.
 
         With the argument `<request>:asked`, the method returns the key of the experiment to check.
         """

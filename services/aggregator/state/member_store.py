@@ -172,7 +172,7 @@ class MemberStore:
 
         Clients may answer while the worker draws the slots. A client that declines meanwhile gets
         no slot. A client that accepts meanwhile gets the lowest free slot, as if it had accepted
-        after the start. No client can thus delay the start by changing its answer.
+        after the start. Therefore, no client can delay the start by changing its answer.
 
         Args:
             fence: the worker's fencing token.

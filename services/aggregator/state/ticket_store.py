@@ -107,7 +107,7 @@ class TicketStore:
         return {client: read_model(Ticket, raw[client]) for client in sorted(raw)}
 
     async def standing(self, client: str, upload: UploadKey | None = None) -> ClientRunState:
-        """A client's ticket, slot, and evictions from the run and the federation.
+        """A client's ticket and slot, and its evictions from the run and from the federation.
 
         Simultaneous calls share one round trip to Redis.
 

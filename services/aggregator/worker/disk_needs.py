@@ -11,7 +11,9 @@ from rampart_fl.shared.robust.histories import challenged_controls
 
 
 def models_of(plan: Plan, clients: int, known: int) -> int:
-    """The maximum number of models that a round stores, unless it challenges many absent clients.
+    """The largest number of models that a round usually stores.
+
+    A round that challenges unusually many absent clients can store more models.
 
     Args:
         plan: the stages of the round.
@@ -28,7 +30,7 @@ def models_of(plan: Plan, clients: int, known: int) -> int:
 
 @dataclass(frozen=True)
 class DiskNeeds:
-    """How many vectors the worker writes to the disk for a round; each is as large as a model.
+    """The vectors that the worker writes to the disk for a round; each has the size of a model.
 
     Args:
         vector_bytes: size of a vector in bytes.
@@ -54,7 +56,7 @@ class DiskNeeds:
         with converted_disk_errors():
             free = shutil.disk_usage(blobs.folder).free
             updates = blobs.growth(self.clients, self.vector_bytes)
-        # Even equal models need space for each copy, because all customized models are written to
+        # Even equal models need space for each copy. All customized models are written to
         # unfinished files before the first of these files becomes a blob.
         others = self.vector_bytes * (self.models + self.kept + self.filed)
         needed = updates + others

@@ -1,4 +1,4 @@
-"""The global models of a run's newest rounds: other runs can start from them, so they are kept."""
+"""The global models of a run's newest rounds, kept so that other runs can start from them."""
 
 from rampart_fl.services.aggregator.state.record_store import RecordStore
 from rampart_fl.services.aggregator.state.stored_values import read_model

@@ -27,7 +27,7 @@ from rampart_fl.shared.experiment.selection import quota
 POLL = 1.0
 """Seconds between checks of conditions that no event reports, such as deadlines."""
 TOKENS = 5.0
-"""Seconds between two checks of the tokens of the clients that an open round waits for. No event of
+"""Seconds between two checks of clients' tokens while a round waits for these clients. No event of
 the run reports that a token was revoked or replaced, or has expired."""
 EVALUATION = 600.0
 """Time limit of the evaluation in seconds, if the experiment sets no deadline for rounds."""
@@ -134,7 +134,8 @@ class PhaseMachine:
         deadline = None if limit is None else now + limit
         selected = self.experiment.draw(number, event.candidates)
         # Under the buffered policy, every client in `pulls` gets a ticket, even if it is offline.
-        # While a client waits for a ticket, Redis ignores its further requests.
+        # While a client waits for a ticket, Redis ignores the client's further requests for a
+        # ticket.
         tickets = state.pulls if self._buffered and number else selected
         after = PhaseState(
             "collecting",

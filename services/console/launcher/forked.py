@@ -146,6 +146,7 @@ def _end_with_owner() -> None:
     assert owner is not None
     owner.join()
     os.kill(os.getpid(), signal.SIGTERM)
-    # This thread ends with the process, unless the process ignores SIGTERM.
+    # SIGTERM normally ends the process, and this thread with it. A process that ignores SIGTERM is
+    # killed.
     time.sleep(GRACE)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Loads and draws samples, and checks them: a data set and a data attack may be a user's own code.
+"""Loads, draws and checks samples, because data sets and data attacks may be a user's own code.
 
 Legend: n samples.
 """
@@ -31,7 +31,7 @@ def load(member: Dataset) -> Samples:
 
 
 def draw(member: Dataset, seed: int) -> Samples | None:
-    """The samples drawn from this seed, checked like those of `load`; None if no seed is needed."""
+    """Draws samples and checks them; returns None if the data set does not depend on the seed."""
     with member.own_errors():
         samples: object = member.draw(seed)
     return None if samples is None else _checked(member, samples)
@@ -74,7 +74,7 @@ def _checked(member: Dataset, samples: object) -> Samples:
 def _problems(samples: Samples, shape: tuple[int, ...], classes: int) -> Iterator[str]:
     """What is wrong with the samples, worst first.
 
-    The caller stops at the first problem: the checks that follow can raise errors on such samples.
+    The caller stops at the first problem, because later checks can raise errors on such samples.
     """
     x: Any = samples.x
     if not isinstance(x, Tensor) or x.dtype not in DTYPES:
@@ -121,7 +121,7 @@ def _poison_problems(x: Any, y: Any, clean: Tensor, classes: int) -> Iterator[st
 
 
 def _described(value: object) -> str:
-    """What a value is, in a message: a tensor's dtype, or the type of another value."""
+    """Describes a value for a message: a tensor by its dtype, any other value by its type."""
     if isinstance(value, Tensor):
         return f"a tensor of {value.dtype} with shape {tuple(value.shape)}"
     return "None" if value is None else f"a {type(value).__module__}.{type(value).__name__}"

@@ -23,8 +23,9 @@ EVALUATED = 4096
 """Highest number of samples in one forward pass of an evaluation, over all clients together."""
 TILE = 16
 """A forward pass has at least this many samples per client, if they fit. For fewer samples,
-libraries use other matrix kernels, whose results differ in the last bits. If larger clients are in
-the same tensor, a pass rounds the number of samples per client up to a multiple of `TILE`."""
+libraries use other matrix kernels, whose results differ in the last bits. If the tensor also holds
+clients with more samples, a pass rounds the number of samples per client up to a multiple of
+`TILE`."""
 
 
 def evaluate(

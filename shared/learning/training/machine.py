@@ -13,7 +13,7 @@ PER_CORE = 2.0
 
 
 def resources(cores: float, memory: float, accelerator: bool) -> float:
-    """The number of cores, or memory / `PER_CORE` if this is smaller; infinite with a GPU.
+    """The smaller of the number of cores and memory / `PER_CORE`; infinite with a GPU.
 
     Args:
         cores: number of cores that the process may use.

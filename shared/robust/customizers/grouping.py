@@ -115,8 +115,8 @@ def update_group(
         state: the state of the rule.
         context: the context of the round.
     Returns:
-        The updated model and the next state; None and the unchanged state if the group is empty or
-        too small for its rule.
+        The updated model and the next state. If the group is empty or too small for its rule, the
+        model is None and the state is unchanged.
     """
     if not len(rows):
         return None, state

@@ -14,7 +14,7 @@ def reason(decision: str, one: ClientMemory, because: str, passive: bool, odds: 
         decision: the decision about the upload.
         one: what is remembered about the client.
         because: the text that `explain` returned for the upload.
-        passive: whether nobody is challenged; if so, suspicion counts as evidence.
+        passive: True if the detector challenges no clients; suspicion then counts as evidence.
         odds: the bound on the probability of false evictions, as text.
     """
     evidence = one.suspicion if passive else one.evidence
@@ -65,7 +65,7 @@ def explain(upload: Upload, place: int, objection: Objection, usual: CohortLimit
 
 
 def _turning(upload: Upload, response: Response, usual: CohortLimits) -> str:
-    """Explains in words why a response is turned."""
+    """Explains in words why a response points in the wrong direction ("turned")."""
     if upload.answer is None:
         return (
             f"response {response.correlation:.2f} to the model's movement is below "

@@ -44,17 +44,17 @@ class TrialRecord:
         relayed: wealth of the bets on the client's answers to other clients' challenges.
         compared: number of rounds with a bet on an answer to other clients' challenges.
         group: number of the client's group; clients on trial that have sent similar uploads have
-            the same number. The number is 0 if the client is not on trial and no recent acquittal
-            exempts it from trials.
+            the same number. A client has a group only while it is on trial, or exempt from trials
+            after an acquittal; otherwise, the number is 0.
         last_round: the latest round in which the client took part.
         due_round: the round after which the challenge in `due_shift` was drawn.
         rounds: number of rounds in which the detector has bet on the client's answer.
         trial: remaining length of the trial, in rounds in which the client takes part.
-        seen: for how many more of the client's rounds its latest copied upload is remembered.
-            Another copied upload in these rounds starts a trial. The number is 0 if no copied
-            upload is remembered.
-        rest: in how many more of the client's rounds copied uploads start no trial; 0 if there was
-            no recent acquittal.
+        seen: number of the client's next rounds in which its latest copied upload is still
+            remembered. Another copied upload in these rounds starts a trial. The number is 0 if no
+            copied upload is remembered.
+        rest: number of the client's next rounds in which copied uploads start no trial; 0 if there
+            was no recent acquittal.
         answered: number of rounds of this trial in which the client's answer was judged.
         cleared: wealth that the detector has won in this trial by betting that the client answers
             like an honest client.
@@ -105,7 +105,7 @@ class TrialRecord:
         return evidence(self.relayed, self.compared)
 
     def sighted(self, copied: bool, rounds: int) -> None:
-        """Updates the client's trial after one more round of the client.
+        """Updates the client's trial after another round in which the client took part.
 
         A second copied upload within `rounds` rounds starts a trial. Each further copied upload
         extends the trial. For `rest` rounds after an acquittal, a copied upload starts no

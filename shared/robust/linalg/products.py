@@ -116,7 +116,7 @@ def row(rows: View, position: int) -> Tensor:
 
 
 def uniform(m: int, positions: Sequence[int] | Tensor) -> Tensor:
-    """Coefficients (M,) for `combine` that give the mean of some rows.
+    """Coefficients (M,) with which `combine` computes the mean of some rows.
 
     >>> uniform(3, [0, 2])
     tensor([0.5000, 0.0000, 0.5000], dtype=torch.float64)

@@ -1,10 +1,10 @@
 """Minimum-diameter averaging: the mean of the n - f rows that are closest together.
 
 Let a graph have one vertex per row, and an edge between any two rows that are farther apart than r.
-A subset of rows has diameter at most r if and only if the rows that it leaves out form a vertex
-cover, that is, a set of vertices that touches every edge. Therefore, n - f rows with diameter at
-most r exist if and only if the graph has a vertex cover of at most f rows. Bisection over the
-distances finds the smallest possible diameter r without a search through all subsets.
+A vertex cover is a set of vertices that touches every edge. A subset of rows has diameter at most r
+if and only if all other rows form a vertex cover. Therefore, n - f rows with diameter at most r
+exist if and only if the graph has a vertex cover of at most f rows. Bisection over the distances
+finds the smallest possible diameter r without a search through all subsets.
 
 Legend: M rows, D coordinates.
 """

@@ -42,8 +42,9 @@ class SDEA(Rule):
     After learning, the weights are grouped into clusters. The cluster with the lowest mean weight
     keeps its weights, and all other rows share the rest of the weight equally. If there is only one
     cluster, weights are uniform. FINCH, the default clustering, never puts a single row into a
-    cluster of its own, so it never isolates a single attacker. With FINCH, up to three rows form
-    a single cluster, so their weights are uniform. Clustering does not set any weight to 0.
+    cluster of its own, so it never isolates a single attacker. If there are at most three rows,
+    FINCH puts all of them into one cluster, so their weights are uniform. Clustering does not set
+    any weight to 0.
 
     The samples need no labels. According to the paper, the rule fails if the samples are
     meaningless, such as noise. If a gradient is not finite while the rule learns the weights, the

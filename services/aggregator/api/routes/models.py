@@ -51,7 +51,7 @@ async def model(
         allowed = await ticket_in(runtime, caller, run)
         if allowed is None or allowed.kind == "offer":
             raise refusals.NotMember(f"{caller} does not take part in run {run.run}")
-        # A client that is barred and was never a member also gets such a ticket.
+        # A barred client gets an `evicted` ticket even if it was never a member.
         if allowed.kind == "evicted":
             raise refusals.Evicted(allowed.reason)
         initial = (await run.state()).snapshot.initial

@@ -56,7 +56,7 @@ export class RunStore extends EventTarget {
     this.stream_controller = new AbortController();
     /** The round at which `load_new_rounds` continues. */
     this.next_round = 0;
-    /** Whether the page has loaded the newest rounds, as of the time when it opened the run. */
+    /** Whether the page has loaded the rounds that were the newest when it opened the run. */
     this.rounds_loaded = false;
     /** Whether the page has also loaded all earlier rounds. */
     this.history_loaded = false;
@@ -95,7 +95,7 @@ export class RunStore extends EventTarget {
     }
   }
 
-  /** Loads the run, and follows its events until `close`, or until the run has ended and all its data is loaded. */
+  /** Loads the run, and follows its events. Stops on `close`, or when the run has ended and all its data is loaded. */
   async load_and_follow() {
     while (!this.run_info) {
       this.stale = { status: true, rounds: true, members: true };
@@ -202,7 +202,7 @@ export class RunStore extends EventTarget {
     this.notify("status");
   }
 
-  /** Waits after a failure, because an aggregator may restart; returns whether to repeat the request. */
+  /** Waits after a failure, because the aggregator may be restarting; returns whether to repeat the request. */
   async wait_to_retry() {
     if (!this.error_is_permanent) await new Promise((resolve) => setTimeout(resolve, RETRY_DELAY_MS));
     return !this.error_is_permanent && !this.abort_controller.signal.aborted;
@@ -259,7 +259,7 @@ export class RunStore extends EventTarget {
     try {
       if (parts.status) {
         this.round_status = await this.get_json("/rounds/current", signal).catch(null_if_refused);
-        // The run's entry changes only with the run's state, and with what the run waits for.
+        // The run's entry changes only if the run's state changes, or if the run waits for something else.
         if (!this.round_status || !this.run_info || this.run_info.waits_for !== this.round_status.waits_for || this.run_info.state !== this.round_status.status || this.has_ended) this.run_info = await this.get_json("", signal);
         parts.status = false;
         this.notify("status");
@@ -331,7 +331,7 @@ export class RunStore extends EventTarget {
     return this.run_info !== null && FINAL_STATES.has(this.run_info.state);
   }
 
-  /** Whether the run has ended, and all its data is loaded, except for events that have not arrived. */
+  /** Whether the run has ended and all its data is loaded; some events may not have arrived yet. */
   get is_complete() {
     return this.has_ended && this.history_loaded && !this.is_refreshing && !this.error && !Object.values(this.stale).some(Boolean);
   }

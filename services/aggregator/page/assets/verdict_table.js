@@ -110,7 +110,7 @@ export class VerdictTable {
     return round_scores && row < round_scores.length ? round_scores[row] : NaN;
   }
 
-  /** Sorts the rows: barred clients come first, then clients with more evidence, then those excluded more often. */
+  /** Sorts the rows: barred clients first, then by evidence, then by number of exclusions (highest first). */
   sort() {
     const { worst_severity, exclusion_count } = this;
     const barred_severity = (/** @type {number} */ row) => (worst_severity[row] > 3 ? worst_severity[row] : 0);

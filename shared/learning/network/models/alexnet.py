@@ -1,4 +1,4 @@
-"""AlexNet for images of 32x32 pixels, which MSDFL trains on CIFAR-10 and SVHN."""
+"""AlexNet for images of 32x32 pixels; the MSDFL paper trains this network on CIFAR-10 and SVHN."""
 
 from collections import OrderedDict
 

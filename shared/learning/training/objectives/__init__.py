@@ -123,7 +123,8 @@ class Objective(FamilyMember, ABC):
             models_KD: the models after the round's training.
             x_KN: every client's training samples, padded.
             sizes: number of training samples of each client.
-            draws: the source of random numbers; `train` passes that of the round's first step.
+            draws: the source of random numbers; `train` passes the source of the round's first
+                step.
         """
         del network, models_KD, x_KN, sizes, draws
         return {}

@@ -9,8 +9,8 @@ from torch import Tensor
 from rampart_fl.shared.learning.training.objectives import Objective, Point, objectives
 
 AT_ONCE = 2**22
-"""Largest number of elements of per-sample gradients in memory at once, over all clients together.
-A processor's cache holds about this many elements."""
+"""Largest size of the per-sample gradients in memory, in elements, for all clients together. A
+processor's cache holds about this many elements."""
 
 
 @objectives.register("msdfl")

@@ -31,9 +31,9 @@ class HostileClient(LearningClient):
     Args:
         attack: attack on updates; None if the client has only a data attack.
         data_attack: attack on the client's own samples.
-        cohort: connection to the cohort; needed if the attack asks for the updates of the
-            other attackers or of all clients. Without such an attack, the client only shares its
-            own updates.
+        cohort: connection to the cohort; needed if the attack uses the updates of the other
+            attackers or of all clients. With any other attack, the client uses the cohort only to
+            share its own updates.
         members: number of attackers.
         position: position of this client among all attackers.
         returns: whether the client rejoins with another identity after it is evicted.
@@ -115,7 +115,7 @@ class HostileClient(LearningClient):
             gone = self.cohort.gone
             # After the wait, `shared` has all selected attackers; without a wait, it may lack some.
             attackers = len(shared) if wait else max(len(shared), self.members - gone)
-        # Attackers do not learn which honest clients are barred, so only colluders are subtracted.
+        # Subtract only colluders: attackers do not learn which honest clients are barred.
         drawn = len(experiment.draw(ticket.round, everyone[gone:]))
         known = Knowledge(
             participants=drawn,

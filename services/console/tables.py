@@ -11,9 +11,9 @@ from rich.text import Text
 from rampart_fl.services.console.terminal import terminal
 
 FOLDED = 10
-"""A column of text that may break over lines keeps at least this width."""
+"""Minimum width of a column whose text may break over lines."""
 WIDE = 10_000
-"""The width of lines that go to a file or to another program."""
+"""The line width of output that goes to a file or to another program."""
 
 
 def print_table(
@@ -59,7 +59,7 @@ def fitting_table(
     text: Collection[str] = (),
     justify: JustifyMethod = "left",
 ) -> Table:
-    """A table with vertical lines; without them if the table would exceed the width.
+    """A table; it has vertical lines only if it fits into the width with these lines.
 
     Args:
         headings, rows, text, justify: as in `print_table`.

@@ -18,7 +18,7 @@ class AgentSettings(ServiceSettings):
     aggregator: str = "http://127.0.0.1:8440"
     """URL of the aggregator."""
     clients: int | None = Field(default=None, ge=1, le=10_000)
-    """Number of this process's clients (by default 1); each client takes any free slot of a run."""
+    """Number of clients in this process (by default 1); each takes any free slot of a run."""
     slots: str | None = None
     """The slots that this process's clients ask for, such as "0-5,9"; set either `slots` or
     `clients`. Each slot is one part of the experiment's data. If `ordinal` is set, `slots` contains
@@ -63,11 +63,11 @@ class AgentSettings(ServiceSettings):
     If false, the process exits. Choose true if the platform restarts every process that exits, as a
     Kubernetes StatefulSet does."""
     stay_after_errors: bool = False
-    """Whether a client that cannot train in a run waits for the run's end, and takes part in later
-    runs. If false, the client fails."""
+    """What happens to a client that cannot train in a run. If true, the client waits for the run's
+    end, and takes part in later runs. If false, the client fails."""
     personal_models_kept: int | None = Field(default=None, ge=0)
-    """Each client keeps the personal models of at most this number of former runs: the newest ones.
-    By default, it keeps the personal models of all runs."""
+    """Maximum number of former runs whose personal models a client keeps. The client keeps the
+    models of the newest runs. By default, it keeps the models of all runs."""
     trusted_packages: str = ""
     """Comma-separated names of trusted packages. An aggregator can name a model by its import path,
     which determines the code that runs on this machine. The client refuses a model with an import

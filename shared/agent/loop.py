@@ -112,8 +112,8 @@ async def participate(
                     cached = (digest, model or await connection.model(run, digest))
                 await _hand_over(connection, participant, ticket)
                 pending = await _answer(connection, participant, ticket, cached[1], activity)
-                # After an upload, the client's ticket is this `wait` ticket until the client has a
-                # new task. Request only a ticket that differs from this ticket.
+                # After an upload, the client has a `wait` ticket until it has a new task. `known`
+                # is the ETag of this `wait` ticket, so the next request waits for another ticket.
                 known = ticket.model_copy(update={"kind": "wait", "models": {}}).etag
             else:
                 with own_errors():

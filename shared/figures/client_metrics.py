@@ -90,7 +90,7 @@ def attack_success(metrics: MetricsByClient, clients: Iterable[str], kind: str) 
 
 
 def largest_gap(metrics: MetricsByClient, clients: Iterable[str]) -> LargestGap:
-    """The largest decrease in training loss that any of the clients gets from local training.
+    """The largest amount by which local training lowers the training loss of any of the clients.
 
     A large gap means that the received model fits the client's data poorly. The result is empty if
     no client measured a gap.
@@ -135,13 +135,13 @@ def accuracies(
 
 
 def sides(experiment: Experiment) -> tuple[list[str], list[str]]:
-    """The names of the honest and of the hostile clients, each ordered by slot."""
+    """The names of the honest and the hostile clients, as two lists ordered by slot."""
     pairs = list(zip(experiment.client_names, experiment.roles, strict=True))
     return [c for c, role in pairs if role is None], [c for c, role in pairs if role is not None]
 
 
 def best_accuracy(values: Mapping[ModelKind, float | None]) -> tuple[float | None, ModelKind]:
-    """The customized or the personalized accuracy, whichever is higher, and its kind of model.
+    """The higher of the customized and the personalized accuracy, and the kind of its model.
 
     >>> best_accuracy({"customized": 0.5, "local": 1.0, "personalized": None})
     (0.5, 'customized')

@@ -251,9 +251,9 @@ def _decide(
                 lambda kept: _aggregate(plan, kept, states, context), accepted, left_out
             )
     except PreconditionError:
-        # The round continues without a new global model in two cases. If groups are isolated, a
-        # client of one group could otherwise stop the round for all groups. If detectors left out
-        # clients, the detectors' verdicts would otherwise be lost, and nobody would ever be
+        # The round continues without a new global model if groups are isolated, or if detectors
+        # left out clients. An error would let a client of one isolated group stop the round for all
+        # groups. An error would also lose the detectors' verdicts, and nobody would ever be
         # evicted.
         if not plan.customizer.isolates and len(accepted) == len(rows):
             raise
@@ -299,7 +299,7 @@ def _aggregate(
 
 
 def _challengers(plan: Plan) -> list[tuple[str, Challenger]]:
-    """The detectors that challenge clients; detectors that need their own challenges come first."""
+    """The detectors that challenge clients, beginning with those that need their own challenges."""
     stages = [(key, one) for key, one in plan.stages().items() if isinstance(one, Challenger)]
     return sorted(stages, key=lambda pair: not pair[1].own)
 

@@ -8,8 +8,8 @@ import torch
 from rampart_fl.shared.runtime import cpus
 
 SMALL = 1 << 24
-"""Additional threads hardly make training faster if the number of parameters times the number of
-samples per step is below this number."""
+"""If the product of parameters and samples per step is below this number, additional threads hardly
+make training faster."""
 
 
 def training_threads(parameters: int, samples: int) -> int:

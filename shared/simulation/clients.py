@@ -281,8 +281,8 @@ class SimulatedClients:
             if poison is not None and poison.active(round_, self.experiment.seed):
                 own_FD = poison.checked_upload(own_FD)
             if group.attack is not None:
-                # An `agnostic` attacker does not know which other attackers were selected, so
-                # `first` is its position among all attackers of the experiment, not of the round.
+                # An `agnostic` attacker does not know which other attackers were selected. Its
+                # `first` is therefore its position among all attackers of the experiment.
                 alone = group.attack.asks_for == "agnostic"
                 known = replace(
                     full,

@@ -6,8 +6,8 @@ By the paper's Proposition 1, the optimal degree of collaboration is
 
 Here, |C| is the number of honest clients. An honest client has m samples of variance σ², so the
 mean of these samples has the variance A = σ²/m. B = Δ² is the variance of the honest clients' true
-means. κ bounds the error of the server's pipeline, and is 0 if f, the assumed number of hostile
-clients, is 0. Proposition 1 replaces B by the squared distance between each client's true mean and
+means. κ bounds the error of the server's pipeline; if the assumed number of hostile clients f is 0,
+κ is 0. Instead of B, Proposition 1 uses the squared distance between each client's true mean and
 the mean of all true means. On average, this squared distance is B.
 
 Legend: N honest clients, M samples, d coordinates.

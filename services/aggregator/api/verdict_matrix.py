@@ -25,7 +25,7 @@ def verdict_matrix(entries: Mapping[int, RoundEntry], client: str | None = None)
     Raises:
         InvalidRequest: the matrix would have too many cells.
     """
-    # Successive rounds often have the same list of clients; each distinct list is handled once.
+    # Successive rounds often have the same list of clients, so handle each distinct list only once.
     lists = {entry.clients for entry in entries.values()}
     known = {name for clients in lists for name in clients.split()}
     names = sorted(known if client is None else known & {client})

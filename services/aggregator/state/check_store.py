@@ -1,4 +1,4 @@
-"""Passes experiments to a worker, which checks them for the API, because the API has no torch."""
+"""Passes experiments from the API to a worker, which checks them; the API has no torch."""
 
 from dataclasses import dataclass
 from typing import cast

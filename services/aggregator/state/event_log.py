@@ -52,7 +52,7 @@ class EventLog:
         return raw[0][0] if raw else "0-0"
 
     async def may_lack(self, after: str) -> bool:
-        """Whether events after a position may have been deleted before they were read.
+        """Whether events after a position may have been deleted before a reader saw them.
 
         Events may have been deleted if the oldest remaining event is later than the position.
         """
@@ -60,7 +60,7 @@ class EventLog:
         return bool(raw) and _order(raw[0][0]) > _order(after)
 
     async def trim(self, kept: int = BATCH) -> None:
-        """Deletes old events; about `kept` of the newest events remain.
+        """Deletes old events, and keeps about `kept` of the newest events.
 
         Call `trim` only for the federation's log. For the run's log, the script that publishes
         a round deletes the old events.

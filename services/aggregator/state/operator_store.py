@@ -88,9 +88,10 @@ class OperatorStore:
         longer valid.
 
         Returns:
-            "added", also if an earlier request has stored the same token; "over" if this token
-            has been revoked or has expired since; or "taken" if an operator of this name has
-            another valid token. The second value is the stored record of the operator.
+            The first value is "added", "over" or "taken". It is "added" also if an earlier request
+            has stored the same token and the token is still valid. It is "over" if this stored
+            token has expired or been revoked. It is "taken" if an operator of this name has another
+            valid token. The second value is the stored record of the operator.
         """
         record = OperatorRecord(role, token_hash, by.time, by.actor, expires_at)
         until = None if expires_at is None else timestamp(expires_at)
@@ -106,7 +107,7 @@ class OperatorStore:
         return (await self.audit.perform(act, REVOKE, keys, name, by.time))[0]
 
     async def of_token(self, token_hash: str) -> tuple[str, OperatorRecord] | None:
-        """The name and record of the operator that once got the token with this hash, or None."""
+        """The name and record of the operator whose token has or had this hash; None if unknown."""
         name = await self.redis.ask("hget", self.keys.operator_tokens, token_hash)
         if name is None:
             return None

@@ -99,7 +99,7 @@ class RunBlobs:
                 obstore.head(self._store, "0" * 64)
 
     def former(self) -> Blobs:
-        """The blobs that an old version without runs put directly in the folder or URL."""
+        """The blobs of an old version of Rampart, which had no folder or prefix for each run."""
         if self._remote:
             return ObjectBlobs(self._location, self.folder / "former")
         return Blobs(self.folder)

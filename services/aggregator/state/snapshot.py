@@ -23,9 +23,9 @@ class Snapshot(BaseModel):
     - `pool` has the receipts of the updates that the server keeps as rows. Each row is a
       difference from the model `reference`.
     - `origins` has a dictionary for each client. The dictionary maps the digest of a challenged
-      model to the digest of the same model without the challenge. It contains the challenged models
-      from which clients trained the updates in `pool`. Under the buffered policy, it also contains
-      the challenged models of earlier rounds from which clients may still train.
+      model to the digest of the same model without the challenge. `origins` contains the challenged
+      models from which clients trained the updates in `pool`. Under the buffered policy, `origins`
+      also contains the challenged models of earlier rounds from which clients may still train.
     - `customized` maps the names of all models, except the global one, to their digests.
     - `assignment` maps a client to the names of its models. A client needs no entry in `assignment`
       if its only model is stored under the client's id.
@@ -61,8 +61,8 @@ class Snapshot(BaseModel):
     def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
         """A flat object, so that workers of earlier versions can restore the pool.
 
-        The key of a challenged model is `CLIENT`, as in earlier versions, if the client's row in
-        the pool was trained from this model. Otherwise, the key is `CLIENT DIGEST`.
+        If the client's row in the pool was trained from a challenged model, the model's key is
+        `CLIENT`, as in earlier versions. Otherwise, the key is `CLIENT DIGEST`.
         """
         started = {receipt.client: receipt.started for receipt in self.pool}
         return {
@@ -89,7 +89,7 @@ class Snapshot(BaseModel):
 
     @staticmethod
     def parse(text: str) -> "Snapshot":
-        """Parses a stored snapshot; raises an error unless it has this version's schema."""
+        """Parses a stored snapshot; raises an error if it has another version's schema."""
         raw = json.loads(text)
         version = raw.get("schema_version")
         if version != SCHEMA:
@@ -135,7 +135,7 @@ class Snapshot(BaseModel):
         return self.ticket_models(client, final=True)["model"]
 
     def origins_of(self, client: str) -> dict[str, str]:
-        """The model without the challenge, for each challenged model that a client may start from.
+        """For each challenged model that a client may start from, the model without the challenge.
 
         Keys and values are digests. The result has the client's entries in `origins`, and an
         entry for its current challenge.

@@ -36,7 +36,7 @@ class Coordinator:
     """Runs the phases of one run under one lease.
 
     Args:
-        resources: the run, its state, and what computes on it.
+        resources: the run's state, and the engine that computes on it.
         offline_after: seconds without a request after which a client is not selected.
         models_kept: number of newest rounds whose global models are kept.
     """
@@ -169,7 +169,7 @@ class Coordinator:
     # -- the open round ------------------------------------------------------------------------
 
     async def read_candidates(self, number: int) -> events.CandidatesRead:
-        """Reads which clients can be selected for a round, and at what time the round may open."""
+        """Reads which clients can be selected for a round, and when the round may open."""
         await self.clock.read()
         summary, candidates = await self.summary(), await self.liveness.candidates(number)
         blocked = not candidates and await self.liveness.all_quarantined(number)
@@ -233,7 +233,7 @@ class Coordinator:
                 await blobs_in_use(self.stores, state.position) if buffered else (),
             )
         except PreconditionError as error:
-            # Drop the traceback: it keeps rows, and the next call may need their memory.
+            # Drop the traceback: it keeps rows in memory, and the next call may need this memory.
             error.with_traceback(None)
             await self.compute(self.round_engine.restore, before)
             return events.RoundRefused(error.detail)

@@ -48,7 +48,8 @@ class Housekeeping:
         """Sweeps the blobs of all runs while the worker holds the lease."""
         while True:
             await self.sweep()
-            # Keep expired tokens for a day, so that clients that present them learn the reason.
+            # Keep expired tokens for a day: a client that presents an expired token then learns the
+            # reason.
             await self._stores.join_tokens.forget(time.time() - DAY)
             # A sweep needs much memory for the digests of all used blobs, so release it now.
             await asyncio.to_thread(release_unused_memory)
@@ -84,9 +85,9 @@ class Housekeeping:
 
     async def _sweep_run(self, run: str) -> bool:
         """Deletes a run's unused blobs; returns False if it is unknown which blobs are used."""
-        # Read the time before the list of used blobs. Otherwise, this worker could be suspended
-        # between the two reads, and blobs that another worker stores meanwhile would not count as
-        # new.
+        # Read the time before the list of used blobs. In the other order, this worker could be
+        # suspended between the two reads. Blobs that another worker stores during the suspension
+        # would then not count as new.
         newest = time.time()
         stores = self._stores.of_run(run)
         state = await stores.state.read()

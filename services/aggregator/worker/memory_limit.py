@@ -15,7 +15,7 @@ def memory_for_blocks(
     limit: int,
     files: bool = True,
 ) -> int:
-    """The part of the memory limit, in bytes, that the models of groups leave for blocks of rows.
+    """The bytes of the memory limit that the models of groups leave for blocks of rows.
 
     The rows that stages keep for every client are also stored in blocks of rows.
 
@@ -34,8 +34,8 @@ def memory_for_blocks(
     clients, rows = experiment.most_clients, experiment.most_rows
     holder, parts = plan.unstreamed(), list[str]()
     filed = files and holder is None
-    # The models of groups must be in memory, even if the rows of clients are in files. If these
-    # rows are in files, count only the models of groups, as `history_rows` does for 0 clients.
+    # The models of groups must be in memory, even if the rows of clients are in files. If the rows
+    # are in files, pass 0 clients: `history_rows` then counts only the models of groups.
     histories = history_rows(plan, 0 if filed else clients)
     history = needed = row_bytes * sum(histories.values())
     if not filed:

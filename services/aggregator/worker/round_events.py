@@ -49,8 +49,7 @@ def handle_events(
                 joined.add(event.client)
                 stale = True
             case "opened":
-                # Clients that were evicted before the round opened got no ticket, so they have lost
-                # no ticket.
+                # A client that was evicted before the round opened has no ticket to lose.
                 evicted.clear()
             case "evicted":
                 stale = True

@@ -26,7 +26,7 @@ class RoundPublisher:
     """Ends the rounds of one run under one lease.
 
     Args:
-        resources: the run, its state, and what computes on it.
+        resources: the run's state, and the engine that computes on it.
         models_kept: number of newest rounds whose global models are kept.
         clock: the clock by which the rounds were opened.
     """

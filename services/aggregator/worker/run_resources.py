@@ -13,7 +13,7 @@ from rampart_fl.shared.runtime.compute import Compute
 
 @dataclass(frozen=True)
 class RunResources:
-    """The run, its state, and what computes on it; the coordinator and its parts share them."""
+    """A run's state and the engine that computes on it, for the coordinator and its parts."""
 
     stores: RunStores
     """The state of the run in Redis."""

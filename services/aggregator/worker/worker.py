@@ -110,7 +110,7 @@ class Worker:
     async def stop(self) -> None:
         """Releases the lease and stops the thread; call this method after `run` was cancelled.
 
-        If Redis does not answer, the lease is not released, but expires.
+        If Redis does not answer, the worker cannot release the lease, and the lease expires later.
         """
         if self._fence is not None:
             try:
@@ -302,8 +302,9 @@ class Worker:
             await stores.state.end(fence, time.time(), "failed", why(error), rest)
         finally:
             if self.round_engine is not None:
-                # If the session ends during a call, the engine's thread still completes the call,
-                # which needs the engine's other threads. Close the engine after this call.
+                # If the session ends during a call, the engine's thread still completes the call.
+                # Until then, the call needs the engine's other threads, so close the engine after
+                # the call.
                 self._thread.submit(self.round_engine.close)
             self.round_engine = None
         await self.compute(self._release)

@@ -70,7 +70,7 @@ class LocalServers:
 
     def stop(self) -> None:
         """Closes the connection, and stops every process that was started."""
-        # Without this file, commands address another federation or say that there is none.
+        # Without this file, commands no longer connect to this federation.
         self.console.unlink(missing_ok=True)
         self.operator.close()
         self.processes.stop_all()

@@ -16,7 +16,7 @@ SHADES = "·░▒▓█"
 """Characters for counts. The first character stands for the count 0. Each of the other four
 characters stands for a quarter of the range from 0 to the largest count."""
 IN_FIGURES = 12
-"""A table with more than `IN_FIGURES` classes shows characters from `SHADES` instead of counts."""
+"""Maximum number of classes for which a table shows counts instead of characters from `SHADES`."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from rampart_fl.shared.protocol.messages import RoundRecord
 from rampart_fl.shared.protocol.runs import OVER
 
 ACTS = frozenset({"evicted", "confirmed", "dismissed", "reinstated", "released"})
-"""Events that bar or readmit a client. If the next record of a round bars the same client in a
-verdict, the verdict is copied instead."""
+"""Events that bar or readmit a client. If a verdict in the next round's record bars the same
+client, the verdict is copied instead of the event."""
 CLOSES = frozenset({"published", "failed"})
 """Events that end a round; after these events, the record of the round can be read."""
 PATIENCE = 60.0

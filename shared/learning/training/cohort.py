@@ -143,8 +143,8 @@ class Batches:
 
     Args:
         index_KSB: positions of samples; 0 for padding.
-        weight_KSB: 1 / (size of the batch); under differential privacy, 1 / (expected size of the
-            batch); 0 for padding; float64.
+        weight_KSB: 1 / (size of the batch), or 0 for padding, in float64. Under differential
+            privacy, the expected size of the batch replaces its size.
         steps_K: number of steps of each client.
         seed: the experiment's seed.
         names: the clients' ids.

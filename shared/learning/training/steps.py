@@ -58,7 +58,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, StepState(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            # All clients have finished at the same time.
+            # This condition is true if all clients have finished at the same time.
             if stay and len(after.model_KD) == len(placed):
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]
@@ -78,7 +78,7 @@ def _placed(tensor_KD: Tensor, at_K: Tensor, some: slice) -> Tensor:
 
 
 def _apart(learner: Learner, clients: int) -> int:
-    """`padding_order` moves clients only by multiples of this number of places.
+    """The unit of `padding_order`, which moves clients only by multiples of this number of places.
 
     With differential privacy, or with a term that reads samples, a step may split every batch, so
     that the per-sample gradients fit in cache. How batches are split depends on the number of
@@ -146,7 +146,7 @@ def _among(
 
 
 def _hold(done_K: Tensor, before: StepState, after: StepState) -> StepState:
-    """Takes the values in `before` for clients that are done, and in `after` for other clients."""
+    """Returns `before` for clients that have taken all their steps, and `after` for all others."""
 
     def hold(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(done_K.view(-1, *[1] * (new.ndim - 1)), old, new)

@@ -20,10 +20,10 @@ from rampart_fl.shared.robust.detectors import detectors
 
 @detectors.register("robust_distance")
 class RobustDistance(Detector):
-    """Evicts clients that are far from the others, and move their models far in every round.
+    """Evicts clients that stay far from the other clients, and keep moving their models far.
 
     excess(x) = (x - med x) / max(mads·MAD(x), (ratio - 1)·med x). The median and the median
-    absolute deviation (MAD) are taken over all rows of the round. The excess is 1 if x is at the
+    absolute deviation (MAD) are taken over all rows of the round. The excess is 1 if x equals the
     larger of two limits: the median plus `mads` median absolute deviations, and `ratio` times the
     median.
 

@@ -81,8 +81,8 @@ class ClientMemory:
         longest: largest norm of the client's uploads that did not start from a challenged model.
         length: norm of the client's latest upload that did not start from a challenged model.
         due: the challenges that the client has not answered, oldest first. Under the buffered
-            policy, there may be several, because an upload can answer a challenge that is not the
-            newest.
+            policy, several challenges can be due, because an upload can answer a challenge that is
+            not the newest.
     """
 
     limit: float

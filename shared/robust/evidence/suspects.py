@@ -34,8 +34,8 @@ def next_boldness(boldness: float, calm: int, clear: bool, far: bool) -> tuple[f
     """The norm of a suspect's next challenge (`boldness`), and the next value of `calm`.
 
     After an upload that was too long, challenges grow again only after `CALM` further uploads.
-    Suppose that a client's training diverges after every challenge above a certain norm. This wait
-    then ensures that, in the long run, at most one in seven of the client's uploads is too long.
+    The training of some clients diverges after every challenge above a certain norm. Because of
+    this wait, at most one in seven uploads of such a client is too long in the long run.
 
     Args:
         boldness: norm of the previous challenge, as a multiple of the norm of a first challenge.

@@ -36,7 +36,7 @@ STREAM, STREAMS = "streams of events", CONNECTIONS // 2
 """The topic under which the event hub counts open event streams, and the maximum number of these
 streams. Each open stream holds a connection to Redis."""
 STREAMS_EACH = STREAMS // 4
-"""Maximum number of an operator's event streams, so that one viewer cannot take all of them."""
+"""Maximum number of one operator's event streams; the limit leaves streams for other operators."""
 TICK = 2.0
 """Seconds without an event after which a stream sends a `tick`."""
 WITHOUT_REASON = ReasonBody()
@@ -94,10 +94,10 @@ async def evaluations(run: RunDep) -> dict[str, dict[str, float]]:
 
 
 async def stream_slot(runtime: RuntimeDep, actor: ActorDep) -> AsyncIterator[None]:
-    """Holds one of the slots for open streams, from the request to the end of the response.
+    """Counts an event stream as open from the request to the end of the response.
 
     Raises:
-        TooMany: this operator has too many open streams, or all operators together have.
+        TooMany: this operator has too many open streams, or all operators together have too many.
     """
     opened = runtime.streams
     if opened[actor.name] >= STREAMS_EACH:
@@ -126,9 +126,9 @@ async def events(
     """Streams the run's events as server-sent events: first the kept events, then each new event.
 
     At least the newest 1,000 events are kept, until a day after the end of the run. With the header
-    `Last-Event-ID`, the stream continues after the event with this id. If there are no events, an
-    event `tick` without data is sent every two seconds. The stream closes when the operator's token
-    is revoked or expires.
+    `Last-Event-ID`, the stream continues after the event with this id. If no event occurs for two
+    seconds, the stream sends an event `tick` without data. The stream closes when the operator's
+    token is revoked or expires.
     """
     position = last_event_id or "0-0"
     while not runtime.hub.closing:
@@ -177,7 +177,7 @@ async def stop(
 
 @router.post("/mode", responses=problems(refusals.RunOver))
 async def mode(runtime: RuntimeDep, actor: ActorDep, run: RunDep, body: ModeChange) -> RunStatus:
-    """Sets the mode of evictions for all rounds whose results the worker computes from now on."""
+    """Sets the mode of evictions for every round whose result the worker has not yet computed."""
     by = actor.because(body.reason)
     await info_after(runtime, run, *await run.stores.state.set_mode(body.mode, by))
     return await current(runtime, run)
@@ -188,7 +188,8 @@ async def set_status(runtime: Runtime, run: RunParts, status: str, by: Attributi
 
     Raises:
         NotStarted: the run has not started.
-        RunOver: the run has ended; or the run is stopping, and `status` is not "stopping".
+        RunOver: the run has ended. The error is also raised if the run is stopping, and `status` is
+            not "stopping".
     """
     return await info_after(runtime, run, *await run.stores.state.set_status(status, by))
 

@@ -52,8 +52,8 @@ class ResponsePreferences:
     patience: float
     """Longest time in seconds for which the aggregator lets the request wait for a new ticket."""
     held: str | None
-    """Digest of the model that the client holds ("" for none). None if the client wants no model
-    sent along with the ticket."""
+    """Digest of the model that the client holds ("" for none). None if the client wants the ticket
+    without a model."""
 
 
 async def response_preferences(
@@ -139,8 +139,9 @@ async def ticket(
     client thus learns that its run has ended even if the next run has already started. If the named
     run does not exist any more, the response is the ticket for the current run.
 
-    A member that does not train in its run, for example because its owner has withdrawn it, passes
-    `away=true` until the run has ended. Such a request does not show that the client is online.
+    A member can stop training in its run, for example because its owner has withdrawn it. The
+    member then passes `away=true` until the run has ended. Such a request does not show that the
+    client is online.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
     `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket
@@ -173,14 +174,14 @@ async def await_ticket(
     patience: float,
     news: Callable[[Ticket], bool],
 ) -> Ticket | None:
-    """Waits up to `patience` seconds until a client has a ticket for which `news` returns true.
+    """Waits up to `patience` seconds for a ticket of the client for which `news` returns true.
 
     The ticket is for the given run. If no run is given, or if the given run has no ticket for the
     client, the ticket is for the current run.
 
     Returns:
-        The ticket; None if no such ticket came in time, or if the client's token was revoked or
-        replaced meanwhile.
+        The ticket. The result is None if the client had no such ticket in time, or if the client's
+        token was revoked or replaced during the wait.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
@@ -203,8 +204,8 @@ async def ticket_response(runtime: Runtime, current: Ticket, held: str | None) -
     Args:
         runtime: the objects that all requests of the process share.
         current: the ticket.
-        held: digest of the model that the client holds ("" for none); None if the client wants no
-            model sent along.
+        held: digest of the model that the client holds ("" for none); None if the client wants the
+            ticket without a model.
     """
     headers = {"ETag": f'"{current.etag}"', "Cache-Control": "no-store"}
     text = current.model_dump_json()

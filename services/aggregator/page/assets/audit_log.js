@@ -7,7 +7,7 @@ import { get_json } from "./api.js";
 const PAGE_SIZE = 1000;
 const REFRESH_INTERVAL_MS = 3000;
 
-/** The entries loaded so far, oldest first, and the error of the newest request; "" if it succeeded. */
+/** The entries loaded so far, oldest first, and the error of the newest request ("" if the request succeeded). */
 export function useAuditLog() {
   const [log, set_log] = useState({ entries: /** @type {any[]} */ ([]), error: "" });
   useEffect(() => {

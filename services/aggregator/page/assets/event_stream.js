@@ -18,7 +18,7 @@ const IDLE_TIMEOUT_MS = 10_000;
  */
 
 /**
- * Follows a run's events until `signal` aborts or the API refuses the events. After a lost connection, continues after the newest received event.
+ * Follows a run's events until `signal` aborts or the API refuses the request. If the connection is lost, continues after the newest received event.
  *
  * @param {string} run_id
  * @param {RunEventListener} listener

@@ -68,7 +68,7 @@ export function ClientView({ client_id }) {
             )}
           </tbody>
         </table>
-        ${!participations.length && html`<p class="empty">The client has no part in these runs.</p>`}
+        ${!participations.length && html`<p class="empty">The client did not take part in these runs.</p>`}
       </div>
     </section>
     ${charted_run &&

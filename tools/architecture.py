@@ -163,7 +163,7 @@ def description(name: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """A text with each list item on one line, and everything else on one line."""
+    """The text before the first list item as one line, and each list item as one line."""
     return "\n".join(" ".join(line.split()) for line in re.split(r"\n(?=- )", text))
 
 

@@ -147,7 +147,7 @@ class HostileClient(LearningClient):
         )
         assert known.colluders_MD is not None
         met = len(known.colluders_MD)
-        if wait:  # Otherwise, further clients may still upload in the round.
+        if wait:  # Without a wait, further clients may still upload in the round.
             known = replace(known, participants=len(honest.updates) + met, attackers=met)
         if not honest.updates:
             # No honest client got a ticket of this kind, for example because the server probes only

@@ -35,8 +35,8 @@ def print_table(
         headings: the names of the columns.
         rows: the cells of each row.
         title: a line above the table.
-        text: columns that may break over lines if the terminal is narrow; all others contain ids,
-            numbers or single words.
+        text: columns that may break over lines if the terminal is narrow; all other columns contain
+            ids, numbers or single words.
         justify: how the cells are aligned in their columns.
         notes: lines below the table, for texts that are too long for a column.
     """

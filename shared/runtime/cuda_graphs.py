@@ -38,7 +38,7 @@ class CudaGraph:
         now = torch.cuda.current_stream()
         stream.wait_stream(now)
         with torch.cuda.stream(stream):
-            # A library may allocate memory when it is first used, which no graph can record.
+            # At its first use, a library may allocate memory. No graph can record this allocation.
             function(*self._inputs)
             # With "thread_local", other threads may use the GPU while this thread records.
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")

@@ -43,7 +43,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def create(path: Path, pieces: Iterable[bytes]) -> None:
-    """Writes a new file, and syncs the file but not its folder to disk; see `new_folder`.
+    """Writes a new file, and syncs only the file to disk; `new_folder` also syncs the folder.
 
     Raises:
         FileExistsError: the file exists.
@@ -83,7 +83,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
-    except OSError as error:  # Users do not know `part`, which the error names.
+    except OSError as error:  # Name `path`: users do not know `part`.
         raise ConfigurationError(f"cannot make the folder {path}: {error.strerror}") from None
     try:
         yield part

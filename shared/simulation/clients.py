@@ -261,7 +261,8 @@ class SimulatedClients:
     ) -> tuple[Tensor, dict[str, dict[str, float]]]:
         """The uploads (K, D) and claims of a round, including the attackers' changed uploads.
 
-        Attackers count the clients in `drawn`, by default in `names`.
+        Attackers count the clients in `drawn` as the clients of the round; by default, they count
+        the clients in `names`.
         """
         update_KD, claims = trained.update_KD.clone(), dict(metrics)
         everyone = self.hostile

@@ -19,7 +19,7 @@ from rampart_fl.services.aggregator.state.object_blobs import (
 ROOM = bytes(1 << 16)
 """The bytes that `check` writes to find out whether the disk has free blocks.
 
-Fewer bytes could fit into the file's inode and need no block, so `check` could miss a full disk."""
+A smaller file could fit into its inode without a block, so `check` could miss a full disk."""
 OPEN = 16
 """Maximum number of runs whose blobs a process keeps open; the process closes the blobs of the
 least recently used run first."""

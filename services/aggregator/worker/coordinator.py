@@ -1,8 +1,8 @@
 """Runs the phases of a run under one lease, by carrying out the phase machine's commands.
 
-Every transition is one atomic Redis script, which does nothing unless the worker's fencing token is
-current. If a worker dies, the next worker reads the same events again, starting after the last
-published position. The next worker therefore computes the same digests.
+Every transition is one atomic Redis script. The script does nothing if the worker's fencing token
+is no longer current. If a worker dies, the next worker reads the same events again, starting after
+the last published position. The next worker therefore computes the same digests.
 """
 
 import logging

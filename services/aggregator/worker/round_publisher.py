@@ -100,7 +100,7 @@ class RoundPublisher:
         await self.drop(used, state.position)
 
     async def drop(self, digests: set[str], position: str) -> None:
-        """Deletes blobs unless something refers to them, such as an event after `position`."""
+        """Deletes the blobs to which nothing refers, not even an event after `position`."""
         kept = self.snapshot.blobs() | self.kept_models.digests
         await self.unused_blobs.delete(digests, kept, position)
 

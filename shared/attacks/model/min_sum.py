@@ -13,7 +13,7 @@ HALVINGS = 200
 
 ROUNDING = 1e-14
 """Relative error that the search for γ allows in a sum of distances. After the search, `craft`
-compares the upload's sum of distances with the limit without this tolerance."""
+compares the upload's sum of distances with the exact limit."""
 
 
 @attacks.register("min_sum")

@@ -15,7 +15,7 @@ from rampart_fl.shared.attacks.model import attacks
 
 @attacks.register("schedule")
 class AttackSchedule(ModelAttack):
-    """Runs those of the listed attacks that are active in the round.
+    """Runs all listed attacks that are active in the round.
 
     If several attacks are active in a round, they act in the listed order. Each attack works on the
     uploads of the previous attack.

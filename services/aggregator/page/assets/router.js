@@ -17,7 +17,7 @@ function route_segments() {
     });
 }
 
-/** The segments of the current route; renders again when the route changes. */
+/** The segments of the current route; the caller renders again when the route changes. */
 export function useRoute() {
   const [route, set_route] = useState(route_segments);
   useEffect(() => {

@@ -1,4 +1,4 @@
-"""One run of a federation, as an operator reads and steers it."""
+"""A run of a federation, for an operator who reads the run's state or controls the run."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -131,7 +131,7 @@ class Operator(AggregatorConnection):
     def _mint(
         self, lifetime: float, reason: str, labels: Mapping[str, str], **tokens: Any
     ) -> JoinTokens:
-        """Makes join tokens; a new key lets the connection repeat the request."""
+        """Makes join tokens; the request has a new key, so the connection can repeat it safely."""
         body = {"lifetime": lifetime, "reason": reason, "labels": dict(labels), "key": mint()}
         return self.ask(JoinTokens, "POST", "/v1/join-tokens", json={**body, **tokens})
 

@@ -57,8 +57,8 @@ class Policy(Table):
         """Reads the owner's file; without a file, the client agrees to everything.
 
         Raises:
-            ConfigurationError: the file cannot be read, is too long or not TOML, has an unknown
-                key or a wrong value, or names a data file that does not exist.
+            ConfigurationError: the file cannot be read, is too long, is not TOML, has an unknown
+                key, has a wrong value, or names a data file that does not exist.
         """
         if path is None:
             return cls()

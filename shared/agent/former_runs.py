@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 def tidy_former_runs(runs: Path, current: str, models_kept: int | None = None) -> None:
     """Deletes files of former runs, if the client no longer needs them.
 
-    A run can end while the client is offline or evicted. Its folder then still holds the last
-    uploads, which are as large as the model. A federation executes one run at a time, so when a
-    client takes part in a run, all its other runs have ended.
+    A run can end while the client is offline or evicted. The run's folder then still holds the
+    client's last uploads, which are as large as the model. A federation executes one run at a time,
+    so when a client takes part in a run, all its other runs have ended.
 
     The function keeps personal models, because they belong to the client's owner. It also keeps
     files that the agent did not write.

@@ -166,8 +166,8 @@ class HostedClient:
     ) -> Ticket:
         """Takes part in one run; returns the last ticket.
 
-        The method checks the experiment against the owner's file again. Since the client accepted
-        the run, the owner may have changed the file and restarted the process. The experiment's
+        The method checks the experiment against the owner's file again. The owner may have changed
+        the file and restarted the process after the client accepted the run. The experiment's
         settings may also differ from the settings in the aggregator's offer.
         """
         own = run_folder(folder, first.run)
@@ -216,6 +216,7 @@ class HostedClient:
             return await sit_out(connection, first)
         if last.kind != "evicted":
             # A client that is evicted, or barred from the federation, can be reinstated while the
-            # run goes on. It then needs its state, which also counts the spent privacy budget.
+            # run goes on. A reinstated client needs its state, which includes the privacy budget
+            # that it has spent.
             RunFiles(own).finish()
         return last

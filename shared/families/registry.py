@@ -73,7 +73,7 @@ class FamilyMember(BaseModel):
 
 @contextmanager
 def _noted(note: str) -> Iterator[None]:
-    """Adds the note to errors that do not name a member yet, except Rampart's deliberate errors."""
+    """Adds the note to an error, unless the error is deliberate or already names a member."""
     try:
         yield
     except RampartError:

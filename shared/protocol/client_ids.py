@@ -1,8 +1,8 @@
 """The ids that no new client may have."""
 
 RESERVED_IDS = frozenset({"global", "reference", "operator", "owner", "nobody"})
-"""Each of these words can stand in the place of a client's id. The words mean two models, the
-operators, the federation's owner, and no client."""
+"""These words can occur where a client's id is expected. The first two words name models; the other
+words mean the operators, the federation's owner, and no client, in this order."""
 
 
 def check_unreserved(client_id: str) -> str:

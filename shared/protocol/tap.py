@@ -1,6 +1,6 @@
 """Names of the vectors in a response of the red team's tap.
 
-The other vectors in the response are honest updates, named by the clients' ids. No id contains a
+A response also contains honest updates, which are named by the clients' ids. No id contains a
 slash, so no client can have one of the names below.
 """
 

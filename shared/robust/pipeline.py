@@ -116,7 +116,7 @@ class Pipeline:
 
 @contextmanager
 def _row_counts(left: int, given: int) -> Iterator[None]:
-    """Adds to the message of a `TooFewRows` how many rows the earlier stages made."""
+    """Adds the number of rows that the earlier stages made to the message of a `TooFewRows`."""
     try:
         yield
     except TooFewRows as error:
@@ -153,7 +153,7 @@ def _stage(spec: Spec, **defaults: Any) -> Stage:
 
 
 def join_states(states: Mapping[str, State]) -> State:
-    """Merges several states into one; `name` of the state with key `key` becomes `key/name`."""
+    """Merges several states into one; the entry `name` of the state `key` becomes `key/name`."""
     return State(
         {f"{key}/{name}": t for key, state in states.items() for name, t in state.tensors.items()},
         {f"{key}/{name}": ids for key, state in states.items() for name, ids in state.ids.items()},

@@ -25,8 +25,9 @@ class Geometry:
 class PoolStatistics:
     """Measurements of one pool, shared by all views of the pool.
 
-    Passes over rows add measurements to this object. The measurements are valid for one block of
-    rows only. A view of a different block or of different columns has its own `PoolStatistics`.
+    Each pass over the rows stores its measurements in this object. The measurements are valid for
+    one block of rows only. A view of a different block or of different columns has its own
+    `PoolStatistics`.
 
     Args:
         unchecked: True while the rows are only assumed to be finite, because no pass has read all
@@ -44,6 +45,6 @@ class PoolStatistics:
     positions: tuple[int, ...] = ()
 
     def of_columns(self, which: slice) -> "PoolStatistics":
-        """Statistics for a view of only these columns; keeps no measurements of other columns."""
+        """Statistics for a view of these columns, without measurements of other columns."""
         squares_N = self.squares_N if which == self.squares_of else None
         return PoolStatistics(self.unchecked, squares_N)

@@ -128,7 +128,7 @@ def certify_groups(
 
 
 def subsets_of(experiment: Experiment, count: int, size: int) -> list[Subset]:
-    """`count` random subsets of `size` clients; all such subsets if there are at most `count`.
+    """`count` random subsets of `size` clients; if no more than `count` exist, all of them.
 
     Random draws can repeat a subset.
 
@@ -165,10 +165,10 @@ def certify_subsets(
         count: number of subsets to draw. If no more than `count` subsets exist, each of them votes
             once, and the certificate is exact.
         size: number k of clients in a subset.
-        error: each bound on the votes of one of the C classes is wrong with probability at most
-            `error` / C. For each sample, the certified number of hostile clients is too large with
-            probability at most `certificates.doubt(error, C)`. `error` is not used if all subsets
-            vote.
+        error: for each of the C classes, the bound on the class's votes is wrong with probability
+            at most `error` / C. For each sample, the certified number of hostile clients is too
+            large with probability at most `certificates.doubt(error, C)`. `error` is not used if
+            all subsets vote.
         device: the device on which the federations train.
         on_progress: called after every subset.
         each: callback that trains the subsets; by default, the subsets train one after another in

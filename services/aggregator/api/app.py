@@ -76,7 +76,7 @@ def create_app(runtime: Runtime) -> FastAPI:
 def create_served_app(runtime: Runtime) -> FastAPI | Shortcuts:
     """The application that a process serves.
 
-    If the process answers clients, they reach the application through `Shortcuts`.
+    If the process answers clients, `Shortcuts` receives their requests first.
     """
     app = create_app(runtime)
     return app if runtime.settings.role == "worker" else Shortcuts(app, runtime)

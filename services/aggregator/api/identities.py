@@ -51,5 +51,5 @@ class Identities:
         return known
 
     async def still_valid(self, owner: TokenOwner) -> bool:
-        """Whether a token is still valid; it may have been revoked or replaced meanwhile."""
+        """Whether the token by which a client was looked up is still valid."""
         return await self.of(owner.token_hash) is not None

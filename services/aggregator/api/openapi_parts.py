@@ -21,7 +21,7 @@ def _json_text(message: type[Message], description: str) -> Part:
 
 
 BYTES: Part = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
-"""The content of a body that is another safetensors file."""
+"""The content of a body that is a safetensors file, but neither a model nor an update."""
 MODEL: Part = {
     wire.MEDIA_TYPE: {
         "schema": {
@@ -78,7 +78,7 @@ UPLOAD: Part = {
         },
     ],
 }
-"""The parts of the description of a route that takes an update: the body and two headers."""
+"""OpenAPI parts for a route that receives an update: the body and two headers."""
 MODEL_ETAG: Part = {
     "ETag": {
         "description": "the file's digest in quotes; the file never changes",

@@ -88,12 +88,12 @@ class JoinTokenStore:
     audit: AuditLog
 
     async def add(self, joins: Mapping[str, JoinTokenRecord], by: Attribution) -> tuple[str, float]:
-        """Stores join tokens, which all expire at the same time, keyed by their hash.
+        """Stores join tokens, keyed by their hashes; all tokens must expire at the same time.
 
         Returns:
-            "added", also if an earlier request has stored the same tokens; or "over" if one of them
-            has been used or revoked since. The second value is the Unix time at which the stored
-            tokens expire.
+            "added" or "over". The result is "added" even if an earlier request has stored the same
+            tokens. It is "over" if one of these tokens has since been used or revoked. The second
+            value is the Unix time at which the stored tokens expire.
         """
         clients = [join.client_id for join in joins.values() if join.client_id is not None]
         until = max(join.expires_at for join in joins.values())
@@ -111,8 +111,8 @@ class JoinTokenStore:
         """Revokes a join token.
 
         Returns:
-            "revoked", also if the token is revoked already; "used" if a client has used the token,
-            or "unknown".
+            "revoked", "used" or "unknown". The result is "revoked" even if the token was revoked
+            before. It is "used" if a client has used the token.
         """
         act = Act("revoke-join-token", by, join_hash)
         arguments = (join_hash, by.time)

@@ -55,7 +55,7 @@ class FiledRecord:
     moved: tuple[int, ...] = ()
     """The rounds whose entries move to the segment, in order."""
     forgotten: tuple[int, ...] = ()
-    """The segments to delete; each number is the last round in a segment."""
+    """The segments to delete; each segment is given by the number of its last round."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RecordStore:
         blobs: the store of the records.
         disk: threads that read and write blobs; by default, the threads of asyncio.
         bound: maximum size in bytes of the entries in Redis.
-        kept: the records of at least this many newest rounds are kept; None to keep all records.
+        kept: minimum number of newest rounds whose records are kept; None to keep all records.
     """
 
     redis: RedisAccess

@@ -155,7 +155,7 @@ class RunDetails(RunSummary):
 
 @dataclass(frozen=True)
 class BarredClients:
-    """The barred clients, sorted by id, with reasons; and the numbers that determine the bound.
+    """The barred clients, sorted by id, and the numbers that determine the bound on them.
 
     `clients` is the current number of members, and `founders` is the number of members when round 0
     opened. Both numbers determine how many clients may be barred.

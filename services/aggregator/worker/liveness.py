@@ -16,7 +16,7 @@ class Liveness:
     Args:
         clients: the clients of the federation, with the times of their last requests.
         members, evictions: the state of the run.
-        offline_after: seconds without a request after which a client is not selected.
+        offline_after: a client that sends no request for this number of seconds is not selected.
         clock: returns the number of seconds since an arbitrary starting point.
     """
 
@@ -36,7 +36,7 @@ class Liveness:
         self._started_at = clock()
 
     async def online(self, members: Collection[str]) -> set[str]:
-        """Those of the given members that are online and have a valid token.
+        """Returns the ids in `members` whose clients are online and have a valid token.
 
         A member is online if it sent a request within the last `offline_after` seconds. For the
         first `offline_after` seconds after a worker starts or takes over the run, every member
@@ -50,7 +50,7 @@ class Liveness:
         return online - await self.without_token(online)
 
     async def without_token(self, members: Collection[str]) -> set[str]:
-        """Those of the given members whose token is revoked or has expired."""
+        """Returns the ids in `members` whose clients' tokens are revoked or have expired."""
         return await self._clients.without_token(members)
 
     async def candidates(self, round_: int) -> list[str]:

@@ -50,8 +50,9 @@ class PhaseState:
     stale: bool = True
     """Whether the run's status or the barred clients may have changed since they were read."""
 
-    # `expected` and `counted` intersect sets, which takes time in proportion to the smaller set. A
-    # set difference would take time in proportion to its first set, which may contain all clients.
+    # For `expected` and `counted`, sets are intersected. The time for an intersection is
+    # proportional to the size of the smaller set. The time for a set difference would be
+    # proportional to the size of its first set, which may contain all clients.
 
     @property
     def expected(self) -> int:

@@ -111,7 +111,7 @@ class Ranks:
 
     @contextmanager
     def on_all_ranks(self, name: str, /, *arguments: Any, **named: Any) -> Iterator[None]:
-        """Makes the other ranks call the method that rank 0 runs in this context.
+        """Makes the other ranks call the method that rank 0 runs in the `with` block.
 
         Raises:
             RankFailed: the method failed on this rank; other ranks may still be executing it.

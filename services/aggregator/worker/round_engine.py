@@ -52,7 +52,7 @@ class RoundResult:
         return self.record.verdicts
 
     def about(self, *decisions: Decision) -> dict[str, VerdictRecord]:
-        """The verdicts with one of the given decisions, by client, in the order of `verdicts`."""
+        """The verdicts with any of these decisions, keyed by client, in the order of `verdicts`."""
         return {v.client: v for v in self.verdicts if v.decision in decisions}
 
 
@@ -64,9 +64,9 @@ class RoundEngine:
         spec: the model's tensors.
         blobs: the store of models and updates.
         device: the torch device that holds the vectors.
-        pool_memory: memory limit in bytes for all blocks of rows, together with what stages keep
-            from earlier rounds. On the CPU, blocks that exceed the limit are in files. On another
-            device, all blocks must fit into the limit.
+        pool_memory: memory limit in bytes for all blocks of rows, including the rows that stages
+            keep from earlier rounds. On the CPU, blocks that exceed the limit are in files. On
+            another device, all blocks must fit into the limit.
         ranks: the processes across which the coordinates of vectors are split.
         seed: the seed of the stages' random draws; by default, the experiment's seed.
     Raises:
@@ -105,7 +105,7 @@ class RoundEngine:
         """The digest of the stages' state after the previous round, and this state itself."""
 
     def _block_memory(self, pool_memory: int | None) -> int | None:
-        """The memory limit for this process's blocks of rows, in bytes; None if there is none."""
+        """This process's memory limit for blocks of rows, in bytes; None if there is no limit."""
         if pool_memory is None:
             return None
         plan, dim, most = self.rounds.plan, self.spec.dim, 4 * self.ranks.most(self.spec.dim)

@@ -86,7 +86,7 @@ async def start_run(
         stores, blobs: the federation's state.
         compute: runs a function on the round engine's thread.
         fence: the worker's fencing token.
-        models_kept: the global models of each run's newest `models_kept` rounds are kept.
+        models_kept: number of newest rounds of each run whose global models are kept.
         predictable: whether the server's random draws follow from the experiment's seed.
     Raises:
         Exception: the run cannot be started.

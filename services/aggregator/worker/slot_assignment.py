@@ -6,7 +6,7 @@ from rampart_fl.shared.experiment.slots import draw_slots
 
 
 async def assign_slots(members: MemberStore, experiment: Experiment, fence: int) -> None:
-    """Makes the clients that accepted the run its members, each with a slot (`draw_slots`)."""
+    """Draws slots for the clients that accepted the run; a client with a slot becomes a member."""
     willing, most = await members.acceptances(), experiment.data.clients
     requests = {client: slot for client, slot in willing.items() if slot is not None}
     await members.assign_slots(fence, draw_slots(experiment.seed, willing, requests, most), most)

@@ -8,7 +8,7 @@ from rampart_fl.services.console.html_report.page import code, facts, page
 from rampart_fl.services.console.studies.matrix_figures import FIGURES, SeedMean
 
 BETTER_HIGH = ("accuracy", "dacc")
-"""Prefixes of the names of the metrics whose high values are good for the defence."""
+"""Prefixes of metrics' names; high values of these metrics are good for the defence."""
 
 
 def matrix_report(content: Mapping[str, Any], digests: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ class ServedFolder:
         self._pids = self.path / "pids"
 
     def make(self) -> None:
-        """Creates the folder, unless it exists.
+        """Creates the folder if it does not exist.
 
         Raises:
             ConfigurationError: the folder cannot be created.

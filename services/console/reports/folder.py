@@ -1,4 +1,4 @@
-"""Writes a folder with digests of its files; an incomplete folder is never left behind."""
+"""Writes a folder with digests of its files; after an error, no incomplete folder is left."""
 
 import hashlib
 import json

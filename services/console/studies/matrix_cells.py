@@ -19,7 +19,7 @@ from rampart_fl.shared.validation import validate
 
 NOBODY = "none"
 """The name of the row in which all clients behave honestly. In every row, including this one, the
-accuracies cover the same clients: they leave out the clients that attack in the other rows."""
+accuracies cover the same clients: those that attack in no row."""
 FEDCAP = {"name": "fedcap", "alpha": 10, "phi": 0.1}
 DETECTORS: dict[str, list[Any]] = {
     "fedcap": ["response", "challenge"],
@@ -76,7 +76,7 @@ def member(text: str) -> dict[str, Any]:
 
 
 def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
-    """The TOML tables of the base experiment, with its attack replaced by the attack `attack`.
+    """The TOML tables of the base experiment, with `attack` in place of its own attack.
 
     The number of attackers stays the same; if the base experiment has no attackers, 30 % of the
     clients attack.
@@ -95,7 +95,7 @@ def with_attack(base: Experiment, attack: str) -> dict[str, Any]:
 
 
 def with_defence(tables: dict[str, Any], defence: str, f: int) -> dict[str, Any]:
-    """The TOML tables of an experiment, with its defence replaced by the defence `defence`.
+    """The TOML tables of an experiment, with `defence` in place of its own defence.
 
     Args:
         tables: TOML tables of the experiment.

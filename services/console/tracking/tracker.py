@@ -1,4 +1,4 @@
-"""The interface of a tracker, which receives the start, each round, and the end of a run."""
+"""The interface of a tracker, which records the start, the rounds and the end of a run."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -54,7 +54,7 @@ def join(name: str, part: str) -> str:
 
 
 def sequence(layers: Sequence[Layer]) -> Layer:
-    """The layers one after the other."""
+    """A layer that applies the given layers one after another."""
 
     def apply(h: Tensor, run: ForwardPass) -> Tensor:
         for layer in layers:
@@ -125,8 +125,9 @@ def _grouped_convolution(name: str, layer: nn.Conv2d) -> Layer:
             groups=run.k,
         )
         # An input with a single channel is in both memory formats at once, and torch then returns
-        # the output in the slower format. The output is therefore converted, except for a single
-        # sample: there, the conversion would change the last bits of the gradient.
+        # the output in the slower format. The output is therefore converted. The output for a
+        # single sample stays as it is, because the conversion would change the last bits of the
+        # gradient.
         return h.contiguous(memory_format=form) if small and len(h) > 1 else h
 
     return apply

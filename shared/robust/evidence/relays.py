@@ -12,9 +12,9 @@ from rampart_fl.shared.robust.evidence.betting import Bet
 
 BETS = (Bet(0.5, 0.75), Bet(0.5, 0.95))
 """Bets that win if an upload answers other clients' challenges. The first bet expects an answer
-that is 0.7 standard deviations away from the answers to decoys, and the second bet expects an
-answer that is 1.6 standard deviations away. Each bet is placed twice: once on high answers, and
-once on low answers."""
+that is 0.7 standard deviations away from the answers to decoys; the second bet expects a distance
+of 1.6 standard deviations. Each bet is placed twice: once on high answers, and once on low
+answers."""
 KEPT = 0.8
 """Decay factor of a client's average upload: the weight of the old average when an upload is
 added."""
@@ -45,8 +45,8 @@ class Relay:
     def of(upload_K: Tensor, average_K: Tensor, asked_JK: Tensor) -> "Relay | None":
         """How an upload answers other clients' challenges; None if the upload has no new part.
 
-        The answers are a_j = -<r, δ_j>, where δ_j is row j of `asked_JK`, and r is the part of the
-        upload that is orthogonal to the client's average upload.
+        The answers are a_j = -<r, δ_j>, where δ_j is row j of `asked_JK`. The vector r is the part
+        of the upload that is orthogonal to the client's average upload.
 
         Args:
             upload_K: sketch of the upload.
@@ -72,8 +72,9 @@ class Relay:
         """The wealth of each bet after one more round, at most `most`.
 
         Args:
-            wealth: wealth before the round: two numbers for each bet in `BETS`, first the wealth
-                won on high answers, then the wealth won on low answers.
+            wealth: for each bet in `BETS`, two numbers from before the round. The first number is
+                the wealth won on high answers, and the second number is the wealth won on low
+                answers.
             rounds: number of rounds with a bet so far, including this round.
             most: upper limit on the wealth.
 

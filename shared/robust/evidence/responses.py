@@ -10,12 +10,12 @@ from torch import Tensor
 
 NEAR = 1e-5
 """Two starting models are treated as equal if their distance is at most this multiple of the larger
-of their norms."""
+norm."""
 
 
 STIFF = 0.01
-"""An upload reacts to a movement of its starting model only if the norm of the upload's change is
-at least this multiple of the norm of the movement."""
+"""An upload reacts to a movement of its starting model only if the upload also changes enough: the
+norm of its change must be at least this multiple of the norm of the movement."""
 
 
 PULLS = 0.3

@@ -13,7 +13,7 @@ from rampart_fl.shared.robust.preaggregators.clipping import factors
 
 @preaggregators.register("arc")
 class ARC(PreAggregator):
-    """Clips the floor(2f/n (n - f)) rows with the largest norms to the largest norm of the others.
+    """Clips the floor(2f/n (n - f)) rows with the largest norms to the largest norm of the rest.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> aggregate(torch.tensor([[1.0], [2.0], [3.0], [90.0]]), ["arc", "weighted_mean"], f=1)

@@ -11,9 +11,9 @@ from rampart_fl.shared.robust.rules import rules
 
 @rules.register("fltrust")
 class FLTrust(Rule):
-    """Mean of rows, each scaled to the server update's norm and weighted by similarity to it.
+    """Mean of rows, scaled to the server update's norm, weighted by similarity to this update.
 
-    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)), where u is the server's
+    sum_i T_i x_i |u| / |x_i| / sum_i T_i, with T_i = max(0, cos(x_i, u)). Here, u is the server's
     own update, `context.server_update_D`. If no row has T > 0, the global model is not updated. The
     norm of the result is at most |u|. Scaling a row does not change the result, with one exception:
     T_i is 0 if |u| / |x_i| overflows in the rows' number format.
@@ -39,7 +39,8 @@ class FLTrust(Rule):
         length = linalg.norm(server_D, rows.part)
         # A zero row has trust 0; its norm is clamped only to avoid a division by 0.
         scales_M = length / linalg.norms(rows).clamp(min=torch.finfo(torch.float64).tiny)
-        # A row that is too short to be scaled to |u| in its own number format gets no trust, too.
+        # A row whose norm is too small to be scaled to |u| in the row's number format also gets no
+        # trust.
         trust_M[scales_M > torch.finfo(rows.block_ND.dtype).max] = 0.0
         shares_M = torch.where(trust_M > 0, trust_M * scales_M, 0.0)
         shares_M /= float(trust_M.sum()) or 1.0

@@ -104,8 +104,8 @@ def _bounds(squared_MM: Tensor, at_BS: Tensor) -> Tensor:
     """Lower bounds (B,) on the subsets' top variances; infinite if a distance is not finite.
 
     The top eigenvalue of a subset's centred Gram matrix G is at least |G|² / tr G. For s rows, let
-    d be the matrix of squared distances and 1 the vector of ones; then tr G = sum d / 2s and |G|² =
-    (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
+    d be the matrix of squared distances, and let 1 be the vector of ones. Then tr G = sum d / 2s
+    and |G|² = (|d|² - 2/s |d 1|² + (sum d)² / s²) / 4.
     """
     size = at_BS.shape[1]
     in_BM = torch.zeros(len(at_BS), len(squared_MM), dtype=torch.float64).scatter_(1, at_BS, 1)

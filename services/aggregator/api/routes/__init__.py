@@ -34,7 +34,7 @@ OF_TOKENS = frozenset(
         *(refusals.Forbidden, refusals.ReadOnly),
     }
 )
-"""Errors about tokens. A route that needs no token never sends them."""
+"""Errors about tokens. A route that needs no token never sends these errors."""
 RETRY_AFTER: dict[str, Any] = {
     "Retry-After": {
         "description": "number of seconds after which the request may succeed",
@@ -46,7 +46,7 @@ RETRY_AFTER: dict[str, Any] = {
 
 
 def problems(*errors: type[RampartError], token: bool = True) -> Responses:
-    """A route's error responses for OpenAPI: those for `errors`, and those that any route can send.
+    """A route's error responses for OpenAPI: its own `errors`, and the errors of all routes.
 
     Args:
         errors: errors that are special to the route.

@@ -59,8 +59,8 @@ BODY = (
     refusals.NotFinite,
     refusals.InvalidClaim,
 )
-"""Refusals that only requests with an update as body can get; `PROBLEMS` has the refusals that any
-request can get."""
+"""Refusals of requests whose body is an update. `PROBLEMS` has the refusals that any request can
+get."""
 
 
 @router.put(
@@ -294,7 +294,7 @@ async def customize(
 
     The body is the update that the client computed from the reference model
     (`/v1/runs/{run}/models/reference`). The response is the customized model as safetensors.
-    Members of the run and operators may send this request until the run ends. The uploaded update
+    Operators and members of the run may send this request until the run ends. The uploaded update
     does not enter any round.
     """
     if isinstance(caller, TokenOwner):

@@ -1,6 +1,6 @@
 /** Orders the rows of a matrix so that similar rows are neighbours. */
 
-/** A matrix with more rows keeps its order, because sorting takes time quadratic in the number of rows. */
+/** A matrix with more rows than this is not sorted, because sorting takes time quadratic in the number of rows. */
 const MAX_ROWS = 1500;
 
 /**

@@ -1,4 +1,4 @@
-/** Submits runs in such a way that a repeated request does not queue a run twice. */
+/** Submits runs; a repeated request does not queue a run twice. */
 
 import { send_json } from "./api.js";
 
@@ -8,7 +8,7 @@ export class RunSubmission {
     /** The body of the newest request, as JSON. */
     this.draft = "";
     this.key = "";
-    /** The run that the API created for the draft; "" before its response. */
+    /** The run that the API created for the draft; "" until the API has responded. */
     this.run_id = "";
   }
 

@@ -1,4 +1,4 @@
-/** A matrix of the weights that mixed a round's models, or of the models' cosine similarities, ordered by cluster. */
+/** A matrix, ordered by cluster: either the weights that mixed a round's models, or the models' cosine similarities. */
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { request } from "../api.js";

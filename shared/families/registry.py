@@ -187,8 +187,8 @@ class Registry(Generic[M]):
         if self._discovered:
             return
         with _DISCOVERING:
-            # Either another thread has already imported the modules, or this thread is importing
-            # them now and one of the modules looks up a member.
+            # Another thread may have imported the modules meanwhile. Or this thread is importing
+            # them now, and one of the modules looks up a member.
             if self._begun:
                 return
             self._begun = True

@@ -148,7 +148,7 @@ class RunDetails(RunSummary):
     """Clients that the previous round would have barred if there were no limit on barred
     clients."""
     slots_assigned: bool
-    """Whether the clients that accepted the run have slots, and thus are the run's members."""
+    """Whether slots have been assigned; only then does the run have members."""
     server_seed: int = field(repr=False)
     """The seed of the server's random draws. It is secret: no response contains it."""
 

@@ -30,7 +30,7 @@ class ShutdownTimeout(RampartError):
 
 
 class ServedFolder:
-    """The folder with a federation's state; it remains when no process serves the federation.
+    """The folder with a federation's state; it exists even while no process serves the federation.
 
     Args:
         path: the folder; `make` and `lock` create it if it is missing.

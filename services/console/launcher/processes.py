@@ -120,7 +120,8 @@ class Processes:
 def delay_signals() -> Iterator[None]:
     """Delays SIGINT and SIGTERM until the context ends.
 
-    Otherwise, a signal could leave a started process unrecorded, and nothing would stop it.
+    Otherwise, a signal could arrive before a started process is recorded, and nothing would stop
+    the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

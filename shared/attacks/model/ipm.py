@@ -12,7 +12,7 @@ from rampart_fl.shared.attacks.model import attacks
 class IPM(CollusionAttack):
     """Uploads a negative multiple of the honest mean.
 
-    The upload is u = -epsilon x̄, with the mean x̄ of the known honest updates.
+    The upload is u = -epsilon x̄, where x̄ is the mean of the known honest updates.
 
     The attack aims at an aggregate whose inner product with the honest mean x̄ is negative. If m of
     n participants attack, the plain mean of all uploads is (n - m (1 + epsilon)) / n times the

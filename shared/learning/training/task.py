@@ -173,12 +173,11 @@ def mean_loss_gradients(
         scoring: the task's loss.
         batch: the samples.
         models: P tensors (K, D).
-        priors: one entry for each of the P models: a tensor (K, C) that is added to the model's
-            logits (K, B, C), or None.
-        clients: number of clients on which the choice between one pass and several passes is based;
-            None means K. The caller gives the same number in every step, even after some clients
-            have finished their steps. Otherwise the choice could change, and with it the last bits
-            of the result.
+        priors: for each of the P models, None or a tensor (K, C) that is added to the model's
+            logits (K, B, C).
+        clients: number of clients that decides between one pass and several passes; None means K.
+            The caller gives the same number in every step, even after some clients have finished
+            their steps. Otherwise the choice could change, and with it the last bits of the result.
     """
     p, k = len(models), len(batch.x_KB)
     added = list(priors) or [None] * p

@@ -211,7 +211,7 @@ def sentences_of(path: Path) -> list[Sentence]:
 
 
 Part = tuple[str, str]
-"""The name of a function, class, variable or section, and then a text that it contains."""
+"""The name of a function, class, variable or section, and a text that it contains."""
 
 
 def _passages(suffix: str, text: str) -> tuple[list[Part], list[Part]]:
@@ -242,7 +242,7 @@ def _split(file: str, parts: Iterable[Part]) -> Iterator[Sentence]:
 
 
 def _different(every: Iterable[Sentence]) -> list[Sentence]:
-    """Only the first of several equal sentences."""
+    """The sentences without repetitions; each sentence keeps its first place."""
     return list({one.text: one for one in reversed([*every])}.values())[::-1]
 
 

@@ -1,13 +1,13 @@
 """The cohort: a process through which colluders exchange updates without the aggregator.
 
-All attackers are members of the cohort, even those whose own attack uses no other updates. In each
-round, an attacker shares two vectors: its honest update, and the model that it received from the
-aggregator. After sharing, a colluder waits for the other members of the cohort. A member that is
-not selected for the round reports its absence to the cohort. A round is complete when every
-member has shared an update, is absent, or has left. Before the training, the aggregator may ask
-some members for a probe. Members share these probes in a separate exchange. A member that was not
-asked for a probe counts as absent from this exchange. A timeout limits the wait for members that
-report nothing.
+All attackers are members of the cohort, even an attacker that does not use the other attackers'
+updates. In each round, an attacker shares two vectors: its honest update, and the model that it
+received from the aggregator. After sharing, a colluder waits for the other members of the cohort. A
+member that is not selected for the round reports its absence to the cohort. A round is complete
+when every member has shared an update, is absent, or has left. Before the training, the aggregator
+may ask some members for a probe. Members share these probes in a separate exchange. A member that
+was not asked for a probe counts as absent from this exchange. A timeout limits the wait for members
+that report nothing.
 
 Legend: M members that shared an update, D parameters.
 """
@@ -157,7 +157,7 @@ class SharedUpdates:
         return dict(shared_round.shared)
 
     def gone(self, run: str) -> int:
-        """Number of members that have left a run; while it goes on, these members are evicted."""
+        """Number of members that have left a run; a member that left before its end was evicted."""
         return len(self._gone[run])
 
     def known(self, run: str) -> set[str]:

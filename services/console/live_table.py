@@ -52,7 +52,7 @@ def two_lines(name: str) -> str:
 
 
 def largest(norms: dict[str, float], clients: Collection[str]) -> float | None:
-    """The largest norm among the updates of `clients`; None if `norms` has no client of them."""
+    """The largest of the given clients' norms; None if `norms` contains none of these clients."""
     return max((norm for client, norm in norms.items() if client in clients), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Explains the aggregator's refusals to operators: names options, and says what to do next."""
+"""Explains to operators why the aggregator refused a request, and says what to do next."""
 
 import re
 

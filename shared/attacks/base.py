@@ -203,10 +203,10 @@ class ModelAttack(Attack, ABC):
         """The uploads (F, D) that replace the honest updates `own_FD`; never a view of `own_FD`.
 
         An attacker calls this method after its honest training and before each upload, including
-        answers to probes. The method returns a copy of `own_FD` in three cases: the round has no
-        attackers, the attack is not active in the round, or the attack needs honest updates and
-        every known honest update contains a value that is not finite. Known honest updates with
-        such values are left out.
+        answers to probes. The method returns a copy of `own_FD` if the round has no attackers, or
+        if the attack is not active in the round. It also does so if the attack needs honest
+        updates, but every known honest update contains a value that is not finite. Known honest
+        updates with such values are left out.
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.

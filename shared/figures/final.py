@@ -61,7 +61,7 @@ def detection(
 def server_accuracy(
     tested: Iterable[Mapping[str, float]], accuracy_of: AccuracySource = "last"
 ) -> ServerAccuracy:
-    """The global model's accuracy on the server's test samples; empty if there are none.
+    """The global model's accuracy on the server's test samples; empty if the server has none.
 
     >>> server_accuracy([{"test_samples": 4, "correct_customized": 3}, {}])
     {'accuracy_server': 0.75}
@@ -107,7 +107,8 @@ def final_figures(
     All metrics of clients are computed from each client's newest measurement. If an honest client
     was evicted, its newest measurement is of the last model that it received. `attack_success` is
     measured at the end of the run, whatever `accuracy_of` is. `rounds_to_accuracy` has a key for
-    each accuracy in `TARGETS`, and is measured in rounds, whatever `accuracy_of` is.
+    each accuracy in `TARGETS`. It is computed from the accuracies of all rounds, whatever
+    `accuracy_of` is.
 
     Args:
         experiment: the experiment, which defines the roles of the clients.

@@ -20,9 +20,10 @@ For 600 rows that NNM mixed with f = 6, rounding errors are 20 times smaller."""
 def tolerance(squared_MM: Tensor, f: int) -> float:
     """The largest difference of tied scores, if scores are sums or means of squared distances.
 
-    The result is m · `TIE` times a typical squared distance. The typical squared distance is the
-    (m - f)-th smallest of the rows' median squared distances. No f hostile rows can increase it
-    beyond the distances between honest rows. If it is infinite, the result is 0.
+    The result is m · `TIE` times a typical squared distance. The typical squared distance is the (m
+    - f)-th smallest of the rows' median squared distances. If at most f rows are hostile, this
+    distance cannot exceed the largest distance between honest rows. If it is infinite, the result
+    is 0.
 
     Args:
         squared_MM: squared distances of m rows.
@@ -33,8 +34,8 @@ def tolerance(squared_MM: Tensor, f: int) -> float:
     16.0
     """
     m = len(squared_MM)
-    # If there are two middle values, the upper one is used as the median. It is positive even if
-    # half of the rows are equal.
+    # If there are two middle values, the upper one is used as the median, because it is positive
+    # even if half of the rows are equal.
     medians_M = squared_MM.sort(dim=1).values[:, m // 2]
     typical = float(medians_M.sort().values[m - f - 1])
     return TIE * m * typical if isfinite(typical) else 0.0

@@ -1,4 +1,4 @@
-"""Lists of numbers as text, such as "0-5,9"; slots and positions of clients are given this way."""
+"""Lists of numbers as text, such as "0-5,9"; users give slots and positions of clients this way."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Simulates federations in one process, without services and sockets.
+"""Simulates federations in one process, without services or sockets.
 
 Simulations and services use the same packages for rounds (`round`), training (`learning`) and
 attacks (`attacks`). This package contains the simulated federation, its two sides (clients and

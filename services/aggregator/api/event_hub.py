@@ -1,4 +1,4 @@
-"""The event hub: reads events once per process, and wakes waiting requests.
+"""The event hub reads events once per process, and wakes waiting requests.
 
 The hub reads the events of the federation, and those of the current run.
 
@@ -200,8 +200,8 @@ class EventHub:
     ) -> bool:
         """Whether events were deleted before this process read them.
 
-        For example, this process may have been suspended. A log keeps its newest events, at least
-        `BATCH` of them. Only a full batch can therefore come after a gap.
+        For example, this process may have been suspended. A log always keeps at least its `BATCH`
+        newest events. If events were deleted, the next read therefore returns a full batch.
         """
         redis, sizes = self._stores.redis, Counter(stream for stream, _ in events)
         full = [one for one, size in sizes.items() if size >= BATCH and positions[one] != BEGINNING]

@@ -99,7 +99,7 @@ async def _gone(request: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
-    """The response to an error that a shortcut raised."""
+    """The response to an error in a shortcut (see `shortcuts`), which bypasses FastAPI."""
     kinds = {RampartError: _rampart, ClientDisconnect: _gone, Exception: _unexpected}
     handler = next(handler for kind, handler in kinds.items() if isinstance(error, kind))
     return await handler(request, error)

@@ -281,7 +281,7 @@ class ClientStore:
         return None if raw is None else read_record(ClientRecord, raw)
 
     async def without_token(self, clients: Collection[str]) -> set[str]:
-        """Those of the given registered clients whose token is revoked or has expired."""
+        """Of the given clients, the registered ones whose token is revoked or has expired."""
         if not clients:
             return set()
         now = await self.redis.time()

@@ -165,9 +165,10 @@ class RedisAccess:
         return config.get("appendonly") == "yes" and config.get("appendfsync") == "always"
 
     async def memory(self) -> tuple[int, int]:
-        """Redis's used memory and its limit in bytes; both 0 if Redis does not report them.
+        """The memory that Redis uses and its memory limit, in bytes.
 
-        The limit is 0 if Redis has no limit. Some providers of Redis forbid the command `INFO`.
+        Both numbers are 0 if Redis does not report them: some providers forbid the command `INFO`.
+        The limit is 0 if Redis has no limit.
         """
         try:
             told = await self.client.info("memory")

@@ -1,4 +1,4 @@
-"""The phase machine's events; all but `LeaseTaken` answer a question in `phase_commands.py`."""
+"""The phase machine's events; each except `LeaseTaken` answers a question of `phase_commands`."""
 
 from dataclasses import dataclass
 
@@ -56,12 +56,12 @@ class TokensRead:
     """The answer to `ReadTokens`."""
 
     without_token: frozenset[str]
-    """Those clients whose token is revoked or has expired."""
+    """Of the clients in `ReadTokens`, those whose token is revoked or has expired."""
 
 
 @dataclass(frozen=True)
 class EventsRead:
-    """The answer to `ReadEvents` and `CatchUp`; `events` is empty if none arrived in time."""
+    """The answer to `ReadEvents` and `CatchUp`; `events` is empty if no event arrived in time."""
 
     events: tuple[Event, ...] = ()
 

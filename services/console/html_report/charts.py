@@ -94,7 +94,7 @@ class _Scales:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """The vertical place of a value; a value outside the axis is placed at its end."""
+        """The vertical place of a value; a value beyond the axis is placed at its nearer end."""
         inside = min(max(value, self.low), self.high)
         share = (self.high - inside) / ((self.high - self.low) or 1.0)
         return TOP + share * (HEIGHT - TOP - BOTTOM)
@@ -102,7 +102,7 @@ class _Scales:
     def runs(
         self, at: Sequence[float], values: Sequence[float | None]
     ) -> list[list[tuple[float, float]]]:
-        """The places of values, split at gaps; if there are too many, only every n-th has one."""
+        """The places of values, split at gaps; of too many values, only every n-th has a place."""
         step = max(1, ceil_div(len(at), POINTS))
         known = [
             (self.x(at[i]), self.y(v)) if (v := values[i]) is not None else None

@@ -77,7 +77,8 @@ class SupervisedFederation:
         self._folder = folder
         self._clock = clock
         self._pause = pause
-        # A restart does not wait until the process listens: others may die meanwhile.
+        # A restart does not wait until the process listens, because other processes may die
+        # meanwhile.
         starts = {"redis": federation.launch_redis, "aggregator": federation.launch_aggregator}
         self._supervised = {name: Supervised(start, clock()) for name, start in starts.items()}
         for name in self._supervised:

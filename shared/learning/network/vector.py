@@ -137,9 +137,10 @@ def build_module(experiment: Experiment) -> nn.Module:
 
 
 def outline(experiment: Experiment) -> nn.Module:
-    """One of Rampart's own models without values, which needs no memory, however large it is.
+    """The experiment's model, without values if it is one of Rampart's own models.
 
-    A user's model is built as usual: its code may need values.
+    Without values, even a large model needs no memory. A user's model is built with values, because
+    its code may need them.
     """
     member = models.parse(experiment.network)
     if member.package or member.name == "module":

@@ -37,7 +37,7 @@ class Customization:
         assignment: for each client id, the names of the client's models. The client trains from the
             model with the first name. All other names belong to additional models that the client
             gets. `GLOBAL` is the name of the global model. A client that has neither an assignment
-            nor a group gets the global model. If the customizer asks for probes, such a client
+            nor a group gets the global model. If the customizer asks for probes, this client
             instead gets a model that depends on its answer to a probe.
         groups: names of the groups' models. The hash of a client's id selects its group. Every
             client that is not in `assignment` gets the model of its group.
@@ -73,7 +73,7 @@ class Customizer(Stage):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Replaces the methods of a new customizer by methods whose errors name the customizer."""
+        """Replaces a new customizer's methods with methods whose errors name the customizer."""
         super().__pydantic_init_subclass__(**kwargs)
         for name in ("apply", "customize_newcomer", "check_rows", "init"):
             owner = next(base for base in cls.__mro__ if name in vars(base))
@@ -145,7 +145,7 @@ class Customizer(Stage):
         """The models made from `rows`, their assignment to clients, and the next state.
 
         Args:
-            rows: the accepted updates relative to `context.reference_D`; there may be none.
+            rows: the accepted updates relative to `context.reference_D`; there may be no rows.
             similar: the rows from which the customizer computes similarities between clients, one
                 for each client in `rows`. If calibration is off, these rows are the raw uploads;
                 otherwise, they are equal to `rows`.

@@ -88,7 +88,7 @@ class CrossRound(Detector):
 def _to_last(rows: Rows, state: State, known: Collection[str]) -> list[float | None]:
     """Each row's cosine to the same client's previous accepted row.
 
-    The value is None if there is no such row, or if this row is zero.
+    The value is None if the client has no previous accepted row, or if that row is zero.
     """
     cosines: list[float | None] = [None] * len(rows)
     met = [i for i, client in enumerate(rows.ids) if client in known]

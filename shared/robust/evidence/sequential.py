@@ -61,7 +61,7 @@ class SequentialDetector(Detector):
 
     @property
     def odds(self) -> str:
-        """The level as text, for the reasons that verdicts give."""
+        """The level as text, which the reasons of verdicts contain."""
         return f"false-eviction level 1 in {1 / self.level:,.0f}"
 
     def _admit(

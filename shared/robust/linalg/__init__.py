@@ -1,4 +1,4 @@
-"""Passes over rows: fast and accurate versions of all operations that read the block of updates.
+"""Fast and accurate versions of all operations that read the block of updates (passes over rows).
 
 Rows are read in the order of their ids, products are summed in float64, and no pass copies the
 block. `native.backend()` says which kernels are in use.

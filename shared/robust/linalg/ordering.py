@@ -40,10 +40,10 @@ TIE = 4
 """Two values of mixed rows are equally near the median if their distances from it differ by at most
 this number of rounding errors.
 
-NNM can make rows whose values are equally near the median in every coordinate. For example, mixed
-rows a, b, c and d may be means of sets of rows, and the sets of a and b together may contain the
-same rows as the sets of c and d. Without this tolerance, rounding errors would decide which value
-is used, and rounding errors differ between processors."""
+NNM can make rows whose values are equally near the median in every coordinate. For example, each of
+the mixed rows a, b, c and d may be the mean of a set of rows. The sets of a and b may together
+contain the same rows as the sets of c and d. Without this tolerance, rounding errors would decide
+which value is used, and rounding errors differ between processors."""
 
 
 def median(rows: View) -> Tensor:

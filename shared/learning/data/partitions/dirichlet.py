@@ -72,7 +72,7 @@ class Dirichlet(Partition):
 
 
 def _dirichlet(beta: float, open_K: Tensor, draws: torch.Generator) -> Tensor:
-    """One draw (K,) from Dir(β·1) in float64, up to a factor; 0 for clients that are not open."""
+    """One draw (K,) from Dir(β·1) in float64, up to a factor; 0 for clients outside `open_K`."""
     rates_K = torch.full((len(open_K),), beta, dtype=torch.float64)
     # torch's gamma sampler accepts a generator, but torch's Dirichlet sampler does not.
     gamma_K: Tensor = torch._standard_gamma(rates_K, generator=draws)

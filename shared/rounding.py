@@ -7,8 +7,7 @@ import math
 
 
 def ceil_div(count: int, size: int) -> int:
-    """Computes ceil(count / size) exactly: the number of parts of at most `size` that `count`
-    needs.
+    """Computes ceil(count / size) exactly: how many parts of at most `size` make up `count`.
 
     The expression `math.ceil(count / size)` divides floats, so its result is wrong for some large
     counts.

@@ -46,9 +46,9 @@ class View:
         mix_MK: the mixing matrix over the rows that are read, float64 on the CPU.
         weights_M: trusted weights (float64, > 0), 1 for each row by default.
         metadata: for each name, one number per row. Some numbers in the metadata, such as
-            "loss_gap", are claims of the clients. All other metadata come from the server: "moved"
-            is the norm of the raw upload, "fresh" is 0 if the row was judged in an earlier round,
-            and "age" is the number of rounds since the server asked for the upload.
+            "loss_gap", are claims of the clients. All other metadata come from the server. "moved"
+            is the norm of the raw upload. "fresh" is 0 if the row was judged in an earlier round.
+            "age" is the number of rounds since the server asked for the upload.
         dropped: ids of rows that were left out because they were not finite.
         traces: sketches of the rows, for detectors that remember rows; None if no detector needs
             sketches.

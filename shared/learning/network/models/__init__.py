@@ -37,7 +37,8 @@ class Model(FamilyMember, ABC):
 
         Raises:
             ConfigurationError: the architecture does not take samples of this shape, or the model
-                of another package does not build a module that maps (B, *shape) to (B, classes).
+                comes from another package and does not build a module that maps (B, *shape) to (B,
+                classes).
         """
         with self.own_errors():
             module: object = self.build(shape, classes)

@@ -210,7 +210,7 @@ class ModelAttack(Attack, ABC):
 
         Raises:
             ValueError: `own_FD` is not a floating [F, D] tensor.
-            PreconditionError: the attack needs honest updates, but knows none.
+            PreconditionError: the attack needs honest updates, but no honest update is known.
         """
         if own_FD.ndim != 2 or not own_FD.is_floating_point():
             raise ValueError(

@@ -55,7 +55,7 @@ class View:
         pool_statistics: measurements of the pool, shared by all views of it.
         file: the file that holds the pool; None if the pool is in memory.
         storage: where stages keep their own blocks, which have one row per client.
-        part: which coordinates this rank holds, if the pool is split across ranks; otherwise None.
+        part: the coordinates that this rank holds; None if the pool is not split across ranks.
     """
 
     block_ND: Tensor
@@ -95,7 +95,7 @@ class View:
         return self.block_ND.device
 
     def trusted_weights(self) -> Tensor:
-        """Trusted weights (M,) in float64 on the CPU; all 1 if none were given."""
+        """Trusted weights (M,) in float64 on the CPU; all 1 if no weights were given."""
         if self.weights_M is None:
             return torch.ones(len(self), dtype=torch.float64)
         return self.weights_M

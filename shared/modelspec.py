@@ -85,5 +85,5 @@ class ModelSpec(BaseModel):
 
     @cached_property
     def trainable(self) -> int:
-        """Number of coordinates that are parameters; norms and distances ignore all others."""
+        """Number of parameters; norms and distances ignore the other coordinates."""
         return self.parameters[-1][2] if self.parameters else 0

@@ -55,7 +55,8 @@ class Constraint:
 
 
 def _stages_without_samples(built: BuiltExperiment, need: "Need") -> list[str]:
-    """The stages that need `need`; empty if the experiment names the data set that they need."""
+    """The stages that declare `need`, if the experiment lacks the samples for it; otherwise
+    empty."""
     server = built.experiment.server
     named = server.root if need == "server_update" else server.public
     return [] if named is not None else [s for n, s in built.plan.needs().items() if n == need]
@@ -97,7 +98,7 @@ def _challenge_conflicts(detectors: Iterable["Detector"]) -> Iterable[str]:
 
 
 def _detectors_sharing_a_bound(built: BuiltExperiment) -> list[str]:
-    """The detectors if isolated groups share a bound on barred clients; otherwise empty.
+    """All detectors if isolated groups share a bound on barred clients; otherwise empty.
 
     In the mode `reject`, nobody is barred. In the mode `observe`, an operator may switch to a mode
     that bars clients.
@@ -318,7 +319,7 @@ def validate(experiment: Experiment) -> Experiment:
         The experiment, with `packages` filled in.
     Raises:
         RampartError: a part or a combination of parts is wrong; the message says which.
-        TypeError: `experiment` is not an `Experiment`; it may be the path of a file.
+        TypeError: `experiment` has another type; for example, it is the path of a file.
 
     >>> validate(Experiment.load("digits-benign")).packages
     {}

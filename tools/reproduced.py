@@ -1,4 +1,4 @@
-"""Writes the page that says which papers' tables have been run: `python -m tools.reproduced`.
+"""Writes the page that lists which tables of papers have been run: `python -m tools.reproduced`.
 
 A test fails if the page does not match the definitions of the tables and the runs in the folder of
 results.

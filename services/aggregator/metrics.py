@@ -151,7 +151,7 @@ class ProcessMetrics:
             self.phase.labels(name).set(name == phase)
 
     def set_no_run(self) -> None:
-        """Sets the gauges to their values without a run, except for the number of the round."""
+        """Resets the gauges when no run is in progress; keeps the number of the last round."""
         for name in PHASES:
             self.phase.labels(name).set(name == "done")
         for gauge in (self.paused, self.evictions, self.quarantines, self.proposals):

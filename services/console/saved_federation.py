@@ -25,7 +25,7 @@ class SavedFederation(NamedTuple):
 
 
 def save(folder: Path, federation: SavedFederation) -> None:
-    """Writes the file of a federation, so that only the user who started it can read the token."""
+    """Writes the file of a federation; only the federation's owner can read the file."""
     durable.replace(folder / NAME, [json.dumps(federation._asdict()).encode()], mode=0o600)
 
 

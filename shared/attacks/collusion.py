@@ -1,4 +1,4 @@
-"""Base classes of attacks whose attackers share their updates, and statistics of updates.
+"""Attacks whose attackers share their updates: the base classes, and statistics of updates.
 
 Legend: F attackers, B known honest updates, D coordinates.
 """

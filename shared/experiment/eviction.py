@@ -80,7 +80,7 @@ class Eviction(Table):
 
 @dataclass(frozen=True)
 class Standing:
-    """How many clients there are, and which are barred, when a round's result is computed.
+    """The number of clients, and the barred clients, when a round's result is computed.
 
     Args:
         clients: the number of clients that have ever joined.

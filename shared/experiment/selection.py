@@ -51,7 +51,7 @@ def quota(buffer: float, expected: int) -> int:
 
 
 def count(bound: float, of: int) -> int:
-    """Converts a bound on a group of clients to a number; the group has `of` clients.
+    """Converts a bound to a number of clients; `of` is the number of clients in the group.
 
     A `bound` of at most 1 is a fraction of the group. A larger `bound` is already a number of
     clients. The result is at most the size of the group.

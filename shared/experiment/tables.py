@@ -26,8 +26,9 @@ def _finite(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 MemberSpec = Annotated[dict[str, Any], BeforeValidator(_named), AfterValidator(_finite)]
-"""Specifies a member of a family: the member's name, or a table with `name` and parameters. The
-parameters are finite, because experiments are sent as JSON, which has no other numbers."""
+"""Specifies a member of a family: the member's name, or a table with `name` and parameters.
+Experiments are sent as JSON, which cannot represent NaN or infinity, so all parameters are
+finite."""
 MemberSpecs = Annotated[
     list[MemberSpec], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 ]

@@ -218,7 +218,7 @@ class JoinTokens(Message):
 
 
 class ReasonBody(Message):
-    """The body of a request in which an operator gives nothing but a reason."""
+    """The body of a request that contains only an operator's reason."""
 
     reason: Reason = NO_REASON
 

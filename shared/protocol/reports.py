@@ -22,7 +22,7 @@ def reportable(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def with_gap(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The `reportable` metrics, and `loss_gap`: by how much training decreased the loss.
+    """The `reportable` metrics, and `loss_gap`, which is the decrease of the loss in training.
 
     If this decrease is not reportable, `loss_gap` is 0.
 

@@ -40,7 +40,8 @@ def history_rows(plan: Plan, clients: int) -> dict[str, int]:
     Args:
         plan: the stages of a round.
         clients: the number of different clients that may take part over all rounds. With 0 clients,
-            the result includes only the models of groups, which do not depend on this number.
+            the result includes only the models of groups, because the number of groups does not
+            depend on the number of clients.
     Returns:
         The number of rows, keyed by the stage's name; stages that hold no rows are left out.
 

@@ -37,7 +37,7 @@ class ServedDigests:
         return self.snapshot.own(client)
 
     def origin(self, client: str, started: str) -> str:
-        """Digest of a client's start model; for a challenged model, the digest of the original."""
+        """Digest of a client's start model, without its challenge if the model is challenged."""
         return self.snapshot.origins_of(client).get(started, started)
 
     def same(self, one: str, other: str) -> bool:

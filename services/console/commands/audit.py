@@ -23,7 +23,7 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[H]",
-            help="Head of the log that you stored earlier; check that the log contains it.",
+            help="A head that you stored earlier; check that it is a head of this log.",
         ),
     ] = None,
     verify: Annotated[

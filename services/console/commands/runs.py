@@ -122,7 +122,7 @@ def runs(
     context: typer.Context,
     run: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="Id of the run to show; by default, all are listed."),
+        typer.Argument(metavar="[RUN]", help="Id of the run to show; if omitted, runs are listed."),
     ] = None,
     last: Annotated[int, typer.Option(min=1, help="Number of newest runs to list.")] = 100,
     before: Annotated[

@@ -71,7 +71,7 @@ class Fang(CollusionAttack):
         return extreme_D, torch.where(signs_D == 0, mean_D, far_D)
 
     def _against_krum(self, known_BD: Tensor, attackers: int) -> Tensor:
-        """The first upload -λ s (D,) that Krum picks, or the first with λ below `least`."""
+        """The first upload -λ s (D,) that Krum picks, or the first upload with λ below `least`."""
         rows = Rows.of(known_BD)
         mean_D = mean_of(known_BD)
         signs_D = mean_D.sign()

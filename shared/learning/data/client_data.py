@@ -152,8 +152,8 @@ def poisoned(
         client: the attacker's client id, from which the attack's random numbers are derived.
         attacker: the attacker's position among the experiment's attackers.
     Raises:
-        ConfigurationError: the attack returned samples and labels that do not fit; the message
-            names the attack.
+        ConfigurationError: the samples or labels that the attack returned are not valid; the
+            message names the attack.
     """
     draws = generator(seed, "data attack", client)
     x, y = checked_samples.poison(attack, data.x_train, data.y_train, data.classes, draws, attacker)

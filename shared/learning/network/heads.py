@@ -92,7 +92,7 @@ def check_output(module: nn.Module, head: str | None = None) -> None:
     name = last_linear(module) if head is None else head
     # Keep duplicates: a layer that the module uses twice may follow the head.
     layers = dict(module.named_modules(remove_duplicate=False))
-    if type(layers.get(name)) is not nn.Linear:  # The output of a subclass may not be linear.
+    if type(layers.get(name)) is not nn.Linear:  # A subclass may be non-linear.
         kind = type(layers[name]).__name__ if name in layers else "not there"
         raise ConfigurationError(f"the head must be one linear layer; {name!r} is {kind}")
     last = list(layers)[-1]

@@ -1,10 +1,10 @@
 """The stacked form of a module: a function that runs K models of one architecture at once.
 
-A module has a stacked form only if the form certainly computes the same as the module. The module
-must therefore consist of supported layers whose code is unchanged, and no two layers may share a
-tensor. For example, a subclass of `torch.nn.Linear` has no stacked form, because it may have a
-`forward` of its own. A layer with a hook has no stacked form either, because the hook may change
-the layer's output.
+A module has a stacked form only if the stacked form is certain to compute the same result as the
+module. The module must therefore consist of supported layers whose code is unchanged, and no two
+layers may share a tensor. For example, a subclass of `torch.nn.Linear` has no stacked form, because
+it may have a `forward` of its own. A layer with a hook has no stacked form either, because the hook
+may change the layer's output.
 """
 
 from collections.abc import Collection, Iterable

@@ -263,7 +263,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
     def _controls(
         self, known: Mapping[str, TrialRecord], drawn: int, draws: torch.Generator
     ) -> set[str]:
-        """Draws clients not on trial, of whom about `controls` will take part in the next round."""
+        """Draws clients not on trial; about `controls` of them will take part in the next round."""
         free = sorted(client for client, one in known.items() if not one.trial)
         count = ceil_div(self.controls * max(len(known), drawn), drawn)
         count = min(count, max(LEAST, len(free) // 2))
@@ -285,7 +285,7 @@ class ChallengeDetector(SequentialDetector, challenges.Challenger):
         return tells and answered is not None and answered < self.share * usual
 
     def _answers(self, one: TrialRecord) -> bool:
-        """Whether a client was recently acquitted, or answers enough challenges and relays none."""
+        """Whether a client was recently acquitted, or answers its challenges without relaying."""
         return one.rest > 0 or (one.own_evidence <= PROVEN and one.relay_evidence <= ACQUITTED)
 
     def _bet(

@@ -17,8 +17,8 @@ from rampart_fl.shared.robust.evidence.client_memory import Start
 from rampart_fl.shared.robust.evidence.responses import PULLS, Response
 
 BEYOND = 5.0
-"""The limit on the norms of uploads is multiplied by this factor if the client possibly has far
-more data than other clients."""
+"""The limit on the norms of uploads is multiplied by this factor if the client may have far more
+data than other clients."""
 DEVIATIONS = 3.0
 """Minimum number of standard deviations by which the correlation of a turned response is below 0.
 The standard deviation is that of the correlation between two random directions."""
@@ -233,7 +233,7 @@ def is_informative(correlations: Iterable[float | None], least: float) -> bool:
 
 
 def agreements(upload_MK: Tensor, followed: Sequence[bool]) -> list[float]:
-    """The median cosine of each upload with the other uploads in `followed`; 0 if there are none.
+    """Each upload's median cosine with the other uploads in `followed`; 0 without such uploads.
 
     A minority of the other clients cannot control the median.
 

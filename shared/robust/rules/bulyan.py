@@ -16,9 +16,9 @@ class Bulyan(Rule):
     """Picks n - 2f rows by Krum; averages, per coordinate, the n - 4f values nearest the median.
 
     Each picked row is removed before the next pick. Suppose that r rows are not picked yet. The
-    score of such a row is the sum of its squared distances to the max(1, r - f - 2) nearest others
-    among the r rows. If scores are tied, the row with the lower id is picked. If two values are
-    equally near the median, the lower value is used.
+    score of such a row is the sum of its squared distances to its max(1, r - f - 2) nearest
+    neighbours among the r rows. If scores are tied, the row with the lower id is picked. If two
+    values are equally near the median, the lower value is used.
 
     >>> from rampart_fl.shared.robust import aggregate
     >>> rows = torch.tensor([[0.0], [1.0], [2.1], [3.3], [4.6], [6.0], [100.0]])

@@ -54,8 +54,8 @@ async def mint_join_tokens(
 ) -> JoinTokens:
     """Makes single-use join tokens for clients; shows each token only once.
 
-    If the response is lost, a repeated request with the same `key` makes no further tokens, and
-    gets the first response again.
+    If the response is lost, the operator can repeat the request with the same `key`. The repeated
+    request makes no new tokens, and its response contains the same tokens.
     """
     ids = body.client_ids
     if ids is not None and len(set(ids)) != len(ids):

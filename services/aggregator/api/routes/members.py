@@ -30,7 +30,7 @@ ANSWERS = 20
 """Maximum number of answers per client, run and hour. Each changed answer adds an event to the
 run's log, and nothing shortens the log before the first round ends."""
 UNDECIDED = (refusals.NotFound, refusals.RunNotFound, refusals.RunOver)
-"""The errors of every route by which an operator decides about a client."""
+"""The errors of all routes on which an operator decides about a client."""
 
 
 @router.put(

@@ -109,8 +109,7 @@ class Definition(Paper):
     axes: dict[str, dict[str, Choice]] = Field(min_length=1)
     """The choices of each axis; the last axis makes the columns."""
     fixed: At = {}
-    """The table lacks some of the paper's axes; on each of these axes, all cells share this
-    choice."""
+    """For each of the paper's axes that the table lacks: the choice that all cells share."""
     smoke: At
     """The cell that the scale `smoke` runs."""
     values: dict[str, Any] = {}

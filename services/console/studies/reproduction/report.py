@@ -1,4 +1,4 @@
-"""Writes a table of our and the paper's values (Markdown and JSON), and a plot (SVG and PNG)."""
+"""Writes our values and the paper's values as a table (Markdown, JSON) and a plot (SVG, PNG)."""
 
 import json
 from collections.abc import Sequence

@@ -193,7 +193,7 @@ def test_followed_run_that_is_cancelled_fails_the_command(
 
 def test_help_of_runs_says_that_the_default_is_a_list(rampart: Rampart) -> None:
     shown = " ".join(good(rampart("runs", "--help")).split())
-    assert "by default, all are listed" in shown
+    assert "if omitted, runs are listed" in shown
     assert "the current run" not in shown
 
 

@@ -102,8 +102,8 @@ def mint(operator: Operator, lifetime: float, wanted: Mapping[str, list[str]]) -
 def fill_folder(make: Make, folder: Path, wanted: Mapping[str, list[str]]) -> None:
     """Writes the files that do not exist yet; only their owner may read them.
 
-    Each process has its own folder, so a deployment can mount a separate volume for it. No process
-    can then read the tokens of other processes.
+    Each process has its own folder, so a deployment can mount a separate volume for each process.
+    No process can then read the tokens of other processes.
     """
     missing = {
         name: group for name, group in wanted.items() if not (folder / name / TOKENS_FILE).exists()

@@ -18,8 +18,8 @@ def blocks_held(plan: Plan) -> int:
 def challenged_controls(plan: Plan, clients: int, known: int) -> int:
     """The usual number of clients that a round challenges only for comparison.
 
-    A detector draws these clients from all clients. It draws so many that a few of them take part
-    in the next round.
+    A detector draws these clients from all clients. It draws enough clients that a few of them take
+    part in the next round.
 
     Args:
         plan: the stages of a round.

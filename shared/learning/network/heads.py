@@ -82,8 +82,8 @@ def check_body(module: nn.Module, spec: ModelSpec, head: str | None = None) -> N
 def check_output(module: nn.Module, head: str | None = None) -> None:
     """Refuses a head that is not a single linear layer, or that does not output the logits.
 
-    Whether the head outputs the logits is checked only in a `torch.nn.Sequential`, because the
-    order of the layers is unknown in other modules.
+    In a `torch.nn.Sequential`, the function also checks that the head outputs the logits. In other
+    modules, the order of the layers is unknown.
 
     Raises:
         ConfigurationError: the head does not exist or has an unsupported type, or another layer

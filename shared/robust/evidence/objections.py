@@ -20,7 +20,7 @@ BEYOND = 5.0
 """The limit on the norms of uploads is multiplied by this factor if the client may have far more
 data than other clients."""
 DEVIATIONS = 3.0
-"""Minimum number of standard deviations by which the correlation of a turned response is below 0.
+"""A response is turned only if its correlation is at least this many standard deviations below 0.
 The standard deviation is that of the correlation between two random directions."""
 AGREES = 0.05
 """An upload agrees with other clients' uploads if its median cosine with these uploads is above
@@ -73,8 +73,8 @@ class Upload:
         times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
         responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
-        passive: whether no client is challenged; if so, the detector bets on every upload, even if
-            its client is a suspect.
+        passive: whether the server challenges no clients at all; if so, the detector bets on every
+            upload, even on the upload of a suspect.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from a challenged model.
     """
@@ -207,8 +207,8 @@ def typical(longest: Sequence[float], long: float, spread: float) -> tuple[float
     """The typical norm of uploads, and the limit on norms as a multiple of the typical norm.
 
     The typical norm is the median of `longest`. The limit is max(`long`, exp(`spread` m)), where m
-    is the median absolute deviation of the logarithms of `longest`. Norms that agree in their first
-    six significant digits count only once towards both medians.
+    is the median absolute deviation of the logarithms of `longest`. For both medians, norms that
+    agree in their first six significant digits count only once.
 
     Args:
         longest: largest norm of each client's uploads; zeros are ignored.

@@ -44,14 +44,15 @@ def segment(text: str) -> str:
     The aggregator sees the text unchanged, so it can say what is wrong with an invalid id.
 
     Raises:
-        OperatorRefused: the text cannot be one segment: the URL would name another resource.
+        OperatorRefused: the text cannot be one segment, because the URL would then name another
+            resource.
 
     >>> segment("client 7?")
     'client%207%3F'
     """
     if not text or "/" in text or text in (".", ".."):
         rule = 'is not empty, is neither "." nor "..", and contains no slash'
-        raise OperatorRefused(f"{text!r} is not the id or the name of anything: an id {rule}")
+        raise OperatorRefused(f"{text!r} cannot be an id or a name: an id {rule}")
     return quote(text, safe="")
 
 
@@ -111,7 +112,7 @@ class AggregatorConnection:
             with self._event_stream(path, headers) as source, httpx_errors(self._server):
                 try:
                     yield from source.iter_sse()
-                except SSEError as error:  # Also an httpx.TransportError, so catch it here.
+                except SSEError as error:  # It is also an httpx.TransportError; catch it here.
                     raise self._stranger(f"GET {path}", str(error)) from None
         except TemporaryFailure as error:
             raise StreamLost(f"{self.url}{path}: {error}") from None
@@ -144,7 +145,7 @@ class AggregatorConnection:
 
         Raises:
             OperatorRefused, Unavailable: for the same reasons as in `request`.
-            ConfigurationError: as in `request`, or the response is not such a message.
+            ConfigurationError: as in `request`, or the response is not a message of this type.
         """
         answer = self.request(method, path, **options)
         try:

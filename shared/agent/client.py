@@ -116,7 +116,8 @@ class AggregatorClient:
 
         Args:
             method, path, content, json, headers, params: as in httpx.
-            wait: seconds for which the headers let the aggregator delay the response.
+            wait: seconds for which the aggregator may delay the response; the headers must say the
+                same.
         Raises:
             RequestRefused: the answer has an error status after which the request is not retried.
             Unavailable: every attempt within `patience` seconds failed.
@@ -207,7 +208,8 @@ class AggregatorClient:
             wait: seconds for which the aggregator may hold the request open; `poll` by default.
             accept: media type of the answer; a JSON answer contains no model.
             run: the run in which the client takes part, if any.
-            away: whether the client reports that it does not train now; it then counts as offline.
+            away: True if the client reports that it does not train now; the client then counts as
+                offline.
         """
         seconds = self._seconds(wait)
         headers = _request_headers(seconds, accept, held)

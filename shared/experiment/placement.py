@@ -11,7 +11,7 @@ def hostile_slots(placement: Placement, seed: int, clients: int, count: int) -> 
     """The attackers' slots, in the order in which groups of attackers fill them.
 
     The draw sorts the slots by a hash of the seed and the slot. If the number of attackers grows by
-    one, the drawn slots therefore stay the same, except that one slot is added.
+    one, all slots that were drawn before therefore remain drawn, and one more slot is drawn.
 
     Args:
         placement: "random" draws the slots from the seed; "last" takes the last slots in order.

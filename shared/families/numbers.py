@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 
 def refuse_booleans(value: Any, annotation: Any) -> None:
-    """Refuses `true` and `false` for a field whose type has numbers, but no booleans.
+    """Refuses `true` and `false` for a field whose type allows numbers, but no booleans.
 
     Python's booleans are integers, so pydantic would read `true` as 1.
 
@@ -51,7 +51,7 @@ def refuse_non_finite(value: Any, where: str = "") -> None:
 
 
 def _items(value: Any) -> Iterator[Any]:
-    """The value, or all items of a list and of the lists in it."""
+    """The value itself; for a list, all of its items, including the items of nested lists."""
     if isinstance(value, list | tuple):
         for item in value:
             yield from _items(item)

@@ -224,13 +224,15 @@ def read_report(head: Header, sample_cap: int) -> ClientReport:
         raise InvalidClaim("the metadata have no entry 'report'")
     if unknown := sorted(head.metadata.keys() - {"report", "format"}):
         names = ", ".join(unknown)[:200]
-        raise InvalidClaim(f"the metadata may have the entries report and format, not {names}")
+        raise InvalidClaim(f"the metadata may have only the entries report and format, not {names}")
     try:
         report = ClientReport.model_validate_json(head.metadata["report"])
     except ValidationError as error:
         raise InvalidClaim(f"report: {explain(error)[:500]}") from None
     if report.samples > sample_cap:
-        raise InvalidClaim(f"the client claims {report.samples} samples; it may claim {sample_cap}")
+        raise InvalidClaim(
+            f"the client claims {report.samples} samples; it may claim at most {sample_cap}"
+        )
     return report
 
 

@@ -29,8 +29,8 @@ class PublicData:
 
     Args:
         x_P: samples in the model's input format.
-        y_P: the samples' classes; None if the samples' data set has another number of classes than
-            the task. Its labels would then have no meaning for the task.
+        y_P: the samples' classes. If the samples' data set and the task have different numbers of
+            classes, y_P is None, because the labels would have no meaning for the task.
         augment: function that takes a batch and a generator, and returns a random variation of the
             batch.
     """
@@ -92,7 +92,7 @@ class Context:
 
     @property
     def trainable(self) -> int:
-        """The model's number of parameters; fails if the model has no running statistics."""
+        """The model's number of parameters; only for models that have running statistics."""
         return self.statistics[0][1]
 
     def last_layer(self) -> slice:

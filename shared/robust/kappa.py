@@ -66,7 +66,8 @@ def kappa(
 
     Args:
         updates_ND: one update per row, all finite.
-        stages: as for `aggregate`; every stage that has a parameter f gets this f.
+        stages: as for `aggregate`; every stage that has a parameter f gets the value `f` given
+            here.
         f: bound on hostile rows; each subset S leaves out f rows.
         ids: distinct client ids.
         metadata: numbers that clients claim, one per row and keyed by name, for rules that use
@@ -119,7 +120,8 @@ def kappa(
 def proven(pipeline: Pipeline, n: int, f: int) -> float | None:
     """The proven κ of a pipeline; None if no κ is known, or if a stage's parameter f is not `f`.
 
-    No κ is known for a rule with parameters other than the defaults, except `b` = f.
+    A κ is known only for rules whose parameters have their default values; the parameter `b` may
+    also be f.
 
     Allouah et al. ("Fixing by mixing", 2023) prove κ = 6f/(n-2f)·(1 + f/(n-2f)) for the trimmed
     mean with b = f, and 4(1 + f/(n-2f))² for the median and the geometric median. If NNM precedes a
@@ -163,9 +165,9 @@ def _krum(n: int, f: int) -> float | None:
     chooses.
 
     - For x_i in S, consider the squared distances to the other h - 1 rows in S. The mean of the q
-      smallest ones is at most the mean of all of them. The score of x_i is therefore at most
-      q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound over S is A = 2hV·q/(h-1). The score of x is
-      at most A, because no score is lower.
+      smallest of these distances is at most the mean of all h - 1 distances. The score of x_i is
+      therefore at most q/(h-1)·Σ_S ‖x_i - x_j‖². The mean of this bound over S is A = 2hV·q/(h-1).
+      The score of x is at most A, because no score is lower.
     - At most f rows are not in S. Among x and its q nearest rows, at least c = n - 2f - 1 rows are
       in S. For c of them, the sum of ‖x - x_j‖² is at most A, and the sum of ‖x_j - μ‖² is at most
       hV.

@@ -49,7 +49,7 @@ async def bearer(request: Request, _: Annotated[object, Depends(SCHEME)]) -> str
     scheme, _, token = "".join(headers).partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("an Authorization header with a bearer token is needed")
-    if not 16 <= len(token) <= 512:  # Nobody has such a token, so it need not be looked up.
+    if not 16 <= len(token) <= 512:  # No valid token has this length; skip the lookup.
         raise Unauthorized(UNKNOWN)
     return token
 

@@ -27,7 +27,7 @@ ALLOWED = {
 }
 """What each regular expression allows, in words."""
 ALLOWED_LABEL = f"the key or the value of a label {NAME}; it begins with a letter or a digit"
-assert LABEL == CLIENT_ID  # Only an error's location shows whether it is a label.
+assert LABEL == CLIENT_ID  # Only an error's location tells labels and ids apart.
 
 
 def describe(issue: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ class BlobReader(Protocol):
 
 @contextmanager
 def converted_disk_errors(*expected: type[OSError]) -> Iterator[None]:
-    """Converts disk errors, such as a full disk, to `Unavailable`, except types in `expected`."""
+    """Converts disk errors to `Unavailable`, except errors of the types in `expected`."""
     try:
         yield
     except expected:
@@ -164,8 +164,8 @@ class Blobs:
         """Deletes the blobs that were stored before a Unix time; ignores blobs that do not exist.
 
         Returns:
-            For each blob that was stored later and is therefore kept, the time at which it was
-            stored, keyed by digest.
+            The times at which the kept blobs were stored, keyed by digest. A blob is kept if it was
+            stored later.
         """
         later = dict[str, float]()
         for digest in digests:

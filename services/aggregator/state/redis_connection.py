@@ -17,7 +17,7 @@ RETRIES = 5
 
 If a command loses its connection, each repetition tries for 2.5 seconds to connect. The command
 therefore succeeds if Redis is back within 15 seconds. A command that starts without a connection is
-not repeated: if Redis is down, it fails after 2.5 seconds."""
+not repeated: if Redis is down, the command fails after 2.5 seconds."""
 CONNECTIONS = 64
 """Maximum number of connections to Redis per process."""
 PATIENCE = 30.0

@@ -149,7 +149,7 @@ class ReadStanding:
 
 @dataclass(frozen=True)
 class ReadTokens:
-    """Asks which of the clients that an open round waits for have no valid token."""
+    """Asks which clients have no valid token, among the clients that an open round waits for."""
 
     clients: frozenset[str]
 

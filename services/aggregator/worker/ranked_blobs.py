@@ -27,8 +27,9 @@ def share(size: int, rank: int, ranks: int) -> range:
 class RankedBlobs:
     """The blobs that all ranks of a worker open together.
 
-    The ranks share the cache in front of an object store. Each rank downloads its share of a
-    blob's bytes into one file in the cache, and rank 0 checks the digest of the whole file.
+    The ranks share the cache in front of an object store. Each rank downloads its share of a blob's
+    bytes. All shares go into the same file in the cache, and rank 0 checks the digest of the whole
+    file.
 
     Args:
         blobs: the run's blobs.

@@ -29,8 +29,8 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="RAMPART_AGGREGATOR",
-        help="Aggregator's URL; by default, the URL of the federation in the folder "
-        "RAMPART_FEDERATION or, if this variable is not set, in ./runs.",
+        help="Aggregator's URL; by default, the URL of the federation in the folder that "
+        "RAMPART_FEDERATION names or, if this variable is not set, in ./runs.",
     ),
 ]
 Token = Annotated[
@@ -53,8 +53,9 @@ Where = tuple[str | None, str | None, str | None]
 def connect(url: str | None, token: str | None, ca: str | None, patience: float = 10.0) -> Operator:
     """Connects an operator to the aggregator that the options specify.
 
-    Without a URL, connects to the federation in the folder RAMPART_FEDERATION, or else to the
-    newest running federation in ./runs. Without a token, uses the token saved with the URL.
+    Without a URL, connects to the federation in the folder that RAMPART_FEDERATION names. If this
+    variable is not set, connects to the newest running federation in ./runs. Without a token, uses
+    the token saved with the URL.
 
     Args:
         url, token, ca: the values of the options; None if an option is not given.
@@ -108,9 +109,10 @@ def _address(url: str | None, token: str | None) -> SavedFederation:
 
 
 def _newest(known: list[SavedFederation]) -> SavedFederation:
-    """The first federation that listens, or else the first one; `known` lists the newest first.
+    """The first federation in `known` that listens; if none listens, the first one in `known`.
 
-    A federation whose launcher was killed could not remove its file console.json.
+    The newest federation comes first in `known`. A federation whose launcher was killed could not
+    remove its file console.json.
     """
     listening = (one for one in known if len(known) == 1 or _listens(one.url))
     return next(listening, known[0])

@@ -28,7 +28,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 @data.command("list")
 def list_(as_json: Json = False) -> None:
-    """Lists all data sets: samples, shape, classes, source, and whether this machine has them."""
+    """Lists all data sets: samples, shape, classes, source, and whether each is on this machine."""
     from rampart_fl.shared.learning.data.datasets import datasets
 
     rows = [_about(datasets.build(name)) for name in datasets.names()]
@@ -81,7 +81,7 @@ def fetch(
 @data.command()
 def check(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Data sets; by default, all on this machine.")
+        list[str] | None, typer.Argument(help="Data sets; by default, every one on this machine.")
     ] = None,
     as_json: Json = False,
 ) -> None:

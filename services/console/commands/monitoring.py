@@ -78,7 +78,7 @@ def rounds(
         _show_verdicts(records[0])
         return
     current = shown.status().round
-    # The current round may have ended or not, so read one round more than wanted.
+    # The current round may or may not have ended, so read one more round than requested.
     records = [*shown.records(max(0, current - last), current, mixing=as_json)][-last:]
     if as_json:
         emit([record.model_dump(mode="json") for record in records])

@@ -115,8 +115,8 @@ def write(path: Path, figures: Figures, start: str | None = None) -> None:
     Args:
         path: the file.
         figures: the results.
-        start: SHA-256 of the model file from which the run starts, which the file also records;
-            None if there is none.
+        start: SHA-256 of the model file from which the run starts; None if there is none. The file
+            also records this hash.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {

@@ -51,7 +51,7 @@ def adjust_metrics(cell: MatrixCell, figures: dict[str, Any]) -> dict[str, Any]:
     In the row without an attack, `fpr` becomes the evicted fraction of all clients, because every
     client is honest; `dacc` and `fnr` become None. Under `local_only`, a client receives no model,
     so the metrics of the received model become None. The client trains its personal model locally,
-    so the metrics of the model `local` become those of the personal model.
+    so the metrics of the personal model replace those of the model `local`.
     """
     if "error" in figures:
         return figures

@@ -37,7 +37,8 @@ def pool(
         ray: address of a Ray cluster, or `local`; None to run without Ray.
         threads: True if the runs start processes themselves; the pool then needs only threads.
         cores: number of processor cores that each run on Ray gets.
-        gpus: share of a GPU for each run on Ray; by default, a whole GPU unless `device` is cpu.
+        gpus: share of a GPU for each run on Ray; by default, a whole GPU, or no GPU if `device` is
+            cpu.
         device: device of the models and data.
     Raises:
         ConfigurationError: the options contradict each other.

@@ -42,9 +42,9 @@ class LIE(MomentAttack):
 
     paper = "Baruch et al., A little is enough, 2019; FedCAP, section VI-A3"
     z: float | None = None
-    """Number of standard deviations. By default, z is the largest value for which a majority of all
-    clients is expected at this distance from the mean or farther, on the attackers' side. The
-    attackers count towards this majority."""
+    """Number of standard deviations. By default, z is as large as possible, but so small that a
+    majority of all clients is expected to be at least this far from the mean, on the attackers'
+    side. The attackers count towards this majority."""
 
     def craft(self, own_FD: Tensor, knowledge: Knowledge) -> Tensor:
         z = largest_z(knowledge.participants, knowledge.attackers) if self.z is None else self.z

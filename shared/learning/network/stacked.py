@@ -41,7 +41,7 @@ class Stacked:
     """
 
     def __init__(self, module: nn.Module, member: FamilyMember | None = None) -> None:
-        """`member` is the model that built the module; errors of its own code name this member."""
+        """`member` is the model that built the module; errors in the member's code name it."""
         self.module = module
         self._own_errors = nullcontext if member is None else member.own_errors
         self.spec = spec_of(module)
@@ -55,7 +55,7 @@ class Stacked:
     def can_record(self, x_KB: Tensor) -> bool:
         """Whether a CUDA graph can record the network's passes on samples of this shape.
 
-        Only Rampart's own layers certainly launch the same kernels in every pass.
+        Only Rampart's own layers are known to launch the same kernels in every pass.
         """
         return x_KB.is_cuda and self._form(x_KB) is not None
 

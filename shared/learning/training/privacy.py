@@ -1,10 +1,10 @@
 """Local differential privacy: clipped, noised gradients, and the privacy budget spent.
 
-Each step takes each of a client's n samples with probability q = b/n (Poisson sampling), where b is
-the batch size. The step clips each sample's gradient to the norm C. It then adds Gaussian noise of
-standard deviation σ C to the sum of the clipped gradients (DP-SGD). After T steps, a client's
-uploads satisfy (ε, δ)-differential privacy with respect to the client's samples. Opacus' accountant
-computes ε.
+In each step, a client's batch contains each of the client's n samples with probability q = b/n
+(Poisson sampling), where b is the batch size. The step clips each sample's gradient to the norm C.
+It then adds Gaussian noise of standard deviation σ C to the sum of the clipped gradients (DP-SGD).
+After T steps, a client's uploads satisfy (ε, δ)-differential privacy with respect to the client's
+samples. Opacus' accountant computes ε.
 
 The privacy guarantee covers only the uploaded updates. It does not cover the sample counts and
 losses that a client reports without noise. Personal models are trained without noise, because they
@@ -45,8 +45,8 @@ processor's cache holds about this many elements."""
 
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""Layers that mix the samples of a batch; listed because their common base class is private to
-torch."""
+"""Layers that mix the samples of a batch. Their common base class is private to torch, so the
+layers are listed one by one."""
 
 
 def check_privacy(
@@ -71,15 +71,15 @@ def require_accountable(
     """Refuses experiments whose privacy loss cannot be computed on any machine.
 
     Raises:
-        ConfigurationError: the module normalizes over the batch, or the personalizer's uploads
-            depend on samples in other ways than through noised gradients.
+        ConfigurationError: the module normalizes over the batch, or noised gradients are not the
+            only way in which the personalizer's uploads depend on samples.
     """
     if privacy is None:
         return
     if personalizer is not None and not personalizer.accounted:
         raise ConfigurationError(
-            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: its "
-            "uploads depend on samples in other ways than through noised gradients"
+            f"[training.privacy] cannot account for the personalizer {personalizer.name!r}: "
+            "noised gradients are not the only way in which its uploads depend on samples"
         )
     if any(isinstance(layer, BATCH_NORMS) for layer in module.modules()):
         raise ConfigurationError(

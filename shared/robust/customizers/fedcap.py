@@ -32,11 +32,13 @@ class FedCAP(Customizer):
     complexity = "O(n²d)"
     passes = "2, and models are written during the second"
     alpha: float = Field(default=10.0, ge=0)
-    """α, the factor of the similarities; if α is 0, a client's model mixes all others equally."""
+    """α, the factor of the similarities; if α is 0, all other clients' models get the same
+    weight."""
     phi: float = Field(default=0.1, ge=0, le=1)
     """φ, the weight of a client's own model in the mix for this client."""
     similarity: Literal["all", "last_layer"] = "all"
-    """Whether similarities are computed from all coordinates, or only from the last layer's."""
+    """Whether similarities are computed from all coordinates, or only from those of the last
+    layer."""
 
     @property
     def probes(self) -> bool:

@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Bet:
-    """A series of bets that a client draws more objections than honest clients.
+    """A series of bets on the claim that a client draws more objections than honest clients do.
 
     One bet begins in each round. After t rounds, the wealth of all bets together is E_t = sum_{j <=
     t} w_j prod_{s=j..t} L_s + sum_{j > t} w_j. The bet that begins in round j starts with the
@@ -83,7 +83,7 @@ def _gains(p: float, q: float, count: int) -> tuple[float, ...]:
 
 
 def evidence(wealth: Sequence[float], rounds: int) -> float:
-    """The logarithm of the mean of several E_t, computed from the wealth of their begun bets.
+    """The logarithm of the mean of several E_t, given the wealth of the bets that have begun.
 
     The bets that have not begun have the total wealth 1 / (rounds + 1). The mean M_t of several E_t
     is also an e-process, even if the E_t depend on each other. Therefore P(sup_t M_t >= 1/a) <= a.

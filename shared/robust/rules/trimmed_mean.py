@@ -26,8 +26,8 @@ class TrimmedMean(Rule):
     passes = "1"
     b: Annotated[int, Field(ge=0)] | Literal["f", "half_f"] = "f"
     """How many values are cut on each side: a number, `f`, or `half_f`. `half_f` means floor(f/2),
-    the variant that FedCAP compares with; this variant leaves about half of the hostile values.
-    Each row that is left out lowers both this number and f by one."""
+    so about half of the hostile values are not cut; the FedCAP paper compares its method with this
+    variant. Each row that is left out lowers both this number and f by one."""
 
     def apply(self, rows: Rows, state: State, context: Context) -> tuple[Tensor, State, Report]:
         f = self.tolerated(rows)

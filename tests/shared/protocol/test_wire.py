@@ -295,7 +295,7 @@ def test_malformed_or_out_of_bounds_claims_are_rejected(metadata: dict[str, str]
         ({**REPORT, "more": "", "also": ""}, "entries report and format, not also, more"),
         ({"report": "{"}, "report: Invalid JSON"),
         ({"report": '{"samples": 3, "weight": 1}'}, "report: weight: no such key"),
-        ({"report": '{"samples": 11}'}, "the client claims 11 samples; it may claim 10"),
+        ({"report": '{"samples": 11}'}, "the client claims 11 samples; it may claim at most 10"),
     ],
 )
 def test_refusal_of_a_report_says_what_is_wrong(metadata: dict[str, str], text: str) -> None:

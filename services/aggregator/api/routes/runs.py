@@ -35,10 +35,11 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"], responses=PROBLEMS, depende
 RUN_NUMBER = "^[0-9]{1,9}$"
 """The form of a run's number, which is the last part of its id."""
 NAMED = 3
-"""Maximum number of clients that the text about the missing evaluations names."""
+"""The text about missing evaluations names at most this number of clients."""
 CHECKED = 100
-"""If more clients are missing, their tokens are not checked, because a check of thousands of tokens
-would delay the API's other requests. The text then also counts clients without a valid token."""
+"""If more clients' evaluations are missing, the clients' tokens are not checked, because a check of
+thousands of tokens would delay the API's other requests. The text then also counts clients without
+a valid token."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
@@ -137,7 +138,7 @@ async def delete_run(
 
 
 async def number_before(runtime: Runtime, before: str, entries: list[RunInfo]) -> int:
-    """The number of a run, given its id or number as `before`; the run may be deleted.
+    """The number of a run, given its id or number as `before`; the run may have been deleted.
 
     Raises:
         RunNotFound: no run was ever submitted with this number, or the run has another id.
@@ -252,7 +253,7 @@ async def current_info(
 
 
 async def cause_of_wait(runtime: Runtime, run: str, state: RunSummary) -> str:
-    """What a started run waits for before its next round or its end; empty if it does not wait."""
+    """What keeps a started run from its next round or from its end; empty if nothing does."""
     stores = runtime.stores.of_run(run)
     held = await stores.state.wait_reason()
     if not held and state.phase == "evaluating":

@@ -47,7 +47,7 @@ export class CanvasGrid {
     this.canvas.setAttribute("aria-label", `${source.label}. The arrow keys select a cell, and Enter opens it.`);
     container.append(this.canvas, this.scroll_spacer);
     const context = this.canvas.getContext("2d", { alpha: false });
-    if (!context) throw new Error("this browser draws no canvas");
+    if (!context) throw new Error("this browser cannot draw on a canvas");
     this.context = context;
     /** @type {{row: number, column: number} | null} */
     this.selected_cell = null;

@@ -19,10 +19,10 @@ class ClassesPerClient(Partition):
     """Each client holds `classes` classes; every class is held by about the same number of clients.
 
     With K clients, each of the C classes in the data goes to K·`classes`/C clients, rounded down or
-    up. Each client in turn gets the `classes` classes that still need the most clients; ties are
-    broken at random. No client gets the same class twice. The clients that hold a class share its
-    samples evenly or, with `imbalance`, in proportion to relative sizes. The relative sizes of all
-    clients form a geometric progression.
+    up. The clients get their classes one after another. Each client gets the classes that still
+    need the most clients; ties are broken at random. No client gets the same class twice. The
+    clients that hold a class share its samples evenly or, with `imbalance`, in proportion to
+    relative sizes. The relative sizes of all clients form a geometric progression.
 
     >>> y = torch.arange(4).repeat(6)
     >>> parts = ClassesPerClient(classes=2).split(y, 4, torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from rampart_fl.shared.learning.data.partitions import Partition, partitions, sh
 class DominantGroups(Partition):
     """A client's samples: a share `dominant` from its group's classes, the rest from all classes.
 
-    Of K clients and G groups, client k is in group ⌊k·G/K⌋. In the FedCAP paper, the groups of
+    With K clients and G groups, client k is in group ⌊k·G/K⌋. In the FedCAP paper, the groups of
     EMNIST are digits, upper-case letters and lower-case letters. The paper specifies neither the
     group sizes nor the number of samples per client. In Rampart, group sizes differ by at most one
     client, and each client has `samples` samples.

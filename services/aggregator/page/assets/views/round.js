@@ -11,7 +11,7 @@ import { RoundLineage } from "./round_lineage.js";
 import { MixingMatrix } from "./mixing_matrix.js";
 
 const MAX_VERDICTS_SHOWN = 100;
-/** Time between two checks of whether the next round exists. */
+/** Time between two checks for the next round. */
 const NEXT_ROUND_CHECK_INTERVAL_MS = 3000;
 
 /** @param {{run_id: string, round: number}} props */

@@ -83,8 +83,8 @@ export function VerdictMatrix({ store }) {
 }
 
 /**
- * The side of a cell: the largest side with which all cells are visible; if there is none, the smallest side
- * with legible names.
+ * The side of a cell: the largest side with which all cells are visible. If no side is small enough for this,
+ * the smallest side with legible names.
  *
  * @param {number} client_count
  * @param {number} round_count

@@ -12,7 +12,7 @@ import sys
 import urllib.request
 
 PORT = 8440
-"""The port on which the aggregator listens unless RAMPART_PORT names another."""
+"""The port on which the aggregator listens unless RAMPART_PORT names another port."""
 
 
 def ask(path: str, seconds: float = 4.5) -> str | None:

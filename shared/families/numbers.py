@@ -30,7 +30,7 @@ def refuse_booleans(value: Any, annotation: Any) -> None:
 
 
 def refuse_non_finite(value: Any, where: str = "") -> None:
-    """Refuses nan and infinities in a table that no field's type describes.
+    """Refuses nan and infinities in a table whose values have no declared type.
 
     Raises:
         ValueError: the value is, or contains, a number that is not finite; the message names its

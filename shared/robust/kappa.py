@@ -35,7 +35,7 @@ class Robustness:
             ratio.
         subsets: number of subsets tried.
         worst: ids of the rows in the subset with the ratio `kappa`.
-        lower_bound: f / (n - 2f); every rule needs at least this κ on some input.
+        lower_bound: f / (n - 2f); for every rule, some input requires at least this κ.
         upper_bound: the proven κ of this pipeline; None if this module knows no proven κ.
     """
 

@@ -51,8 +51,8 @@ def connect(
             the primary through Sentinels, use `redis+sentinel://HOST:PORT,HOST:PORT/NAME/DATABASE`
             (with TLS, `rediss+sentinel://...`). NAME is the primary's name in the Sentinels'
             configuration.
-        password: the Redis password; None if Redis has none.
-        sentinel_password: password of the Sentinels; None if the Sentinels have none.
+        password: the Redis password; None if Redis needs no password.
+        sentinel_password: password of the Sentinels; None if the Sentinels need no password.
 
     Raises:
         ConfigurationError: the URL names no Sentinel or no primary.

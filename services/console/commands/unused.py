@@ -4,7 +4,7 @@ import typer
 
 
 def refuse_unused(context: typer.Context, reason: str, *names: str) -> None:
-    """Refuses parameters that the command line gives, but that have no effect.
+    """Refuses parameters that are given on the command line, but have no effect.
 
     Values from environment variables and defaults are never refused: they apply to many commands.
 
@@ -13,7 +13,7 @@ def refuse_unused(context: typer.Context, reason: str, *names: str) -> None:
         reason: why the parameters have no effect; the first part of the error.
         names: the parameters of the command's function.
     Raises:
-        BadParameter: the command line gives at least one of the parameters.
+        BadParameter: at least one of the parameters is given on the command line.
     """
     given = [
         text if (text := parameter.opts[0]).startswith("-") else text.upper()

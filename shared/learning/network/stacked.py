@@ -60,7 +60,7 @@ class Stacked:
         return x_KB.is_cuda and self._form(x_KB) is not None
 
     def at_once(self, x_KB: Tensor) -> int:
-        """How many models per pass give the highest speed, for batches of this shape.
+        """The number of models per pass that gives the highest speed for batches of this shape.
 
         On a CPU, a pass is fastest if the largest activations of all its models fit in cache
         together (measured with `benchmarks/training.py`). On other devices, or without a stacked
@@ -74,7 +74,7 @@ class Stacked:
         return max(1, IN_CACHE * torch.get_num_threads() // max(1, self._widths[shape]))
 
     def trained_at_once(self, x_KB: Tensor) -> int:
-        """How many models per training pass give the highest speed, for batches of this shape.
+        """Like `at_once`, but for passes that train the models.
 
         On a CPU, the number is at most `at_once`, and so small that the parameters of all models in
         the pass fit in cache together.
@@ -155,7 +155,7 @@ class Stacked:
         return torch.stack([one(own, x_B) for own, x_B in zip(each, x_KB, strict=True)])
 
     def _call(self, own: Mapping[str, Tensor], x_B: Tensor) -> Tensor:
-        """The logits of one model; `own` names its tensors as `state_dict` does."""
+        """The logits of the model whose tensors are in `own`, named as in `state_dict`."""
         tensors = {name: own[source] for name, source in self._sources.items()}
         # With `tie_weights`, torch would not restore the tensors of a layer that is used twice.
         logits: Tensor = torch.func.functional_call(self.module, tensors, (x_B,), tie_weights=False)

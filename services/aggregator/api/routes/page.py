@@ -20,7 +20,7 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-"""The media types of the page's files; other types are not served."""
+"""The media types of the page's files; files of other types are not served."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; script-src 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'",

@@ -43,7 +43,7 @@ a valid token."""
 BETWEEN_ROUNDS = {"joining", "published", "failed"}
 """The phases in which a run can wait until a client can be selected."""
 PATIENCE = 30.0
-"""Maximum time in seconds that the API waits until a worker has checked an experiment."""
+"""Maximum time in seconds for which the API waits for a worker to check an experiment."""
 
 
 @router.get("", responses=problems(refusals.RunNotFound))

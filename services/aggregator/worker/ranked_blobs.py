@@ -51,7 +51,7 @@ class RankedBlobs:
         return self._blobs.open(digest)
 
     def _download(self, blobs: ObjectBlobs, digest: str) -> None:
-        """Downloads a blob into the cache, unless the cache has it."""
+        """Downloads a blob into the cache, unless the blob is already in the cache."""
         ranks = self._ranks
         with ExitStack() as stack:
             begun: tuple[Path, int] | None = None

@@ -66,8 +66,8 @@ def run_all_cached(
 ) -> Iterator[tuple[T, Figures]]:
     """Like `run_all`, but reads stored results from files, and writes new results to files.
 
-    Only this process reads and writes the files. The results of failed runs are not written. Stored
-    results are not used if the model file from which their run started has changed.
+    Only this process reads and writes the files. The results of failed runs are not written. If the
+    model file from which a run started has changed, the run's stored results are not used.
 
     Args:
         run: function that runs one item.

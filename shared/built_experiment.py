@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuiltExperiment:
-    """An experiment and the objects built from it, which the constraints in `validation` check."""
+    """An experiment and the objects built from it. The constraints in `validation` check both."""
 
     experiment: Experiment
     plan: "Plan"

@@ -4,7 +4,7 @@ RampartError
 ├── ConfigurationError        an experiment, a setting or a parameter is wrong
 │   └── UnknownMember         a rule, attack, data set, ... is unknown; the message lists known ones
 ├── PreconditionError         a rule has no result for the rows, for example if there are too few
-│   ├── TooFewRows            a stage needs more rows for its bound f on hostile rows
+│   ├── TooFewRows            too few rows for a stage that has to tolerate f hostile rows
 │   └── MissingRow            a rule needs the row of one particular client, but it is missing
 ├── Refusal                   a request breaks the protocol (see shared/protocol/refusals.py)
 └── Unavailable               a dependency cannot be reached; the request may succeed later
@@ -109,7 +109,7 @@ class PreconditionError(RampartError, ValueError):
 
 
 class TooFewRows(PreconditionError):
-    """A stage needs more rows for its bound f on hostile rows."""
+    """There are too few rows for a stage that has to tolerate f hostile rows."""
 
     slug = "too-few-rows"
     title = "Too few rows for the bound f"

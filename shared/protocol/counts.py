@@ -1,4 +1,4 @@
-"""Checks the counts of samples among a client's metrics.
+"""Checks the sample counts in a client's metrics.
 
 Accuracies and attack success rates are sums of counts over all clients. Without these checks, one
 client could therefore set an accuracy to any number.

@@ -1,4 +1,4 @@
-"""The barred clients: evictions, quarantines, and proposals that wait for an operator."""
+"""The barred clients: evicted clients, clients in quarantine, and proposed evictions."""
 
 import json
 from collections.abc import Mapping, Sequence

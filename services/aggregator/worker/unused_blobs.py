@@ -37,7 +37,7 @@ class UnusedBlobs:
     async def delete(
         self, digests: AbstractSet[str], kept: AbstractSet[str], position: str
     ) -> None:
-        """Deletes these blobs, and blobs that earlier calls kept because they were too new.
+        """Deletes the given blobs, and blobs that were too new for a deletion in earlier calls.
 
         Args:
             digests: the blobs that the round leaves behind.

@@ -175,7 +175,7 @@ def mean_loss_gradients(
         models: P tensors (K, D).
         priors: for each of the P models, None or a tensor (K, C) that is added to the model's
             logits (K, B, C).
-        clients: number of clients that decides between one pass and several passes; None means K.
+        clients: number of clients on which the number of passes depends; None means K.
             The caller gives the same number in every step, even after some clients have finished
             their steps. Otherwise the choice could change, and with it the last bits of the result.
     """

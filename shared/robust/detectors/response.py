@@ -86,8 +86,8 @@ class ResponseDetector(ResponseOptions):
     A suspect is a client whose suspicion or evidence (defined below) is above ln 20. The detector
     challenges suspects (`challenges`): it adds a random change δ to a suspect's starting model. The
     suspect's answer is -<r, δ> / |δ|, where r is the part of its upload that is orthogonal to
-    averages of its earlier uploads. The answer is ranked among the answers to `decoys`, which are
-    drawn like δ, but sent to nobody. Evidence is the logarithm of an e-process over the rounds in
+    averages of its earlier uploads. It is ranked among the values for `decoys` instead of δ: random
+    changes that are sent to nobody. Evidence is the logarithm of an e-process over the rounds in
     which the client started from a challenged model. In these rounds, the detector bets on low
     ranks, and on uploads that are too long or that overshoot. The detector makes two assumptions
     about each round, given all earlier rounds. First, honest training does not make low ranks more

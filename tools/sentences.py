@@ -242,7 +242,7 @@ def _split(file: str, parts: Iterable[Part]) -> Iterator[Sentence]:
 
 
 def _different(every: Iterable[Sentence]) -> list[Sentence]:
-    """The sentences without repetitions; each sentence keeps its first place."""
+    """The sentences without repetitions; of equal sentences, only the first is kept."""
     return list({one.text: one for one in reversed([*every])}.values())[::-1]
 
 

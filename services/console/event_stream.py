@@ -18,7 +18,8 @@ def follow_events(run: OperatedRun, patience: float) -> Iterator[dict[str, str]]
     no new events, yields an empty event at each tick that the aggregator sends.
 
     Args:
-        run: the run; each request takes at most as long as the patience of the run's connection.
+        run: the run. The patience of its connection limits how long a request is retried before
+            the stream opens.
         patience: seconds to keep reconnecting while no connection brings an event or a tick.
     Raises:
         OperatorRefused: the aggregator refuses the request.

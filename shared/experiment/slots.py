@@ -16,9 +16,9 @@ def draw_slots(
     order get no slot.
 
     The draw sorts clients by a hash of the seed and the client's id. If no client asks for a slot,
-    n clients hold the slots 0 to n - 1. If only one client asks for a slot, it gets the slot, no
-    matter which other clients take part. So a client that asks for its previous slot keeps its data
-    and its role, unless another client asks for the same slot.
+    n clients hold the slots 0 to n - 1. If only one client asks for a particular slot, it gets
+    this slot, no matter which other clients take part. So a client that asks for its previous slot
+    keeps its data and its role, unless another client asks for the same slot.
 
     Args:
         seed: the seed of the experiment.

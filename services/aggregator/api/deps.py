@@ -70,7 +70,7 @@ AwayParameter = Annotated[
     bool,
     Query(
         description="true if the client is a member of the run but does not train now; the client "
-        "then counts as offline, and no later round selects it"
+        "then counts as offline, so rounds do not select it until it sends another request"
     ),
 ]
 

@@ -14,7 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from rampart_fl.services.aggregator.state.client_store import LastRequest
+from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.state.event_log import BATCH, EventLog, read_streams
 from rampart_fl.services.aggregator.state.redis_records import Event, EventType
 from rampart_fl.services.aggregator.state.stores import Stores

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from rampart_fl.services.aggregator.state.audit_log import (
@@ -13,6 +12,7 @@ from rampart_fl.services.aggregator.state.audit_log import (
     Attribution,
     AuditLog,
 )
+from rampart_fl.services.aggregator.state.client_facts import ClientFacts, LastRequest, silence
 from rampart_fl.services.aggregator.state.keys import FederationKeys
 from rampart_fl.services.aggregator.state.redis_access import (
     RedisAccess,
@@ -21,7 +21,6 @@ from rampart_fl.services.aggregator.state.redis_access import (
 )
 from rampart_fl.services.aggregator.state.redis_records import by_client, parse_bar
 from rampart_fl.services.aggregator.state.stored_values import read_record
-from rampart_fl.shared.protocol.clients import Bar
 from rampart_fl.shared.protocol.messages import LABELS
 
 JOIN = """
@@ -145,35 +144,6 @@ class ClientRecord(NamedTuple):
     sample_cap: int | None = None
     """The cap on the client's sample count; None if each run's own cap applies."""
     labels: Mapping[str, str] = LABELS
-
-
-class LastRequest(NamedTuple):
-    """A client's last request."""
-
-    age: float
-    """Seconds since the request."""
-    software: str
-    """The software that the request named."""
-    away: bool
-    """Whether the request said that the client does not train now."""
-
-
-class ClientFacts(NamedTuple):
-    """Facts about a client that are not part of its record."""
-
-    seen: float | None
-    """Unix time of the client's last request, by Redis' clock."""
-    silent: float | None
-    """Seconds since the client's last request; infinite if this request said that the client is
-    away; None if the client has not sent any request."""
-    software: str
-    """The software that the client named in its last request."""
-    barred: Bar | None
-    """Why the client is barred from the federation; None if it is not barred."""
-
-    def online(self, offline_after: float) -> bool:
-        """Whether the client sent a request within the last `offline_after` seconds."""
-        return self.silent is not None and self.silent < offline_after
 
 
 @dataclass(frozen=True)
@@ -317,7 +287,7 @@ class ClientStore:
         return {
             client: ClientFacts(
                 None if seen is None else abs(seen),
-                None if seen is None else _silence(seen, now),
+                None if seen is None else silence(seen, now),
                 software or "",
                 None if why is None else parse_bar(why),
             )
@@ -331,7 +301,7 @@ class ClientStore:
             pipe.zrange(self.keys.seen, 0, -1, withscores=True)
             time, raw = await pipe.execute()
         now = unix_time(time)
-        return {client: _silence(float(at), now) for client, at in raw}
+        return {client: silence(float(at), now) for client, at in raw}
 
     async def saw(self, requests: Mapping[str, LastRequest]) -> None:
         """Stores when each client sent its last request, and what the request said.
@@ -349,8 +319,3 @@ class ClientStore:
             pipe.zadd(self.keys.seen, times)
             pipe.hset(self.keys.software, mapping={c: one.software for c, one in requests.items()})
             await pipe.execute()
-
-
-def _silence(stored: float, now: float) -> float:
-    """Seconds since a client's last request, from the stored time; infinite if it is away."""
-    return inf if stored < 0 else now - stored

@@ -61,8 +61,8 @@ class Snapshot(BaseModel):
     def _flat(self, origins: dict[str, dict[str, str]]) -> dict[str, str]:
         """A flat object, so that workers of earlier versions can restore the pool.
 
-        If the client's row in the pool was trained from a challenged model, the model's key is
-        `CLIENT`, as in earlier versions. Otherwise, the key is `CLIENT DIGEST`.
+        The key of a challenged model is `CLIENT` if the client's row in the pool was trained from
+        this model, as in earlier versions. The key of any other such model is `CLIENT DIGEST`.
         """
         started = {receipt.client: receipt.started for receipt in self.pool}
         return {

@@ -109,7 +109,7 @@ class ClientProcesses:
         self.restart_group(name, role, slots)
 
     def restart_group(self, name: str, role: Attackers | None, slots: list[int]) -> None:
-        """Starts these clients' process again, with the clients' stored state."""
+        """Starts the process that hosts these clients, with the clients' stored state, if any."""
         state = self.folder / "clients" / name
         environment = {
             "RAMPART_AGGREGATOR": self.operator.url,

@@ -125,7 +125,7 @@ def _reach(address: str) -> None:
 
 
 def _make_room(ray: Any, address: str, cores: int, gpus: float) -> None:
-    """Warns if no node is large enough for a run; raises an error if the address is `local`."""
+    """If no node is large enough for a run, warns, or raises an error on the address `local`."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(one.get("CPU", 0) >= cores and one.get("GPU", 0) >= gpus for one in nodes):
         return

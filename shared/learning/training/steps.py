@@ -58,7 +58,7 @@ def take_steps(
         part = (cohort.part(some), batches.pick(placed[some]), start_KD, StepState(start_KD, own))
         bad_K = None if hostile_K is None else hostile_K[some]
         for left, after, noised in _steps(learner, *part, at_K[some] - some.start, bad_K, apart):
-            # This condition is true if all clients have finished at the same time.
+            # If this condition is true, all clients have finished at the same time.
             if stay and len(after.model_KD) == len(placed):
                 return replace(after, velocity={}), noised
             to_K = at_K[some][left]

@@ -73,8 +73,8 @@ class Upload:
         times: the upload's norm, divided by the typical norm (`CohortLimits.length`).
         responses: the client's responses, one for each of the detector's memories.
         start: the kind of model that the upload started from.
-        passive: whether the server challenges no clients at all; if so, the detector bets on every
-            upload, even on the upload of a suspect.
+        passive: whether the detector challenges no clients; if so, it bets on every upload, even on
+            the upload of a suspect.
         agrees: whether the upload points in the direction of most other clients' uploads.
         answer: the answer to the client's challenge, if the upload started from a challenged model.
     """

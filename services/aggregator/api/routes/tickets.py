@@ -140,8 +140,8 @@ async def ticket(
     run does not exist any more, the response is the ticket for the current run.
 
     A member can stop training in its run, for example because its owner has withdrawn it. The
-    member then passes `away=true` until the run has ended. Such a request does not show that the
-    client is online.
+    member then passes `away=true` until the run has ended. With such a request, the client
+    counts as offline at once.
 
     `If-None-Match` may contain the ETag of the ticket that the client already has. With
     `If-None-Match` and `Prefer: wait=N`, the aggregator waits up to N seconds for a new ticket

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.state.audit_log import Attribution
+from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.state.client_store import (
     ClientRecord,
-    LastRequest,
     TokenRecord,
 )
 from rampart_fl.services.aggregator.state.join_token_store import JoinTokenRecord

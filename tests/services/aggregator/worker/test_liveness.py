@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rampart_fl.services.aggregator.api.event_hub import EventHub
-from rampart_fl.services.aggregator.state.client_store import LastRequest
+from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.services.aggregator.worker.liveness import Liveness
 
 pytestmark = pytest.mark.anyio

@@ -69,5 +69,5 @@ def test_id_that_would_lead_to_another_url_is_never_sent(
     for arguments in (["evict", text], ["revoke", text], ["operators", "revoke", text]):
         said = rampart(*arguments)
         assert said.code == 1
-        assert said.err.startswith(f"error: {text!r} is not the id or the name of any"), said.err
+        assert said.err.startswith(f"error: {text!r} cannot be an id or a name"), said.err
     assert not hosted.run.members("a")

@@ -11,7 +11,7 @@ from rampart_fl.services.aggregator.api.routes.run_status import (
     STREAMS_EACH,
     stream_slot,
 )
-from rampart_fl.services.aggregator.state.client_store import LastRequest
+from rampart_fl.services.aggregator.state.client_facts import LastRequest
 from rampart_fl.shared.protocol.refusals import TooMany
 from tests.services.aggregator.api.conftest import RUN, Api
 from tests.services.aggregator.conftest import BY

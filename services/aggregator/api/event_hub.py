@@ -231,19 +231,23 @@ class EventHub:
             positions[own.key] = await own.last_position()
         return positions
 
+    async def store_requests(self) -> None:
+        """Stores when clients last sent requests, and what these requests said."""
+        seen, self._seen = self._seen, {}
+        now = time.monotonic()
+        requests = {
+            client: LastRequest(now - at, software, away)
+            for client, (at, software, away) in seen.items()
+        }
+        try:
+            await self._stores.clients.saw(requests)
+        except Unavailable:
+            self._seen = {**seen, **self._seen}
+
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(self._flush_every)
-            seen, self._seen = self._seen, {}
-            now = time.monotonic()
-            requests = {
-                client: LastRequest(now - at, software, away)
-                for client, (at, software, away) in seen.items()
-            }
-            try:
-                await self._stores.clients.saw(requests)
-            except Unavailable:
-                self._seen = {**seen, **self._seen}
+            await self.store_requests()
 
     async def _dispatch(self, event: Event) -> None:
         if event.type in {"rotated", "revoked"}:

@@ -64,6 +64,9 @@ async def acceptance(
         raise refusals.TooMany(
             "this client has answered the offer too often", round(HOUR - now % HOUR) + 1
         )
+    if body.accept:
+        # A client that was away in its last run must count as online when the next run starts.
+        await runtime.hub.store_requests()
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {

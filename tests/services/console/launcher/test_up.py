@@ -203,7 +203,8 @@ def test_interrupted_run_stops_all_its_processes(
 def test_killed_process_ends_the_run_with_an_error(
     running: subprocess.Popen[str], part: str
 ) -> None:
-    wait_for(running, "rampart_fl.services.client_agent")
+    for awaited in ("rampart_fl.services.client_agent", part):
+        wait_for(running, awaited)
     started = children(running.pid)
     (victim, *_) = children(running.pid, part)
     victim.kill()

@@ -108,6 +108,9 @@ class EventHub:
         self.waiters: dict[str, list[Listener]] = defaultdict(list)
         """The waiting requests of each topic."""
         self._seen: dict[str, tuple[float, str, bool]] = {}
+        self._away: set[str] = set()
+        """Clients whose last stored request, as far as this process knows, said that they are
+        away."""
         self._run: str | None = None
         """The current run, whose events the hub reads; None if there is no current run."""
         self.closing = False
@@ -231,7 +234,12 @@ class EventHub:
             positions[own.key] = await own.last_position()
         return positions
 
-    async def store_requests(self) -> None:
+    async def store_return(self, client: str) -> None:
+        """Stores the requests at once if a client that was away has sent another request."""
+        if client in self._away:
+            await self._store_requests()
+
+    async def _store_requests(self) -> None:
         """Stores when clients last sent requests, and what these requests said."""
         seen, self._seen = self._seen, {}
         now = time.monotonic()
@@ -243,11 +251,14 @@ class EventHub:
             await self._stores.clients.saw(requests)
         except Unavailable:
             self._seen = {**seen, **self._seen}
+            return
+        self._away -= requests.keys()
+        self._away |= {client for client, one in requests.items() if one.away}
 
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(self._flush_every)
-            await self.store_requests()
+            await self._store_requests()
 
     async def _dispatch(self, event: Event) -> None:
         if event.type in {"rotated", "revoked"}:

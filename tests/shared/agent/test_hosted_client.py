@@ -1,7 +1,7 @@
 """A client of a process: what it does when its disk, its data or its own code fails."""
 
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,6 +50,33 @@ def hosted(folder: Path, thread: ThreadPoolExecutor, **settings: Any) -> HostedC
     known = AgentSettings(state=folder, **settings)
     build, check = build_honest_client(known), check_capabilities(known)
     return HostedClient(known, Policy(), build, check, thread, 0)
+
+
+async def live(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    tickets: list[Ticket],
+    participate: Callable[..., Awaitable[Ticket]],
+    **settings: Any,
+) -> None:
+    """Lets a client live with these tickets; `participate` stands for its part in each run."""
+
+    async def next_run(*_: Any) -> Ticket:
+        return tickets.pop(0)
+
+    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
+        return Experiment.load("digits-benign"), 100
+
+    async def build(*_: Any) -> Any:
+        return None
+
+    doubles = {"next_run": next_run, "run_experiment": run_experiment, "participate": participate}
+    for name, double in doubles.items():
+        monkeypatch.setattr(module, name, double)
+    with ThreadPoolExecutor(1) as thread:
+        known = AgentSettings(state=folder, **settings)
+        client = HostedClient(known, Policy(), build, None, thread, 0)
+        await client.live(folder / "ada", None, leaves=False)
 
 
 @pytest.mark.usefixtures("offline")
@@ -196,26 +223,12 @@ async def test_a_client_that_takes_part_in_a_run_tidies_the_folders_of_former_ru
         former = TRAIN.model_copy(update={"run": run})
         RunFiles(runs / run).keep(former, b"the bytes of an upload", state)
 
-    async def next_run(*_: Any) -> Ticket:
-        return tickets.pop(0)
-
-    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
-        return Experiment.load("digits-benign"), 100
-
-    async def build(*_: Any) -> Any:
-        return None
-
     async def participate(*arguments: Any) -> Ticket:
         found = sorted(str(path.relative_to(runs)) for path in runs.glob("*/*"))
         assert found == ["test-2/personal.safetensors", "test-3/train.kept"]
         return TRAIN.model_copy(update={"run": "test-3", "kind": "evicted"})
 
-    for double in (next_run, run_experiment, participate):
-        monkeypatch.setattr(module, double.__name__, double)
-    with ThreadPoolExecutor(1) as thread:
-        known = AgentSettings(state=tmp_path, personal_models_kept=1)
-        client = HostedClient(known, Policy(), build, None, thread, 0)
-        await client.live(tmp_path / "ada", None, leaves=False)
+    await live(monkeypatch, tmp_path, tickets, participate, personal_models_kept=1)
     assert tickets == [], "the client asked for its next run"
 
 
@@ -237,23 +250,10 @@ async def test_a_client_that_may_return_to_its_run_keeps_its_state(
     tickets, folder = [TRAIN, BARRED], tmp_path / "ada/runs/test-1"
     RunFiles(folder).keep(TRAIN, b"the bytes of an upload", {"model": torch.zeros(2)})
 
-    async def next_run(*_: Any) -> Ticket:
-        return tickets.pop(0)
-
-    async def run_experiment(*_: Any) -> tuple[Experiment, int]:
-        return Experiment.load("digits-benign"), 100
-
-    async def build(*_: Any) -> Any:
-        return None
-
     async def participate(*_: Any) -> Ticket:
         return last
 
-    for double in (next_run, run_experiment, participate):
-        monkeypatch.setattr(module, double.__name__, double)
-    with ThreadPoolExecutor(1) as thread:
-        client = HostedClient(AgentSettings(state=tmp_path), Policy(), build, None, thread, 0)
-        await client.live(tmp_path / "ada", None, leaves=False)
+    await live(monkeypatch, tmp_path, tickets, participate)
     left = ["personal.safetensors"] if over else ["train.kept"]
     assert [path.name for path in folder.iterdir()] == left
 

@@ -66,7 +66,7 @@ async def acceptance(
         )
     if body.accept:
         # A client that was away in its last run must count as online when the next run starts.
-        await runtime.hub.store_requests()
+        await runtime.hub.store_return(client)
     answer = AnswerRecord(body.accept, now, body.reason, body.slot)
     outcome, slot = await run.stores.members.answer(client, answer, experiment.data.clients)
     errors: dict[str, refusals.Refusal] = {
